@@ -1,0 +1,229 @@
+#include "lib/base.h"
+
+#include <unistd.h>
+
+bool str_equal(struct str a, struct str b)
+{
+	return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
+}
+
+static unsigned char lower(char c)
+{
+	return (unsigned char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
+}
+
+bool str_equal_nocase(struct str a, struct str b)
+{
+	if (a.len != b.len)
+		return false;
+	for (size_t i = 0; i < a.len; i++)
+		if (lower(a.p[i]) != lower(b.p[i]))
+			return false;
+	return true;
+}
+
+bool str_starts_with(struct str s, struct str prefix)
+{
+	return s.len >= prefix.len && str_equal((struct str){s.p, prefix.len}, prefix);
+}
+
+bool str_ends_with(struct str s, struct str suffix)
+{
+	return s.len >= suffix.len &&
+	       str_equal((struct str){s.p + (s.len - suffix.len), suffix.len}, suffix);
+}
+
+static bool is_blank(char c)
+{
+	return c == ' ' || c == '\t';
+}
+
+struct str str_trim(struct str s)
+{
+	while (s.len && is_blank(s.p[0])) {
+		s.p++;
+		s.len--;
+	}
+	while (s.len && is_blank(s.p[s.len - 1]))
+		s.len--;
+	return s;
+}
+
+bool str_split(struct str *rest, char separator, struct str *ret_piece)
+{
+	const char *end;
+
+	if (!rest->p)
+		return false;
+	end = rest->len ? memchr(rest->p, separator, rest->len) : NULL;
+	if (!end) {
+		*ret_piece = *rest;
+		*rest = (struct str){NULL, 0};
+		return true;
+	}
+	*ret_piece = (struct str){rest->p, (size_t)(end - rest->p)};
+	rest->len -= ret_piece->len + 1;
+	rest->p = end + 1;
+	return true;
+}
+
+bool str_list_has_token(struct str list, struct str token)
+{
+	struct str piece;
+
+	while (str_split(&list, ',', &piece))
+		if (str_equal_nocase(str_trim(piece), token))
+			return true;
+	return false;
+}
+
+int str_to_u64(struct str s, uint64_t max, uint64_t *ret_value)
+{
+	uint64_t value = 0;
+
+	if (s.len == 0)
+		return -EINVAL;
+	for (size_t i = 0; i < s.len; i++) {
+		unsigned digit = (unsigned)(s.p[i] - '0');
+
+		if (s.p[i] < '0' || s.p[i] > '9')
+			return -EINVAL;
+		if (value > (UINT64_MAX - digit) / 10)
+			value = UINT64_MAX; /* keeps looking for a non-digit, which is the better answer */
+		else
+			value = value * 10 + digit;
+	}
+	if (value > max)
+		return -ERANGE;
+	*ret_value = value;
+	return 0;
+}
+
+bool str_equal_constant_time(struct str a, struct str b)
+{
+	volatile unsigned char difference = a.len != b.len;
+
+	for (size_t i = 0; i < a.len; i++)
+		difference |= (unsigned char)(a.p[i] ^ (b.len ? b.p[i % b.len] : 1));
+	return difference == 0;
+}
+
+bool str_is_utf8(struct str s)
+{
+	const unsigned char *p = (const unsigned char *)s.p;
+	size_t i = 0;
+
+	while (i < s.len) {
+		unsigned char c = p[i];
+		size_t more;
+		uint32_t point, least;
+
+		if (c < 0x80) {
+			i++;
+			continue;
+		}
+		if (c >= 0xC2 && c <= 0xDF) {
+			more = 1;
+			point = c & 0x1F;
+			least = 0x80;
+		} else if (c >= 0xE0 && c <= 0xEF) {
+			more = 2;
+			point = c & 0x0F;
+			least = 0x800;
+		} else if (c >= 0xF0 && c <= 0xF4) {
+			more = 3;
+			point = c & 0x07;
+			least = 0x10000;
+		} else {
+			return false;
+		}
+		if (s.len - i <= more)
+			return false;
+		for (size_t k = 1; k <= more; k++) {
+			if ((p[i + k] & 0xC0) != 0x80)
+				return false;
+			point = point << 6 | (p[i + k] & 0x3F);
+		}
+		if (point < least || point > 0x10FFFF || (point >= 0xD800 && point <= 0xDFFF))
+			return false;
+		i += more + 1;
+	}
+	return true;
+}
+
+static void out_of_memory(void)
+{
+	static const char text[] = "out of memory\n";
+
+	if (write(2, text, sizeof(text) - 1) < 0)
+		abort();
+	abort();
+}
+
+void *xmalloc(size_t size)
+{
+	void *memory = malloc(size ? size : 1);
+
+	if (!memory)
+		out_of_memory();
+	return memory;
+}
+
+void *xcalloc(size_t count, size_t size)
+{
+	void *memory = calloc(count ? count : 1, size ? size : 1);
+
+	if (!memory)
+		out_of_memory();
+	return memory;
+}
+
+void *xrealloc(void *pointer, size_t size)
+{
+	void *memory = realloc(pointer, size ? size : 1);
+
+	if (!memory)
+		out_of_memory();
+	return memory;
+}
+
+char *xstrdup(const char *text)
+{
+	return xstrndup(text, strlen(text));
+}
+
+char *xstrndup(const char *text, size_t len)
+{
+	char *copy = xmalloc(len + 1);
+
+	if (len)
+		memcpy(copy, text, len);
+	copy[len] = '\0';
+	return copy;
+}
+
+void close_fd(int *fd)
+{
+	int saved = errno;
+
+	if (*fd >= 0)
+		close(*fd);
+	*fd = -1;
+	errno = saved;
+}
+
+void free_ptr(void *pointer_to_pointer)
+{
+	void **pointer = pointer_to_pointer;
+
+	free(*pointer);
+	*pointer = NULL;
+}
+
+void wipe(void *memory, size_t size)
+{
+	if (!size)
+		return;
+	memset(memory, 0, size);
+	__asm__ volatile("" : : "r"(memory) : "memory");
+}

@@ -1,0 +1,132 @@
+/*
+ * One request and its response, seen from the server side. HTTP/1.1 connections (http_conn) make
+ * these today and HTTP/2 sessions will; handlers see only this.
+ *
+ * Life: the server calls the dispatcher once the head is complete. The dispatcher, or who it hands
+ * the exchange to, sets a handler and answers at its own pace, from any later loop callback. The
+ * last callback is on_closed, exactly once, whether the response went out or the peer left. The
+ * memory (arena included) lives until on_closed has returned *and* every http_exchange_hold is
+ * released; a closed exchange ignores all calls that would send something.
+ *
+ * Bodies are pull-driven. Request bytes come through on_body while not paused; a handler that sets
+ * no on_body lets the body be discarded. Response writers that get HTTP_FULL stop until on_drained.
+ * "100 Continue" is sent when body bytes are first wanted: at http_request_body_start().
+ *
+ * A tunnel is the same thing again: after http_response_begin(ex, 101, HTTP_LENGTH_TUNNEL) the
+ * "request body" is what the client sends and the "response body" what it receives; on_body_end is
+ * its half-close, http_response_end ours. Bytes that came before the 101 are held and delivered.
+ */
+#ifndef LIB_HTTP_EXCHANGE_H
+#define LIB_HTTP_EXCHANGE_H
+
+#include "lib/http.h"
+#include "lib/loop.h"
+
+#define HTTP_FULL 1
+
+struct http_exchange;
+
+struct http_exchange_handler {
+	void (*on_body)(struct http_exchange *ex, const char *data, size_t len);
+	/* The request body is complete (in a tunnel: the client ended its direction). Never called
+	 * for a body that was cut short: that is on_closed with an error. */
+	void (*on_body_end)(struct http_exchange *ex);
+	void (*on_drained)(struct http_exchange *ex);
+	/* 0: the whole response was handed to the kernel; negative errno: the peer left, stalled or
+	 * broke the protocol, or the exchange was aborted. */
+	void (*on_closed)(struct http_exchange *ex, int status);
+};
+
+struct http_exchange_ops {
+	void (*body_start)(struct http_exchange *ex);
+	void (*body_pause)(struct http_exchange *ex);
+	void (*body_resume)(struct http_exchange *ex);
+	int (*interim)(struct http_exchange *ex, int status, const struct http_headers *headers);
+	int (*begin)(struct http_exchange *ex, int status, int64_t length);
+	int (*write)(struct http_exchange *ex, const struct iovec *pieces, size_t count);
+	int (*end)(struct http_exchange *ex, const struct http_headers *trailers);
+	void (*abort)(struct http_exchange *ex);
+	void (*free)(struct http_exchange *ex);
+};
+
+struct http_exchange {
+	struct http_request request;
+	struct http_headers response_headers;
+	struct arena arena; /* for head and handler; HTTP_EXCHANGE_ARENA_BYTES */
+	struct loop *loop;
+	const struct http_exchange_ops *ops;
+	const struct http_exchange_handler *handler;
+	void *user;       /* the handler's */
+	void *server_user; /* what http_server_listen was given */
+	char peer[64];    /* "10.0.0.1:55000" */
+	int status;       /* of the response once begun, else 0 */
+	uint64_t received, sent; /* body bytes */
+	uint64_t started_ms;
+	unsigned holds;
+	bool closed;
+	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
+};
+
+/* Takes the exchange; from now on callbacks go to `handler`. */
+void http_exchange_set_handler(struct http_exchange *ex, const struct http_exchange_handler *handler,
+			       void *user);
+/* Keeps the memory past on_closed, for work in flight that will look at the exchange again. */
+void http_exchange_hold(struct http_exchange *ex);
+void http_exchange_release(struct http_exchange *ex);
+
+/* Body bytes begin to flow (they do not before this). Sends 100 Continue if the client waits. */
+static inline void http_request_body_start(struct http_exchange *ex)
+{
+	ex->ops->body_start(ex);
+}
+static inline void http_request_body_pause(struct http_exchange *ex)
+{
+	ex->ops->body_pause(ex);
+}
+static inline void http_request_body_resume(struct http_exchange *ex)
+{
+	ex->ops->body_resume(ex);
+}
+
+/* Adds a response field before http_response_begin. Borrowed, except by the _copy form. When the
+ * arena refuses, the exchange is aborted (an arena of that size is an attack or a bug). */
+void http_response_header(struct http_exchange *ex, struct str name, struct str value);
+void http_response_header_copy(struct http_exchange *ex, struct str name, struct str value);
+/* 1xx other than 101, relayed at once; ignored for HTTP/1.0 clients. */
+static inline int http_response_interim(struct http_exchange *ex, int status,
+					const struct http_headers *headers)
+{
+	return ex->ops->interim(ex, status, headers);
+}
+/* Sends the head. `length`: a byte count or HTTP_LENGTH_*. Framing fields (Content-Length,
+ * Transfer-Encoding, Connection, Date) are made here and ignored if added by hand. The head is
+ * sent together with the first body bytes if these follow in the same callback. */
+static inline int http_response_begin(struct http_exchange *ex, int status, int64_t length)
+{
+	return ex->ops->begin(ex, status, length);
+}
+/* 0, HTTP_FULL (accepted; stop until on_drained), or a negative errno. The pieces may be reused
+ * when it returns. Writing more than the announced length is refused with -EMSGSIZE. */
+static inline int http_response_write(struct http_exchange *ex, const struct iovec *pieces,
+				      size_t count)
+{
+	return ex->ops->write(ex, pieces, count);
+}
+/* Ends the body; trailers may be NULL. Ending short of the announced length aborts. */
+static inline int http_response_end(struct http_exchange *ex, const struct http_headers *trailers)
+{
+	return ex->ops->end(ex, trailers);
+}
+/* The client sees a reset, never an orderly end. on_closed follows. */
+static inline void http_exchange_abort(struct http_exchange *ex)
+{
+	ex->ops->abort(ex);
+}
+
+/* A whole small response. A NULL content type sends none. */
+void http_respond(struct http_exchange *ex, int status, const char *content_type, struct str body);
+/* {"code":<status>,"message":"..."} + newline, as contract/envd.md 2.1. */
+void http_respond_error(struct http_exchange *ex, int status, const char *format, ...)
+	PRINTF_LIKE(3, 4);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * The only door to the thread pool. A job is one whole blocking operation: a plain function over a
+ * plain struct, run on a pool thread, whose `done` runs on the loop that asked. While it runs, the
+ * struct (and any arena in it) belongs to the job. A caller that loses interest may job_abandon():
+ * `done` still runs, with `abandoned` set, and must only release.
+ *
+ * Admission: beyond JOB_QUEUE_MAX queued jobs job_run refuses with -EAGAIN. JOB_BULK jobs (file
+ * transfer, recursive listing and removal) hold at most JOB_BULK_MAX threads of the pool per loop,
+ * so that a slow disk never delays starting or stopping a process; the others wait their turn.
+ */
+#ifndef LIB_JOB_H
+#define LIB_JOB_H
+
+#include "lib/loop.h"
+
+enum job_class { JOB_QUICK, JOB_BULK };
+
+struct job {
+	uv_work_t work;
+	struct list_node node;
+	struct loop *loop;
+	enum job_class class;
+	void (*fn)(struct job *job);   /* pool thread */
+	void (*done)(struct job *job); /* loop thread; the job may be freed or reused here */
+	bool abandoned;
+	bool active;
+};
+
+/* The job is embedded by its owner (container_of in fn and done). 0 or -EAGAIN. */
+int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)(struct job *job),
+	    void (*done)(struct job *job)) NODISCARD;
+void job_abandon(struct job *job);
+/* Sets the pool's size; once, before the first job. */
+void job_pool_configure(void);
+
+#endif

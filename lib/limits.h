@@ -1,0 +1,103 @@
+/*
+ * Every number a peer can push on, and every wait on a peer, has its name here, so that one page
+ * answers "how much, how long". Units are in the names: _MS milliseconds, _BYTES bytes, _MAX counts.
+ */
+#ifndef LIB_LIMITS_H
+#define LIB_LIMITS_H
+
+/* Streams: a writer is told "full" above the high mark and "drained" below the low one. */
+#define STREAM_HIGH_MARK_BYTES (256 * 1024)
+#define STREAM_LOW_MARK_BYTES (64 * 1024)
+#define LOOP_SCRATCH_BYTES (64 * 1024)
+
+/* HTTP/1.1 message heads (contract/proxy.md 3.11: at least 32 KiB and 100 fields are expected). */
+#define HTTP_HEAD_BYTES_MAX (64 * 1024)
+#define HTTP_TARGET_BYTES_MAX (32 * 1024)
+#define HTTP_HEADERS_MAX 200
+#define HTTP_LEADING_CRLF_MAX 2
+#define HTTP_CHUNK_EXTENSION_BYTES_MAX (16 * 1024)
+#define HTTP_TRAILERS_MAX 64
+#define HTTP_INTERIM_RESPONSES_MAX 10
+#define HTTP_EXCHANGE_ARENA_BYTES (512 * 1024)
+/* First byte to complete head, absolute, against slowloris. */
+#define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
+/* A new connection that sends nothing at all. */
+#define HTTP_FIRST_BYTE_TIMEOUT_MS (60 * 1000)
+/* Longer than every layer in front (contract/envd.md 1.2, contract/proxy.md 1.7). */
+#define HTTP_IDLE_TIMEOUT_MS (640 * 1000)
+#define HTTP_PROXY_IDLE_TIMEOUT_MS (630 * 1000)
+/* A peer that owes body bytes and sends none. Not applied to client streams and tunnels. */
+#define HTTP_BODY_IDLE_TIMEOUT_MS (120 * 1000)
+/* Bytes are waiting for a peer that takes none. */
+#define HTTP_WRITE_STALL_TIMEOUT_MS (120 * 1000)
+/* What is read and thrown away of a request body nobody wanted, before the connection closes. */
+#define HTTP_DISCARD_BYTES_MAX (1024 * 1024)
+#define HTTP_LINGER_TIMEOUT_MS (2 * 1000)
+/* Accepted connections at once; beyond, new ones wait in the kernel's queue. */
+#define HTTP_CONNECTIONS_MAX 16384
+#define LISTEN_BACKLOG 1024
+
+/* The pool behind job_run: queued work beyond this is refused with resource_exhausted. */
+#define JOB_THREADS 4
+#define JOB_QUEUE_MAX 4096
+#define JOB_BULK_MAX (JOB_THREADS / 2)
+
+/* RPC messages and JSON. */
+#define RPC_MESSAGE_BYTES_MAX (64 * 1024 * 1024)
+#define RPC_ARENA_BYTES (192 * 1024 * 1024)
+#define RPC_GZIP_RATIO_SLACK_BYTES (64 * 1024 * 1024)
+#define JSON_DEPTH_MAX 100
+#define RPC_KEEPALIVE_DEFAULT_S 90
+#define RPC_KEEPALIVE_MAX_S (24 * 3600)
+/* Connect-Timeout-Ms has at most ten digits (contract/envd.md 4.1). */
+#define RPC_TIMEOUT_DIGITS_MAX 10
+
+/* Processes. */
+#define PROCESS_MAX 16384
+#define PROCESS_LOG_BYTES (256 * 1024)
+#define PROCESS_READ_BYTES LOOP_SCRATCH_BYTES
+#define PROCESS_SUBSCRIBERS_MAX 1024
+/* Decision 6/7/69: a process is paced by its slowest reader for at most this long. */
+#define PROCESS_SUBSCRIBER_STALL_MS (10 * 1000)
+/* Decision 1/60: after the leader's exit output is delivered until EOF or this much quiet ... */
+#define PROCESS_DRAIN_QUIET_MS 100
+/* ... and at most this long. */
+#define PROCESS_DRAIN_MAX_MS 1000
+#define PROCESS_INPUT_BYTES_MAX (256 * 1024)
+#define PROCESS_RETAINED_EXIT_MS (30 * 1000)
+#define PROCESS_RETAINED_EXITS_MAX 4096
+#define PROCESS_KILL_WAIT_MS 1000
+#define PROCESS_STATUS_PIPE_MS (30 * 1000)
+#define TERMINAL_SIZE_MAX 65535
+
+/* Files. */
+#define FILE_CHUNK_BYTES (256 * 1024)
+#define FILE_METADATA_KEY_BYTES_MAX 246
+#define FILE_METADATA_BYTES_MAX 4096
+#define MULTIPART_BOUNDARY_BYTES_MAX 200
+#define MULTIPART_HEADERS_BYTES_MAX (32 * 1024)
+#define MULTIPART_FILES_MAX 10000
+#define LIST_DIRECTORY_ENTRIES_MAX 500000
+#define SYMLINK_HOPS_MAX 255
+
+/* Sandbox state. */
+#define INIT_BODY_BYTES_MAX (4 * 1024 * 1024)
+#define INIT_WAITERS_MAX 256
+
+/* Proxy. */
+#define PROXY_DIAL_WAITS_MS {100, 200, 300, 400, 500, 700, 800}
+#define PROXY_DIAL_TIMEOUT_MS (3 * 1000)
+#define PROXY_SANDBOXES_MAX 65536
+#define PROXY_WORKERS_MAX 64
+#define PROXY_ADMIN_BODY_BYTES_MAX (64 * 1024)
+#define PROXY_WATCHERS_MAX 64
+#define PROXY_IDLE_UPSTREAMS_MAX 4096
+#define PROXY_UPSTREAM_IDLE_MS (60 * 1000)
+#define PROXY_DRAIN_MS (15 * 1000)
+/* One side of a tunnel has ended, the other stays silent for this long. */
+#define PROXY_HALF_CLOSED_MS (60 * 60 * 1000)
+
+/* Orderly stop of envd: running exchanges get this long, then connections are reset. */
+#define SHUTDOWN_GRACE_MS (2 * 1000)
+
+#endif

@@ -1,0 +1,204 @@
+#include "lib/log.h"
+
+#include <stdatomic.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_BYTES 4096
+
+static struct {
+	enum log_level level;
+	enum log_format format;
+	int fd;
+	atomic_ulong dropped;
+	void (*hook)(const char *line, size_t len, void *user);
+	void *hook_user;
+} logger_state = {.level = LOG_INFO, .format = LOG_JSON, .fd = -1};
+
+struct line {
+	char text[LINE_BYTES];
+	size_t len;
+};
+
+void log_init(enum log_level level, enum log_format format, int fd)
+{
+	logger_state.level = level;
+	logger_state.format = format;
+	logger_state.fd = fd;
+}
+
+bool log_enabled(enum log_level level)
+{
+	return level <= logger_state.level && (logger_state.fd >= 0 || logger_state.hook);
+}
+
+void log_set_hook(void (*hook)(const char *line, size_t len, void *user), void *user)
+{
+	logger_state.hook = hook;
+	logger_state.hook_user = user;
+}
+
+/* The last bytes of a line are kept for its closing brace and newline. */
+static void add(struct line *line, const char *text, size_t len)
+{
+	len = size_min(len, sizeof(line->text) - 8 - size_min(line->len, sizeof(line->text) - 8));
+	memcpy(line->text + line->len, text, len);
+	line->len += len;
+}
+
+static void add_text(struct line *line, const char *text)
+{
+	add(line, text, strlen(text));
+}
+
+static void add_escaped(struct line *line, struct str s)
+{
+	bool utf8 = str_is_utf8(s);
+
+	for (size_t i = 0; i < s.len && line->len < sizeof(line->text) - 16; i++) {
+		unsigned char c = (unsigned char)s.p[i];
+		char escape[8];
+
+		if (c == '"' || c == '\\') {
+			escape[0] = '\\';
+			escape[1] = (char)c;
+			add(line, escape, 2);
+		} else if (c < 0x20 || c == 0x7F || (c >= 0x80 && !utf8)) {
+			snprintf(escape, sizeof(escape), "\\u%04x", c);
+			add(line, escape, 6);
+		} else {
+			add(line, s.p + i, 1);
+		}
+	}
+}
+
+static void add_time(struct line *line)
+{
+	struct timespec now;
+	struct tm parts;
+	char text[40];
+	size_t len;
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	gmtime_r(&now.tv_sec, &parts);
+	len = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
+	snprintf(text + len, sizeof(text) - len, ".%03ldZ", now.tv_nsec / 1000000);
+	add_text(line, text);
+}
+
+static void add_number(struct line *line, int64_t number)
+{
+	char text[24];
+
+	snprintf(text, sizeof(text), "%lld", (long long)number);
+	add_text(line, text);
+}
+
+static void add_value(struct line *line, const struct log_field *field, bool quote)
+{
+	switch (field->type) {
+	case LOG_FIELD_STR:
+		add_text(line, quote ? "\"" : "");
+		add_escaped(line, field->text);
+		add_text(line, quote ? "\"" : "");
+		break;
+	case LOG_FIELD_INT:
+		add_number(line, field->number);
+		break;
+	case LOG_FIELD_BOOL:
+		add_text(line, field->number ? "true" : "false");
+		break;
+	case LOG_FIELD_END:
+		break;
+	}
+}
+
+static const char *const level_names[] = {"error", "warn", "info", "debug"};
+
+static void format_json(struct line *line, enum log_level level, const char *logger,
+			const char *message, const struct log_field *fields)
+{
+	add_text(line, "{\"timestamp\":\"");
+	add_time(line);
+	add_text(line, "\",\"level\":\"");
+	add_text(line, level_names[level]);
+	add_text(line, "\",\"logger\":\"");
+	add_text(line, logger);
+	add_text(line, "\",\"message\":\"");
+	add_escaped(line, str_of(message));
+	add_text(line, "\"");
+	for (; fields->type != LOG_FIELD_END; fields++) {
+		size_t before = line->len;
+
+		add_text(line, ",\"");
+		add_text(line, fields->name);
+		add_text(line, "\":");
+		add_value(line, fields, true);
+		/* A field that does not fit is left out whole, so that the line stays JSON. */
+		if (line->len >= sizeof(line->text) - 16) {
+			line->len = before;
+			break;
+		}
+	}
+	line->text[line->len++] = '}';
+	line->text[line->len++] = '\n';
+}
+
+static void format_text(struct line *line, enum log_level level, const char *logger,
+			const char *message, const struct log_field *fields)
+{
+	struct timespec now;
+	struct tm parts;
+	char text[40];
+
+	clock_gettime(CLOCK_REALTIME, &now);
+	localtime_r(&now.tv_sec, &parts);
+	add(line, text, strftime(text, sizeof(text), "%H:%M:%S", &parts));
+	snprintf(text, sizeof(text), ".%03ld %-5s ", now.tv_nsec / 1000000, level_names[level]);
+	add_text(line, text);
+	add_text(line, logger);
+	add_text(line, ": ");
+	add_text(line, message);
+	for (; fields->type != LOG_FIELD_END; fields++) {
+		add_text(line, " ");
+		add_text(line, fields->name);
+		add_text(line, "=");
+		add_value(line, fields, false);
+	}
+	line->text[line->len++] = '\n';
+}
+
+static void emit(const struct line *line)
+{
+	ssize_t written;
+
+	if (logger_state.hook) {
+		logger_state.hook(line->text, line->len, logger_state.hook_user);
+		return;
+	}
+	if (logger_state.fd < 0)
+		return;
+	written = write(logger_state.fd, line->text, line->len);
+	if (written != (ssize_t)line->len)
+		atomic_fetch_add(&logger_state.dropped, 1);
+}
+
+void log_write(enum log_level level, const char *logger, const char *message,
+	       const struct log_field *fields)
+{
+	struct line line;
+	unsigned long dropped = atomic_exchange(&logger_state.dropped, 0);
+
+	if (dropped) {
+		const struct log_field lost[] = {LOG_I("lines", dropped), {.type = LOG_FIELD_END}};
+
+		line.len = 0;
+		(logger_state.format == LOG_JSON ? format_json : format_text)(&line, LOG_WARN, "log",
+									      "lines dropped", lost);
+		emit(&line);
+	}
+	line.len = 0;
+	(logger_state.format == LOG_JSON ? format_json : format_text)(&line, level, logger, message,
+								      fields);
+	emit(&line);
+}

@@ -1,0 +1,116 @@
+#include "lib/loop.h"
+
+#include "lib/limits.h"
+
+static void run_later(struct loop *loop)
+{
+	struct list_node batch;
+
+	/* Detached first: a call may queue itself again, and that one waits for the next round. */
+	list_init(&batch);
+	list_splice(&batch, &loop->later);
+	while (!list_is_empty(&batch)) {
+		struct later *later = container_of(batch.next, struct later, node);
+
+		list_remove(&later->node);
+		later->fn(later);
+	}
+	if (list_is_empty(&loop->later))
+		uv_idle_stop(&loop->later_idle);
+}
+
+static void on_prepare(uv_prepare_t *handle)
+{
+	run_later(container_of(handle, struct loop, later_prepare));
+}
+
+static void on_idle(uv_idle_t *handle)
+{
+	(void)handle; /* its presence alone makes the loop poll instead of sleep */
+}
+
+void loop_init(struct loop *loop)
+{
+	int status = uv_loop_init(&loop->uv);
+
+	if (status < 0) {
+		fprintf(stderr, "event loop: %s\n", uv_strerror(status));
+		abort();
+	}
+	list_init(&loop->later);
+	list_init(&loop->jobs_waiting);
+	loop->jobs_running = 0;
+	loop->bulk_running = 0;
+	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
+	uv_prepare_init(&loop->uv, &loop->later_prepare);
+	uv_prepare_start(&loop->later_prepare, on_prepare);
+	uv_unref((uv_handle_t *)&loop->later_prepare);
+	uv_idle_init(&loop->uv, &loop->later_idle);
+}
+
+void loop_run(struct loop *loop)
+{
+	uv_run(&loop->uv, UV_RUN_DEFAULT);
+}
+
+void loop_stop(struct loop *loop)
+{
+	uv_stop(&loop->uv);
+}
+
+static void count_foreign(uv_handle_t *handle, void *user)
+{
+	size_t *count = user;
+	const struct loop *loop = loop_of(handle);
+
+	if (handle != (const uv_handle_t *)&loop->later_prepare &&
+	    handle != (const uv_handle_t *)&loop->later_idle)
+		(*count)++;
+}
+
+bool loop_is_empty(struct loop *loop)
+{
+	size_t foreign = 0;
+
+	uv_walk(&loop->uv, count_foreign, &foreign);
+	return foreign == 0 && loop->jobs_running == 0 && list_is_empty(&loop->jobs_waiting) &&
+	       list_is_empty(&loop->later);
+}
+
+void loop_fini(struct loop *loop)
+{
+	int status;
+
+	assert(loop_is_empty(loop));
+	uv_close((uv_handle_t *)&loop->later_prepare, NULL);
+	uv_close((uv_handle_t *)&loop->later_idle, NULL);
+	uv_run(&loop->uv, UV_RUN_DEFAULT);
+	status = uv_loop_close(&loop->uv);
+	assert(status == 0);
+	(void)status;
+	free(loop->scratch);
+}
+
+uint64_t loop_now_ms(struct loop *loop)
+{
+	return uv_now(&loop->uv);
+}
+
+void later_init(struct later *later, void (*fn)(struct later *later))
+{
+	list_init(&later->node);
+	later->fn = fn;
+}
+
+void later_call(struct loop *loop, struct later *later)
+{
+	if (!list_is_empty(&later->node))
+		return;
+	list_append(&loop->later, &later->node);
+	uv_idle_start(&loop->later_idle, on_idle);
+}
+
+void later_cancel(struct later *later)
+{
+	list_remove(&later->node);
+}

@@ -1,0 +1,55 @@
+/*
+ * The event loop: one per thread. Everything that runs on it must never block: no file system, no
+ * NSS, no /proc of others, no waiting. Blocking work goes through lib/job.h.
+ *
+ * Handles are embedded in the objects that use them; an object counts what is live and frees itself
+ * in its last close callback. loop_fini asserts that nothing is left open, which is how every loop
+ * test checks for leaked handles.
+ */
+#ifndef LIB_LOOP_H
+#define LIB_LOOP_H
+
+#include <uv.h>
+
+#include "lib/base.h"
+#include "lib/list.h"
+
+struct loop {
+	uv_loop_t uv;
+	uv_prepare_t later_prepare; /* runs the deferred calls before the loop sleeps */
+	uv_idle_t later_idle;       /* keeps the loop from sleeping while some are queued */
+	struct list_node later;
+	size_t jobs_running;
+	struct list_node jobs_waiting; /* bulk jobs held back; see lib/job.h */
+	size_t bulk_running;
+	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
+};
+
+/* A deferred call: embedded by its owner, runs once, from the loop, with no caller below it. */
+struct later {
+	struct list_node node;
+	void (*fn)(struct later *later);
+};
+
+void loop_init(struct loop *loop);
+/* Runs until nothing is open, or until loop_stop. */
+void loop_run(struct loop *loop);
+void loop_stop(struct loop *loop);
+/* Closes the loop's own handles and asserts that no other is open. */
+void loop_fini(struct loop *loop);
+/* True when every handle but the loop's own is closed and no job or deferred call is pending. */
+bool loop_is_empty(struct loop *loop);
+/* Monotonic milliseconds, cached per loop iteration. */
+uint64_t loop_now_ms(struct loop *loop);
+static inline struct loop *loop_of(const uv_handle_t *handle)
+{
+	return container_of(handle->loop, struct loop, uv);
+}
+#define LOOP_OF(handle) loop_of((const uv_handle_t *)(handle))
+
+void later_init(struct later *later, void (*fn)(struct later *later));
+/* Queues the call; a second request before it ran is one call. */
+void later_call(struct loop *loop, struct later *later);
+void later_cancel(struct later *later);
+
+#endif

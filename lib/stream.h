@@ -1,0 +1,79 @@
+/*
+ * A two-way byte stream behind a small table of operations: TCP, pipes and terminals (stream_uv),
+ * TLS later, and memory (tests). Nothing above knows which.
+ *
+ * Reading is pull-like: after stream_read_start every arrival is handed to on_read, whose bytes are
+ * valid only during the call, until stream_read_stop. Writing copies nothing it can avoid: it tries
+ * the kernel at once and queues only the rest. A writer that gets STREAM_FULL must stop producing
+ * until on_drained; the queue is otherwise unbounded by design and bounded by its users.
+ *
+ * Nothing calls back from inside the call that caused it: on_drained, on_end and on_closed come
+ * from the loop. stream_close is idempotent; on_closed is the last callback, after which the stream
+ * is freed. No callback but on_closed comes after stream_close.
+ */
+#ifndef LIB_STREAM_H
+#define LIB_STREAM_H
+
+#include "lib/loop.h"
+
+#define STREAM_FULL 1
+
+struct stream;
+
+struct stream_events {
+	void (*on_read)(struct stream *s, const char *data, size_t len);
+	/* 0: the peer ended its direction (EOF); negative errno: the stream is broken. Once. */
+	void (*on_end)(struct stream *s, int status);
+	/* The queue fell below the low mark after a write had returned STREAM_FULL. */
+	void (*on_drained)(struct stream *s);
+	void (*on_closed)(struct stream *s);
+};
+
+struct stream_ops {
+	int (*read_start)(struct stream *s);
+	void (*read_stop)(struct stream *s);
+	int (*write)(struct stream *s, const struct iovec *pieces, size_t count);
+	int (*shutdown)(struct stream *s);
+	void (*close)(struct stream *s, bool reset);
+	int (*fd)(const struct stream *s);
+};
+
+struct stream {
+	const struct stream_ops *ops;
+	const struct stream_events *events;
+	void *user;
+	struct loop *loop;
+	size_t queued; /* bytes the kernel has not taken yet */
+};
+
+static inline int stream_read_start(struct stream *s)
+{
+	return s->ops->read_start(s);
+}
+static inline void stream_read_stop(struct stream *s)
+{
+	s->ops->read_stop(s);
+}
+/* 0, STREAM_FULL (everything was accepted, but wait for on_drained), or a negative errno. The
+ * pieces may be reused when it returns. */
+static inline int stream_write(struct stream *s, const struct iovec *pieces, size_t count)
+{
+	return s->ops->write(s, pieces, count);
+}
+/* Ends our direction after what is queued; the peer sees EOF. */
+static inline int stream_shutdown(struct stream *s)
+{
+	return s->ops->shutdown(s);
+}
+/* `reset`: drop what is queued and make the peer see an abort (RST) rather than an orderly end. */
+static inline void stream_close(struct stream *s, bool reset)
+{
+	s->ops->close(s, reset);
+}
+/* The descriptor behind the stream, -1 when there is none (memory, TLS). */
+static inline int stream_fd(const struct stream *s)
+{
+	return s->ops->fd(s);
+}
+
+#endif

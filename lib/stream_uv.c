@@ -1,0 +1,337 @@
+#include "lib/stream_uv.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/buf.h"
+#include "lib/limits.h"
+
+#define PIECES_MAX 16
+
+struct stream_uv {
+	struct stream stream;
+	union {
+		uv_handle_t any;
+		uv_stream_t uv;
+		uv_tcp_t tcp;
+		uv_pipe_t pipe;
+	} handle;
+	uv_write_t write;
+	uv_shutdown_t shutdown;
+	struct later later; /* reports a broken write or a drain from the loop, never re-entrantly */
+	struct buf queue;    /* what comes after the write in flight */
+	char *in_flight;     /* owned until the write's callback */
+	size_t in_flight_len;
+	int broken; /* negative errno of a failed write */
+	bool closing, writing, shut, shutdown_wanted, full, ended;
+};
+
+static struct stream_uv *of(const struct stream *s)
+{
+	return container_of(s, struct stream_uv, stream);
+}
+
+static void on_closed(uv_handle_t *handle)
+{
+	struct stream_uv *s = container_of(handle, struct stream_uv, handle.any);
+	const struct stream_events *events = s->stream.events;
+
+	if (events && events->on_closed)
+		events->on_closed(&s->stream);
+	buf_fini(&s->queue);
+	free(s->in_flight);
+	free(s);
+}
+
+static void report_end(struct stream_uv *s, int status)
+{
+	if (s->ended || s->closing)
+		return;
+	s->ended = true;
+	if (s->stream.events && s->stream.events->on_end)
+		s->stream.events->on_end(&s->stream, status);
+}
+
+static void on_later(struct later *later)
+{
+	struct stream_uv *s = container_of(later, struct stream_uv, later);
+
+	if (s->closing)
+		return;
+	if (s->broken) {
+		report_end(s, s->broken);
+		return;
+	}
+	if (s->full && s->stream.queued <= STREAM_LOW_MARK_BYTES) {
+		s->full = false;
+		if (s->stream.events && s->stream.events->on_drained)
+			s->stream.events->on_drained(&s->stream);
+	}
+}
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
+{
+	(void)suggested;
+	*ret_buf = uv_buf_init(loop_of(handle)->scratch, LOOP_SCRATCH_BYTES);
+}
+
+static void on_read(uv_stream_t *handle, ssize_t len, const uv_buf_t *buf)
+{
+	struct stream_uv *s = container_of(handle, struct stream_uv, handle.uv);
+
+	if (len > 0) {
+		s->stream.events->on_read(&s->stream, buf->base, (size_t)len);
+	} else if (len < 0) {
+		uv_read_stop(handle);
+		report_end(s, len == UV_EOF ? 0 : (int)len);
+	}
+}
+
+static int read_start(struct stream *stream)
+{
+	struct stream_uv *s = of(stream);
+	int status;
+
+	if (s->closing || s->ended)
+		return 0;
+	status = uv_read_start(&s->handle.uv, on_alloc, on_read);
+	return status == UV_EALREADY ? 0 : status;
+}
+
+static void read_stop(struct stream *stream)
+{
+	struct stream_uv *s = of(stream);
+
+	if (!s->closing)
+		uv_read_stop(&s->handle.uv);
+}
+
+static void on_shutdown(uv_shutdown_t *request, int status)
+{
+	(void)request;
+	(void)status; /* a peer that is already gone shows itself on the reading side */
+}
+
+static void start_shutdown(struct stream_uv *s)
+{
+	s->shut = true;
+	/* A pipe has no half-close: its one direction ends with the descriptor. */
+	if (s->handle.any.type == UV_TCP)
+		uv_shutdown(&s->shutdown, &s->handle.uv, on_shutdown);
+}
+
+static void start_write(struct stream_uv *s);
+
+static void on_written(uv_write_t *request, int status)
+{
+	struct stream_uv *s = container_of(request, struct stream_uv, write);
+
+	s->writing = false;
+	free(s->in_flight);
+	s->in_flight = NULL;
+	s->stream.queued -= s->in_flight_len;
+	s->in_flight_len = 0;
+	if (s->closing)
+		return;
+	if (status < 0) {
+		s->broken = status;
+		later_call(s->stream.loop, &s->later);
+		return;
+	}
+	if (buf_length(&s->queue))
+		start_write(s);
+	else if (s->shutdown_wanted)
+		start_shutdown(s);
+	if (s->full && s->stream.queued <= STREAM_LOW_MARK_BYTES)
+		later_call(s->stream.loop, &s->later);
+}
+
+static void start_write(struct stream_uv *s)
+{
+	uv_buf_t piece;
+	int status;
+
+	s->in_flight = buf_detach(&s->queue, &s->in_flight_len);
+	piece = uv_buf_init(s->in_flight, (unsigned)s->in_flight_len);
+	s->writing = true;
+	status = uv_write(&s->write, &s->handle.uv, &piece, 1, on_written);
+	if (status < 0) {
+		s->writing = false;
+		s->broken = status;
+		later_call(s->stream.loop, &s->later);
+	}
+}
+
+/* Appends the pieces, without their first `skip` bytes, to the queue. */
+static int enqueue(struct stream_uv *s, const struct iovec *pieces, size_t count, size_t skip)
+{
+	for (size_t i = 0; i < count; i++) {
+		size_t cut = size_min(skip, pieces[i].iov_len);
+		int status;
+
+		skip -= cut;
+		status = buf_append(&s->queue, (const char *)pieces[i].iov_base + cut,
+				    pieces[i].iov_len - cut);
+		if (status < 0)
+			return status;
+		s->stream.queued += pieces[i].iov_len - cut;
+	}
+	return 0;
+}
+
+static int write_pieces(struct stream *stream, const struct iovec *pieces, size_t count)
+{
+	struct stream_uv *s = of(stream);
+	uv_buf_t bufs[PIECES_MAX];
+	size_t total = 0;
+	int taken = 0;
+	int status;
+
+	if (s->closing || s->shut || s->shutdown_wanted)
+		return -EPIPE;
+	if (s->broken)
+		return s->broken;
+	assert(count <= PIECES_MAX);
+	for (size_t i = 0; i < count; i++) {
+		bufs[i] = uv_buf_init(pieces[i].iov_base, (unsigned)pieces[i].iov_len);
+		total += pieces[i].iov_len;
+	}
+	if (total == 0)
+		return s->full ? STREAM_FULL : 0;
+	if (!s->writing) {
+		taken = uv_try_write(&s->handle.uv, bufs, (unsigned)count);
+		if (taken == UV_EAGAIN)
+			taken = 0;
+		if (taken < 0) {
+			s->broken = taken;
+			later_call(s->stream.loop, &s->later);
+			return taken;
+		}
+	}
+	if ((size_t)taken < total) {
+		status = enqueue(s, pieces, count, (size_t)taken);
+		if (status < 0) {
+			s->broken = status;
+			later_call(s->stream.loop, &s->later);
+			return status;
+		}
+		if (!s->writing)
+			start_write(s);
+		if (s->broken)
+			return s->broken;
+	}
+	if (s->stream.queued > STREAM_HIGH_MARK_BYTES)
+		s->full = true;
+	return s->full ? STREAM_FULL : 0;
+}
+
+static int shutdown_stream(struct stream *stream)
+{
+	struct stream_uv *s = of(stream);
+
+	if (s->closing || s->shut || s->shutdown_wanted)
+		return 0;
+	if (s->writing)
+		s->shutdown_wanted = true;
+	else
+		start_shutdown(s);
+	return 0;
+}
+
+static void close_stream(struct stream *stream, bool reset)
+{
+	struct stream_uv *s = of(stream);
+
+	if (s->closing)
+		return;
+	s->closing = true;
+	later_cancel(&s->later);
+	if (reset && s->handle.any.type == UV_TCP) {
+		/* uv_tcp_close_reset refuses while a shutdown is pending; the option alone does it. */
+		struct linger linger = {.l_onoff = 1, .l_linger = 0};
+		uv_os_fd_t fd;
+
+		if (uv_fileno(&s->handle.any, &fd) == 0)
+			setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	}
+	uv_close(&s->handle.any, on_closed);
+}
+
+static int descriptor(const struct stream *stream)
+{
+	uv_os_fd_t fd;
+
+	return uv_fileno(&of(stream)->handle.any, &fd) == 0 ? fd : -1;
+}
+
+static const struct stream_ops ops = {
+	.read_start = read_start,
+	.read_stop = read_stop,
+	.write = write_pieces,
+	.shutdown = shutdown_stream,
+	.close = close_stream,
+	.fd = descriptor,
+};
+
+static struct stream_uv *stream_uv_new(struct loop *loop)
+{
+	struct stream_uv *s = xcalloc(1, sizeof(*s));
+
+	s->stream.ops = &ops;
+	s->stream.loop = loop;
+	buf_init(&s->queue, SIZE_MAX / 2);
+	later_init(&s->later, on_later);
+	return s;
+}
+
+int stream_uv_accept(struct loop *loop, uv_stream_t *listener, struct stream **ret_stream)
+{
+	struct stream_uv *s = stream_uv_new(loop);
+	int status = uv_tcp_init(&loop->uv, &s->handle.tcp);
+
+	if (status == 0)
+		status = uv_accept(listener, &s->handle.uv);
+	if (status < 0) {
+		s->closing = true;
+		uv_close(&s->handle.any, on_closed);
+		return status;
+	}
+	uv_tcp_nodelay(&s->handle.tcp, 1);
+	*ret_stream = &s->stream;
+	return 0;
+}
+
+int stream_uv_open_tcp(struct loop *loop, int fd, struct stream **ret_stream)
+{
+	struct stream_uv *s = stream_uv_new(loop);
+	int status = uv_tcp_init(&loop->uv, &s->handle.tcp);
+
+	if (status == 0)
+		status = uv_tcp_open(&s->handle.tcp, fd);
+	if (status < 0) {
+		s->closing = true;
+		uv_close(&s->handle.any, on_closed);
+		return status;
+	}
+	uv_tcp_nodelay(&s->handle.tcp, 1);
+	*ret_stream = &s->stream;
+	return 0;
+}
+
+int stream_uv_open_pipe(struct loop *loop, int fd, struct stream **ret_stream)
+{
+	struct stream_uv *s = stream_uv_new(loop);
+	int status = uv_pipe_init(&loop->uv, &s->handle.pipe, 0);
+
+	if (status == 0)
+		status = uv_pipe_open(&s->handle.pipe, fd);
+	if (status < 0) {
+		s->closing = true;
+		uv_close(&s->handle.any, on_closed);
+		return status;
+	}
+	*ret_stream = &s->stream;
+	return 0;
+}

@@ -1,0 +1,17 @@
+/*
+ * Streams over libuv handles: TCP sockets, pipes, terminals. Output that the kernel did not take is
+ * copied into one queue; while it is empty the stream holds no buffer at all.
+ */
+#ifndef LIB_STREAM_UV_H
+#define LIB_STREAM_UV_H
+
+#include "lib/stream.h"
+
+/* Accepts the pending connection of `listener` (a uv_tcp_t). TCP_NODELAY is set. */
+int stream_uv_accept(struct loop *loop, uv_stream_t *listener, struct stream **ret_stream) NODISCARD;
+/* A connected TCP socket; takes ownership of `fd` only on success. */
+int stream_uv_open_tcp(struct loop *loop, int fd, struct stream **ret_stream) NODISCARD;
+/* A pipe end or terminal master; takes ownership of `fd` only on success. */
+int stream_uv_open_pipe(struct loop *loop, int fd, struct stream **ret_stream) NODISCARD;
+
+#endif
