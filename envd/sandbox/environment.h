@@ -1,6 +1,7 @@
 /*
  * The global environment given to every command: internal entries (E2B_SANDBOX and friends), which
- * always win, and user entries, which /init replaces as a whole (contract/envd.md 1.13).
+ * always win, and user entries, which /init replaces as a whole (contract/envd.md 1.13). Loop thread
+ * only; jobs get copies. Values are secrets: they are wiped when they go and never logged.
  */
 #ifndef ENVD_SANDBOX_ENVIRONMENT_H
 #define ENVD_SANDBOX_ENVIRONMENT_H
@@ -12,10 +13,15 @@ struct environment_entry {
 	bool internal;
 };
 
-/* Sorted by name. */
+/* Sorted by name (bytewise), names are unique. */
 struct environment {
 	struct environment_entry *entries;
 	size_t count, capacity;
+};
+
+/* Borrowed texts, for environment_replace_user. */
+struct environment_pair {
+	struct str name, value;
 };
 
 void environment_init(struct environment *env);
@@ -26,6 +32,10 @@ void environment_set_internal(struct environment *env, const char *name, const c
 void environment_set_user(struct environment *env, const char *name, const char *value);
 /* Drops every user entry; internal ones stay. */
 void environment_clear_user(struct environment *env);
+/* Clears the user entries and sets these instead, in n log n; of equal names the last one counts. */
+void environment_replace_user(struct environment *env, const struct environment_pair *pairs,
+			      size_t count);
+/* NULL when there is none. */
 const char *environment_get(const struct environment *env, const char *name);
 
 #endif

@@ -1,0 +1,54 @@
+#include "envd/sandbox/sandbox.h"
+
+void sandbox_init(struct sandbox *sandbox, struct loop *loop)
+{
+	*sandbox = (struct sandbox){.loop = loop};
+	environment_init(&sandbox->environment);
+	sandbox->default_user = xstrdup("root");
+}
+
+void sandbox_fini(struct sandbox *sandbox)
+{
+	sandbox_set_access_token(sandbox, (struct str){NULL, 0});
+	environment_fini(&sandbox->environment);
+	free(sandbox->default_user);
+	free(sandbox->default_workdir);
+	*sandbox = (struct sandbox){0};
+}
+
+void sandbox_set_default_user(struct sandbox *sandbox, const char *name)
+{
+	char *copy = xstrdup(name);
+
+	free(sandbox->default_user);
+	sandbox->default_user = copy;
+}
+
+void sandbox_set_default_workdir(struct sandbox *sandbox, const char *path)
+{
+	char *copy = path ? xstrdup(path) : NULL;
+
+	free(sandbox->default_workdir);
+	sandbox->default_workdir = copy;
+}
+
+void sandbox_set_access_token(struct sandbox *sandbox, struct str token)
+{
+	/* Copied first: the new token may be a slice of the old one's memory. */
+	char *copy = token.p ? xstrndup(token.p, token.len) : NULL;
+
+	if (sandbox->access_token) {
+		wipe(sandbox->access_token, sandbox->access_token_len);
+		free(sandbox->access_token);
+	}
+	sandbox->access_token = copy;
+	sandbox->access_token_len = copy ? token.len : 0;
+}
+
+bool sandbox_token_matches(const struct sandbox *sandbox, struct str token)
+{
+	if (!sandbox->access_token || !token.p)
+		return false;
+	return str_equal_constant_time(
+		(struct str){sandbox->access_token, sandbox->access_token_len}, token);
+}
