@@ -13,6 +13,7 @@ void sandbox_fini(struct sandbox *sandbox)
 	environment_fini(&sandbox->environment);
 	free(sandbox->default_user);
 	free(sandbox->default_workdir);
+	free(sandbox->only_user);
 	*sandbox = (struct sandbox){0};
 }
 
@@ -51,4 +52,13 @@ bool sandbox_token_matches(const struct sandbox *sandbox, struct str token)
 		return false;
 	return str_equal_constant_time(
 		(struct str){sandbox->access_token, sandbox->access_token_len}, token);
+}
+
+int sandbox_check_user(const struct sandbox *sandbox, const char *name, uid_t uid, struct err *err)
+{
+	if (!sandbox->only_user || uid == sandbox->only_uid)
+		return 0;
+	err_set(err, ERR_PERMISSION_DENIED, "envd runs as user '%s' (standalone): cannot act as '%s'",
+		sandbox->only_user, name);
+	return -EPERM;
 }

@@ -1,12 +1,13 @@
 /*
  * What the sandbox is told by its host through /init, and what every request is checked against:
- * access token, environment, default user and workdir. One per envd; loop thread only. Jobs get
- * copies.
+ * access token, environment, default user and workdir. One per envd; loop thread only, but for what
+ * says otherwise. Jobs get copies.
  */
 #ifndef ENVD_SANDBOX_SANDBOX_H
 #define ENVD_SANDBOX_SANDBOX_H
 
 #include "envd/sandbox/environment.h"
+#include "lib/err.h"
 #include "lib/loop.h"
 
 struct sandbox {
@@ -18,7 +19,10 @@ struct sandbox {
 	size_t access_token_len;
 	bool is_firecracker;   /* "not -isnotfc": the host's metadata service may be asked */
 	bool is_standalone;
-	uid_t only_uid;        /* standalone as an ordinary user: the only one that can be acted as */
+	/* Standalone as an ordinary user: the only one that can be acted as. NULL: anybody. Set before
+	 * the loop runs and never changed, so sandbox_check_user may be called from jobs. */
+	char *only_user;
+	uid_t only_uid;
 	int64_t newest_init_ns; /* highest timestamp accepted by /init */
 	bool initialised;
 };
@@ -29,6 +33,10 @@ void sandbox_set_default_user(struct sandbox *sandbox, const char *name);
 void sandbox_set_default_workdir(struct sandbox *sandbox, const char *path);
 /* Replaces (NULL: removes) the token; the old one is wiped. */
 void sandbox_set_access_token(struct sandbox *sandbox, struct str token);
+/* Call before acting as a user found by user_lookup: 0, or -EPERM with permission_denied when this
+ * envd cannot become that user. Any thread. */
+int sandbox_check_user(const struct sandbox *sandbox, const char *name, uid_t uid, struct err *err)
+	NODISCARD;
 /* Constant time. An unset token equals nothing. */
 bool sandbox_token_matches(const struct sandbox *sandbox, struct str token);
 
