@@ -1,14 +1,40 @@
-# One makefile for everything. `make help` lists the targets; README.md says what to read next.
+# One makefile for everything; README.md says what to read next.
 #
-# Profiles: dev (default), asan (address+undefined sanitizers), opt (as shipped, glibc), static
-# (as shipped: musl, fully static, envd only). Each builds into build/<profile>/.
+#help Programs:  make [PROFILE=dev|clang|asan|opt|cover]   build/<profile>/bin/envd and .../bin/proxy
+#help            make static                               build/static/bin/envd, as shipped (musl, no libraries)
+#help Use:       make run [ONCE=1]     install what is missing, start proxy and sandbox, take the tour
+#help            make test             install what is missing, pass the whole suite
+#help            make test-only        the suite without installing; SUITES="lint unit" picks some
+#help Parts:     make unit [ONLY=lib/test_buf]    unit, loop and spawn tests (PROFILE=asan: under sanitizers)
+#help            make torture          unit tests of lib again, with the Nth allocation failing
+#help            make fuzz [SECS=30]   explore with every fuzzer; make fuzz-replay runs the corpora once
+#help            make lint             include order, banned calls, stand-alone headers, scripts
+#help            make bench            the table of design.md section 9, beside programs from Debian
+#help            make coverage-map     which numbered cases have no test yet
+#help            make analyze          gcc's and clang's analyzers, cppcheck
+#help            make format-check     what clang-format would change
+#help            make deps             what `make test` installs; make clean; make size; V=1 shows commands
+#
+# Layout of build/: <profile>/bin, <profile>/obj (objects and dependency files), <profile>/gen (C made
+# from .proto), <profile>/tests (test programs), <profile>/*.a; musl/ (libraries for the static envd);
+# logs/ (one file per suite).
 
 PROFILE ?= dev
 OUT ?= build
 B := $(OUT)/$(PROFILE)
+O := $(B)/obj
+G := $(B)/gen
+Q := $(if $(V),,@)
+
+PROFILES := dev clang asan opt cover static fuzz
+ifeq ($(filter $(PROFILE),$(PROFILES)),)
+$(error PROFILE is one of: $(PROFILES))
+endif
 CC_dev := gcc
+CC_clang := clang
 CC_asan := gcc
 CC_opt := gcc
+CC_cover := gcc
 CC_static := musl-gcc
 CC_fuzz := clang
 ifeq ($(origin CC),default)
@@ -21,60 +47,63 @@ ifdef CI
 WARNINGS += -Werror
 endif
 CFLAGS_dev := -O1 -g
+CFLAGS_clang := -O1 -g
 CFLAGS_asan := -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer
-CFLAGS_opt := -O2 -g -D_FORTIFY_SOURCE=2 -fstack-protector-strong
-CFLAGS_static := -Os -g -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fstack-protector-strong
-CFLAGS_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-omit-frame-pointer
+CFLAGS_opt := -O2 -g -fstack-protector-strong -fPIE
+CFLAGS_cover := -O0 -g --coverage
+CFLAGS_static := -Os -g -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables \
+	-fstack-protector-strong -fno-pie
+CFLAGS_fuzz := -O1 -g -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize-recover=undefined \
+	-fno-omit-frame-pointer
+CPPFLAGS_opt := -D_FORTIFY_SOURCE=2
 LDFLAGS_asan := -fsanitize=address,undefined
 LDFLAGS_fuzz := -fsanitize=address,undefined
-LDFLAGS_static := -static -Wl,--gc-sections
+LDFLAGS_opt := -pie -Wl,-z,relro,-z,now
+LDFLAGS_cover := --coverage
+LDFLAGS_static := -static -no-pie -Wl,--gc-sections
 
 VERSION := 0.1.0
-COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 
-CPPFLAGS += -D_GNU_SOURCE -I. -I$(B)
+CPPFLAGS += -D_GNU_SOURCE -I. -I$(G) $(CPPFLAGS_$(PROFILE))
 CFLAGS += -std=gnu11 $(WARNINGS) $(CFLAGS_$(PROFILE)) $(EXTRA_CFLAGS)
 LDFLAGS += $(LDFLAGS_$(PROFILE))
 
 # llhttp: Debian 13 has a library; Debian 12's node-llhttp brings the generated C, to be compiled in
 # its strict mode (the default build of that file is the lenient one).
-ifeq ($(PROFILE),static)
-LLHTTP_SOURCE := 1
-else
-LLHTTP_SOURCE := $(if $(shell pkg-config --exists libllhttp 2>/dev/null && echo y),,1)
-endif
-ifdef LLHTTP_SOURCE
+ifneq ($(wildcard /usr/share/llhttp/llhttp.c),)
 CPPFLAGS += -I/usr/share/include/llhttp
-LLHTTP_OBJECTS := $(patsubst %,$(B)/llhttp/%.o,api http llhttp)
+LLHTTP_OBJECTS := $(patsubst %,$(O)/llhttp/%.o,api http llhttp)
 else
-LIBS += -lllhttp
+LLHTTP_LIBRARY := $(shell pkg-config --variable=libdir libllhttp 2>/dev/null)/libllhttp.a
 endif
 
 ifeq ($(PROFILE),static)
 MUSL := $(OUT)/musl
 CPPFLAGS += -isystem $(MUSL)/include
-LDLIBS := $(MUSL)/lib/libuv.a $(MUSL)/lib/libjansson.a $(MUSL)/lib/libprotobuf-c.a $(MUSL)/lib/libz.a -lpthread
+LDLIBS := $(LLHTTP_LIBRARY) $(MUSL)/lib/libuv.a $(MUSL)/lib/libjansson.a $(MUSL)/lib/libprotobuf-c.a \
+	$(MUSL)/lib/libz.a -lpthread
 PREREQUISITES := $(MUSL)/.ready
 else
-LDLIBS := $(LIBS) -luv -ljansson -lprotobuf-c -lz -lpthread
+LDLIBS := $(LLHTTP_LIBRARY) -luv -ljansson -lprotobuf-c -lz -lpthread
 endif
 
 sources = $(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c)))
-objects = $(patsubst %.c,$(B)/%.o,$(1))
+objects = $(patsubst %.c,$(O)/%.o,$(1))
 
 PROTOS := $(wildcard proto/*.proto)
-PROTO_C := $(PROTOS:%.proto=$(B)/%.pb-c.c) $(B)/google/protobuf/timestamp.pb-c.c
+PROTO_C := $(PROTOS:%.proto=$(G)/%.pb-c.c) $(G)/google/protobuf/timestamp.pb-c.c
 PROTO_H := $(PROTO_C:.c=.h)
-PROTO_OBJECTS := $(PROTO_C:.c=.o)
+PROTO_OBJECTS := $(PROTO_C:$(G)/%.c=$(O)/%.o)
+GENERATED := $(PROTO_H) $(G)/build_info.h
 
 LIB_OBJECTS := $(call objects,$(call sources,lib)) $(LLHTTP_OBJECTS)
 ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd
 ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c,$(call sources,$(ENVD_DIRS)))) $(PROTO_OBJECTS)
 PROXY_DIRS := proxy/route proxy/front proxy/relay proxy/admin proxy
 PROXY_OBJECTS := $(call objects,$(filter-out proxy/main.c,$(call sources,$(PROXY_DIRS))))
-SUPPORT_OBJECTS := $(call objects,$(filter-out $(SUPPORT_MAINS),$(call sources,tests/support)))
 
-PROGRAMS := $(if $(wildcard envd/main.c),$(B)/envd-bin) $(if $(filter-out static,$(PROFILE)),$(if $(wildcard proxy/main.c),$(B)/proxy-bin))
+PROGRAMS := $(if $(wildcard envd/main.c),$(B)/bin/envd) \
+	$(if $(filter-out static,$(PROFILE)),$(if $(wildcard proxy/main.c),$(B)/bin/proxy))
 
 .PHONY: all
 all: $(PROGRAMS)
@@ -84,60 +113,97 @@ $(B)/lib.a: $(LIB_OBJECTS)
 $(B)/envd.a: $(ENVD_OBJECTS)
 $(B)/proxy.a: $(PROXY_OBJECTS)
 $(B)/%.a:
-	@rm -f $@
+	@mkdir -p $(@D); rm -f $@
 	$(Q)ar rcs $@ $^
 
-$(B)/envd-bin: $(B)/envd/main.o $(B)/envd.a $(B)/lib.a
-$(B)/proxy-bin: $(B)/proxy/main.o $(B)/proxy.a $(B)/lib.a
-$(B)/%-bin:
+$(B)/bin/envd: $(O)/envd/main.o $(B)/envd.a $(B)/lib.a
+$(B)/bin/proxy: $(O)/proxy/main.o $(B)/proxy.a $(B)/lib.a
+ifeq ($(PROFILE),static)
+$(B)/bin/%:
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@.debug $^ $(LDLIBS)
+	$(Q)strip -o $@ $@.debug
+else
+$(B)/bin/%:
+	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+endif
 
 # A change of flags rebuilds everything.
-FLAGS_TEXT := $(CC) $(CPPFLAGS) $(CFLAGS)
-$(shell mkdir -p $(B); echo '$(FLAGS_TEXT)' | cmp -s - $(B)/flags || echo '$(FLAGS_TEXT)' > $(B)/flags)
+FLAGS_TEXT := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+$(shell mkdir -p $(G); echo '$(FLAGS_TEXT)' | cmp -s - $(B)/flags || echo '$(FLAGS_TEXT)' > $(B)/flags)
 
-Q := $(if $(V),,@)
+# BUILD_VERSION and BUILD_COMMIT; only what includes "build_info.h" is rebuilt after a commit.
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+BUILD_INFO := printf '\#define %s "%s"\n' BUILD_VERSION '$(VERSION)' BUILD_COMMIT '$(COMMIT)'
+$(shell $(BUILD_INFO) | cmp -s - $(G)/build_info.h || $(BUILD_INFO) > $(G)/build_info.h)
 
-$(B)/%.o: %.c $(B)/flags $(PREREQUISITES) | $(PROTO_H)
+$(O)/%.o: %.c $(B)/flags $(PREREQUISITES) | $(GENERATED)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
 
-$(B)/llhttp/%.o: /usr/share/llhttp/%.c $(B)/flags $(PREREQUISITES)
+$(O)/llhttp/%.o: /usr/share/llhttp/%.c $(B)/flags $(PREREQUISITES)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -w -DLLHTTP_STRICT_MODE=1 -c -o $@ $<
 
-$(B)/proto/%.pb-c.o $(B)/google/%.pb-c.o: CFLAGS += -w
-$(B)/%.pb-c.o: $(B)/%.pb-c.c $(B)/flags $(PREREQUISITES) | $(PROTO_H)
+$(PROTO_OBJECTS): CFLAGS += -w
+$(O)/%.pb-c.o: $(G)/%.pb-c.c $(B)/flags $(PREREQUISITES) | $(GENERATED)
+	@mkdir -p $(@D)
 	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -MMD -MP -c -o $@ $<
-$(B)/proto/%.pb-c.c $(B)/proto/%.pb-c.h &: proto/%.proto
-	@mkdir -p $(B)
-	$(Q)protoc-c -I. -I/usr/include --c_out=$(B) $<
-$(B)/google/protobuf/timestamp.pb-c.c $(B)/google/protobuf/timestamp.pb-c.h &:
-	@mkdir -p $(B)
-	$(Q)protoc-c -I/usr/include --c_out=$(B) google/protobuf/timestamp.proto
+$(G)/proto/%.pb-c.c $(G)/proto/%.pb-c.h &: proto/%.proto
+	@mkdir -p $(G)
+	$(Q)protoc-c -I. -I/usr/include --c_out=$(G) $<
+$(G)/google/protobuf/timestamp.pb-c.c $(G)/google/protobuf/timestamp.pb-c.h &:
+	@mkdir -p $(G)
+	$(Q)protoc-c -I/usr/include --c_out=$(G) google/protobuf/timestamp.proto
 
-# Unit, loop and spawn tests: one program per tests/unit/**/test_*.c, cmocka.
-UNIT_SOURCES := $(shell find tests/unit -name 'test_*.c' 2>/dev/null | sort)
+# Unit, loop and spawn tests: one cmocka program per tests/unit/**/test_*.c. Helpers they share are
+# tests/support/*.c; a helper with a main of its own becomes the program build/<profile>/tests/support/<name>.
+SUPPORT_MAINS := $(shell grep -lw '^int main' tests/support/*.c 2>/dev/null)
+SUPPORT_OBJECTS := $(call objects,$(filter-out $(SUPPORT_MAINS),$(call sources,tests/support)))
+SUPPORT_PROGRAMS := $(patsubst tests/%.c,$(B)/tests/%,$(SUPPORT_MAINS))
+UNIT_SOURCES := $(shell find tests/unit tests/wire -name 'test_*.c' 2>/dev/null | sort)
+ifdef ONLY
+UNIT_SOURCES := $(foreach name,$(ONLY),$(filter %/$(name).c,$(UNIT_SOURCES)))
+endif
 UNIT_PROGRAMS := $(patsubst tests/%.c,$(B)/tests/%,$(UNIT_SOURCES))
 $(B)/support.a: $(SUPPORT_OBJECTS)
-$(B)/tests/unit/lib/%: $(B)/tests/unit/lib/%.o $(B)/support.a $(B)/lib.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(B)/tests/unit/envd/%: $(B)/tests/unit/envd/%.o $(B)/support.a $(B)/envd.a $(B)/lib.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(B)/tests/unit/proxy/%: $(B)/tests/unit/proxy/%.o $(B)/support.a $(B)/proxy.a $(B)/lib.a
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+LINK_TEST = @mkdir -p $(@D); $(if $(V),set -x;) $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
+$(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(B)/support.a $(B)/lib.a
+	$(LINK_TEST)
+$(B)/tests/wire/%: $(O)/tests/wire/%.o $(B)/support.a $(B)/lib.a
+	$(LINK_TEST)
+$(B)/tests/unit/envd/%: $(O)/tests/unit/envd/%.o $(B)/support.a $(B)/envd.a $(B)/lib.a
+	$(LINK_TEST)
+$(B)/tests/unit/proxy/%: $(O)/tests/unit/proxy/%.o $(B)/support.a $(B)/proxy.a $(B)/lib.a
+	$(LINK_TEST)
+$(B)/tests/support/%: $(O)/tests/support/%.o $(B)/lib.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-.PHONY: unit
-unit: $(UNIT_PROGRAMS)
-	@for t in $(UNIT_PROGRAMS); do echo "== $$t"; $$t || exit 1; done
+.PHONY: unit unit-build
+unit-build: $(UNIT_PROGRAMS) $(SUPPORT_PROGRAMS)
+	@:
+unit: unit-build
+	@failed=; for t in $(UNIT_PROGRAMS); do echo "== $$t"; $$t || failed="$$failed $$t"; done; \
+	if [ -n "$$failed" ]; then echo "FAILED:$$failed"; exit 1; fi
 
 .PHONY: static
 static:
-	$(MAKE) PROFILE=static all
+	@$(MAKE) --no-print-directory PROFILE=static all
+$(OUT)/musl/.ready: packaging/musl-deps.sh
+	$(Q)packaging/musl-deps.sh $(OUT)/musl
 
-.PHONY: clean
+.PHONY: deps
+deps:
+	packaging/setup.sh
+
+.PHONY: clean help
 clean:
 	rm -rf $(OUT)
+help:
+	@sed -n 's/^#help //p' Makefile
 
--include $(shell find $(B) -name '*.d' 2>/dev/null)
+-include $(shell find $(O) -name '*.d' 2>/dev/null)
 .SECONDARY:
+.DELETE_ON_ERROR:

@@ -13,6 +13,7 @@ static void trim_partial_character(char *text)
 		text[len - back - 1] = '\0';
 }
 
+PRINTF_LIKE(2, 0)
 static void set_message(struct err *err, const char *format, va_list arguments)
 {
 	int len = vsnprintf(err->message, sizeof(err->message), format, arguments);
