@@ -1,8 +1,15 @@
 /*
  * How a path given by a client becomes an absolute one (contract/envd.md 4.5), the same for every
  * call: empty -> default workdir or home; "~" and "~/x" -> home; relative -> below home; absolute
- * stays as it is, except that the result is clean (case 98): no "//", "/./", "..", trailing "/".
- * Blocking where noted.
+ * stays as it is. Nothing else is expanded: "$HOME/x" is a relative path. The result is always
+ * absolute and clean (case 98; the reference returns absolute paths as given): no "//", "/./",
+ * "..", trailing "/". Cleaning is lexical: "/link/.." is "/", wherever the link points.
+ *
+ * File names are bytes, messages are UTF-8 (case 108). A name is shown with each byte 0xHH that is
+ * not part of well-formed UTF-8 as the private-use character U+EF00+HH (U+EF80..U+EFFF); a
+ * character of that range that really occurs in a name has its three bytes shown that way as well,
+ * so path_show is one-to-one. path_resolve takes the shown form back to the bytes, component by
+ * component; a component that path_show would never produce is taken literally.
  */
 #ifndef ENVD_FILESYSTEM_PATH_H
 #define ENVD_FILESYSTEM_PATH_H
@@ -10,16 +17,26 @@
 #include "envd/filesystem/user.h"
 
 /* Pure. `default_workdir` may be NULL or empty (unset); it is itself resolved by the same rules.
- * Fills err with invalid_argument (also for NUL and paths over PATH_MAX). */
+ * Fills err with invalid_argument ("~name", results over PATH_MAX) or resource_exhausted. */
 int path_resolve(const char *path, const struct user *user, const char *default_workdir,
 		 struct arena *arena, const char **ret_path, struct err *err) NODISCARD;
-/* Lexical cleaning of an absolute path. */
+/* Lexical cleaning of an absolute path. NULL when the arena refuses. */
 const char *path_clean(const char *path, struct arena *arena) NODISCARD;
+/* "/" for "/". */
 const char *path_base(const char *clean_path);
-/* NULL for "/". */
+/* NULL for "/", and when the arena refuses. */
 const char *path_parent(const char *clean_path, struct arena *arena);
-/* Creates missing directories of `path` (itself included) with 0755, owned by uid:gid; existing
- * ones are left untouched; concurrent creators converge. Blocking. Messages as contract 4.5. */
+/* `clean_path` "/" `relative`; NULL when the arena refuses. */
+const char *path_join(const char *clean_path, const char *relative, struct arena *arena) NODISCARD;
+/* The name or path as UTF-8; `path` itself when it needs no escape. NULL when the arena refuses. */
+const char *path_show(const char *path, struct arena *arena) NODISCARD;
+/* Whether clean path `path` is `ancestor` or below it. */
+bool path_is_within(const char *path, const char *ancestor);
+
+/* Creates missing directories of `path` (itself included) with 0755, owned by uid:gid (not changed
+ * when this process is not root); existing ones are left untouched; concurrent creators converge.
+ * Blocking. Messages as contract 4.5; a file in the way is invalid_argument, no space
+ * resource_exhausted, no right permission_denied, the rest internal; err->sys tells. */
 int path_ensure_directories(const char *path, uid_t uid, gid_t gid, struct arena *arena,
 			    struct err *err) NODISCARD;
 

@@ -1,0 +1,273 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "envd/filesystem/path.h"
+
+static struct arena arena;
+static struct err err;
+static const struct user user = {.name = "user", .home = "/home/user", .uid = 1000, .gid = 1000};
+
+static int setup(void **state)
+{
+	(void)state;
+	arena_init(&arena, 8 * 1024 * 1024);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	arena_release(&arena);
+	return 0;
+}
+
+static const char *resolve(const char *path, const char *workdir)
+{
+	const char *resolved;
+
+	assert_int_equal(path_resolve(path, &user, workdir, &arena, &resolved, &err), 0);
+	return resolved;
+}
+
+static void case_098_every_spelling_has_one_clean_result(void **state)
+{
+	static const struct {
+		const char *path, *workdir, *want;
+	} table[] = {
+		{"f", NULL, "/home/user/f"},
+		{"./f", NULL, "/home/user/f"},
+		{"~", NULL, "/home/user"},
+		{"~/f", NULL, "/home/user/f"},
+		{"~/../x", NULL, "/home/x"},
+		{"~\\f", NULL, "/home/user/\\f"},
+		{"../f", NULL, "/home/f"},
+		{"/a/../b", NULL, "/b"},
+		{"//a", NULL, "/a"},
+		{"a/", NULL, "/home/user/a"},
+		{"/a/./b//c/", NULL, "/a/b/c"},
+		{"/..", NULL, "/"},
+		{"/../../x", NULL, "/x"},
+		{"/", NULL, "/"},
+		{"", NULL, "/home/user"},
+		{"", "", "/home/user"},
+		{"", "/work//dir/", "/work/dir"},
+		{"", "~/w", "/home/user/w"},
+		{"", "w", "/home/user/w"},
+		{"f", "/work", "/home/user/f"},
+		{"$HOME/f", NULL, "/home/user/$HOME/f"},
+		{"/...", NULL, "/..."},
+		{"/..a/.b", NULL, "/..a/.b"},
+		{" lead", NULL, "/home/user/ lead"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(table); i++)
+		assert_string_equal(resolve(table[i].path, table[i].workdir), table[i].want);
+}
+
+static void other_users_home_is_refused(void **state)
+{
+	const char *resolved;
+
+	(void)state;
+	assert_true(path_resolve("~root/f", &user, NULL, &arena, &resolved, &err) < 0);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	assert_string_equal(err.message, "failed to expand path '' for user 'user': "
+					 "cannot expand user-specific home dir");
+	assert_true(path_resolve("", &user, "~root", &arena, &resolved, &err) < 0);
+}
+
+static void too_long_is_refused(void **state)
+{
+	static char path[20000];
+	const char *resolved;
+
+	(void)state;
+	memset(path, 'a', 4094);
+	path[0] = '/';
+	assert_int_equal(path_resolve(path, &user, NULL, &arena, &resolved, &err), 0);
+	memset(path, 'a', 4096);
+	path[0] = '/';
+	assert_true(path_resolve(path, &user, NULL, &arena, &resolved, &err) < 0);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	assert_int_equal(err.sys, ENAMETOOLONG);
+	memset(path, '/', 19999);
+	assert_true(path_resolve(path, &user, NULL, &arena, &resolved, &err) < 0);
+}
+
+static void parts_of_a_path(void **state)
+{
+	(void)state;
+	assert_string_equal(path_base("/a/b"), "b");
+	assert_string_equal(path_base("/"), "/");
+	assert_string_equal(path_parent("/a/b", &arena), "/a");
+	assert_string_equal(path_parent("/a", &arena), "/");
+	assert_null(path_parent("/", &arena));
+	assert_string_equal(path_join("/", "a", &arena), "/a");
+	assert_string_equal(path_join("/a", "b/c", &arena), "/a/b/c");
+	assert_true(path_is_within("/a/b", "/a"));
+	assert_true(path_is_within("/a", "/a"));
+	assert_false(path_is_within("/ab", "/a"));
+	assert_true(path_is_within("/x", "/"));
+}
+
+static void check_round_trip(const char *bytes)
+{
+	const char *shown = path_show(bytes, &arena);
+
+	assert_true(str_is_utf8(str_of(shown)));
+	assert_string_equal(resolve(shown, NULL), bytes);
+}
+
+static void case_108_names_that_are_not_utf8_round_trip(void **state)
+{
+	char bytes[8] = "/";
+
+	(void)state;
+	assert_string_equal(path_show("/\xC3(", &arena), "/\xEE\xBF\x83(");
+	assert_string_equal(path_show("/\xC3\xA4\xE6\x97\xA5", &arena), "/\xC3\xA4\xE6\x97\xA5");
+	check_round_trip("/\xFF\xFE");
+	check_round_trip("/d\x80/\xC3(/\xED\xA0\x80");
+	/* Names that hold the escape characters themselves, and names that look half escaped. */
+	check_round_trip("/\xEE\xBE\x80");
+	check_round_trip("/\xEE\xBE\x80\x80/x\xEE\xBF");
+	check_round_trip("/\xEE\xBD\x80");
+	for (int a = 0x7F; a < 0x100; a++)
+		for (int b = 0x7F; b < 0x100; b++) {
+			bytes[1] = (char)a;
+			bytes[2] = (char)b;
+			bytes[3] = '(';
+			check_round_trip(bytes);
+			arena_release(&arena);
+		}
+	/* What path_show never produces (a valid character, escaped) is a literal name, and a clean
+	 * neighbour is not affected. */
+	assert_string_equal(resolve("/\xEE\xBF\x83\xEE\xBE\xA4/\xEE\xBE\x80", NULL),
+			    "/\xEE\xBF\x83\xEE\xBE\xA4/\x80");
+}
+
+static char *make_directory(void)
+{
+	char *directory = arena_strdup(&arena, "/tmp/test_path.XXXXXX");
+
+	assert_non_null(mkdtemp(directory));
+	return directory;
+}
+
+static void remove_tree(const char *directory)
+{
+	char command[256];
+
+	snprintf(command, sizeof(command), "rm -rf '%s'", directory);
+	assert_int_equal(system(command), 0);
+}
+
+static void directories_are_made_for_the_user_and_existing_ones_stay(void **state)
+{
+	char *root = make_directory();
+	const char *path = path_join(root, "old/new/newer", &arena);
+	bool is_root = geteuid() == 0;
+	uid_t uid = is_root ? 1234 : geteuid();
+	struct stat st;
+
+	(void)state;
+	assert_int_equal(mkdir(path_join(root, "old", &arena), 0700), 0);
+	assert_int_equal(path_ensure_directories(path, uid, uid, &arena, &err), 0);
+	assert_int_equal(path_ensure_directories(path, uid + 1, uid, &arena, &err), 0);
+	assert_int_equal(stat(path_join(root, "old", &arena), &st), 0);
+	assert_int_equal(st.st_uid, geteuid());
+	assert_int_equal(st.st_mode & 07777, 0700);
+	assert_int_equal(stat(path_join(root, "old/new", &arena), &st), 0);
+	assert_int_equal(st.st_uid, uid);
+	assert_int_equal(st.st_mode & 07777, 0755);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_uid, uid);
+	remove_tree(root);
+}
+
+static void a_file_in_the_way_is_named(void **state)
+{
+	char *root = make_directory();
+	const char *file = path_join(root, "f", &arena);
+	char want[128];
+	FILE *stream = fopen(file, "w");
+
+	(void)state;
+	assert_non_null(stream);
+	fclose(stream);
+	snprintf(want, sizeof(want), "path is a file: %s", file);
+	assert_true(path_ensure_directories(path_join(file, "x/y", &arena), 0, 0, &arena, &err) < 0);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	assert_string_equal(err.message, want);
+	remove_tree(root);
+}
+
+static void conformance_063_directories_in_proc_cannot_be_made(void **state)
+{
+	(void)state;
+	assert_true(path_ensure_directories("/proc/invalid/not-real", 0, 0, &arena, &err) < 0);
+	assert_int_equal(err.kind, ERR_INTERNAL);
+	assert_string_equal(err.message, "failed to create directory: mkdir /proc/invalid: "
+					 "no such file or directory");
+}
+
+struct race {
+	pthread_t thread;
+	struct arena arena;
+	const char *path;
+	int status;
+};
+
+static void *make_it(void *argument)
+{
+	struct race *race = argument;
+	struct err ignored;
+
+	race->status = path_ensure_directories(race->path, geteuid(), getegid(), &race->arena, &ignored);
+	return NULL;
+}
+
+static void case_085_parallel_creators_converge(void **state)
+{
+	(void)state;
+	for (int round = 0; round < 50; round++) {
+		struct race races[8];
+		char *root = make_directory();
+
+		for (size_t i = 0; i < ARRAY_LENGTH(races); i++) {
+			arena_init(&races[i].arena, 1 << 16);
+			races[i].path = path_join(root, "a/b/c/d", &arena);
+			assert_int_equal(pthread_create(&races[i].thread, NULL, make_it, &races[i]), 0);
+		}
+		for (size_t i = 0; i < ARRAY_LENGTH(races); i++) {
+			pthread_join(races[i].thread, NULL);
+			assert_int_equal(races[i].status, 0);
+			arena_release(&races[i].arena);
+		}
+		remove_tree(root);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(case_098_every_spelling_has_one_clean_result, setup, teardown),
+		cmocka_unit_test_setup_teardown(other_users_home_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(too_long_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(parts_of_a_path, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_108_names_that_are_not_utf8_round_trip, setup, teardown),
+		cmocka_unit_test_setup_teardown(directories_are_made_for_the_user_and_existing_ones_stay, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_file_in_the_way_is_named, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_063_directories_in_proc_cannot_be_made, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_085_parallel_creators_converge, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
