@@ -194,9 +194,11 @@ static:
 $(OUT)/musl/.ready: packaging/musl-deps.sh
 	$(Q)packaging/musl-deps.sh $(OUT)/musl
 
-.PHONY: deps
+.PHONY: deps size
 deps:
 	packaging/setup.sh
+size: all
+	@size $(PROGRAMS) $(B)/*.a | sort -k 4,4nr
 
 .PHONY: clean help
 clean:

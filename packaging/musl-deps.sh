@@ -1,0 +1,125 @@
+#!/bin/bash
+# Makes the libraries the static envd links with: packaging/musl-deps.sh build/musl
+#
+#   libuv, jansson     compiled with musl-gcc from Debian's source packages (Debian's own .a need glibc)
+#   protobuf-c, zlib   Debian's .a as they are: they use nothing that musl lacks
+#   include/           their headers, and links to the kernel's, which musl-gcc does not search
+#
+# Sources come through apt with a state folder and a list of sources of our own, derived from the
+# machine's, so that the machine's apt setup is neither changed nor needs deb-src lines.
+set -euo pipefail
+
+target=$(realpath -m "${1:?usage: musl-deps.sh TARGET_FOLDER}")
+work=$target/work
+multiarch=$(gcc -print-multiarch)
+flags=(-Os -g -ffunction-sections -fdata-sections -fno-asynchronous-unwind-tables -fno-pie -w)
+
+# What was built and tested with; another content under one of these names is refused. A version that
+# is not listed (another Debian release) is taken on the word of the archive's signature alone.
+pinned='
+e89fe4fd8221f6934ddb50f2e7f8404311928d0e23e49a5599f3d3d14ee8cb88  jansson_2.14-2.debian.tar.xz
+c739578bf6b764aa0752db9a2fdadcfe921c78f1228c7ec0bb47fa804c55d17b  jansson_2.14.orig.tar.gz
+14fc605e7d1520137416fd8c097b58a191be9b07bdbb406f7b39c7894b7d66a5  libuv1_1.44.2-1+deb12u1.debian.tar.xz
+d79b4b06ef04be85fb890bf39d55942cc64c2e15fd14eaa32dae5dce94485484  libuv1_1.44.2.orig.tar.gz
+'
+
+rm -rf "$target"
+mkdir -p "$target/include" "$target/lib" "$work/lists/partial" "$work/cache/archives/partial" "$work/source"
+
+log=$work/log
+fail() {
+	tail -n 40 "$log" >&2
+	echo "musl-deps: $1" >&2
+	exit 1
+}
+
+# --- the kernel's headers
+ln -s /usr/include/linux "$target/include/linux"
+ln -s /usr/include/asm-generic "$target/include/asm-generic"
+ln -s "/usr/include/$multiarch/asm" "$target/include/asm"
+
+# --- sources
+format="\$(LABEL)|\$(SIGNED_BY)|\$(SITE)|\$(RELEASE)|\$(COMPONENT)"
+apt-get indextargets --format "$format" 'Created-By: Packages' | sort -u >"$work/targets"
+grep '^Debian' "$work/targets" >"$work/debian" || cp "$work/targets" "$work/debian"
+
+# apt-get with the sources of all archives whose label is not $1.
+apt_without() {
+	local excluded=$1
+	shift
+	awk -F '|' -v excluded="$excluded" '$1 != excluded {
+		print "deb-src", ($2 ~ /^\// ? "[signed-by=" $2 "]" : ""), $3, $4, $5
+	}' "$work/debian" >"$work/sources.list"
+	apt-get -q -o "Dir::Etc::sourcelist=$work/sources.list" -o Dir::Etc::sourceparts=- \
+		-o "Dir::State::lists=$work/lists" -o "Dir::Cache=$work/cache" \
+		-o APT::Sandbox::User="$(id -un)" -o APT::Get::List-Cleanup=false \
+		-o Acquire::Languages=none -o Acquire::Retries=2 "$@" >>"$log" 2>&1
+}
+apt_without none update || fail "apt-get update failed"
+cd "$work/source"
+for package in libuv1 jansson; do
+	# Some mirrors carry the security archive without its sources; point releases bring them later.
+	apt_without none source --download-only "$package" ||
+		apt_without Debian-Security source --download-only "$package" ||
+		fail "the source of $package could not be fetched"
+done
+
+sha256sum -- *.tar.* | grep -v '\.asc$' >../sums
+while read -r sum name; do
+	expected=$(awk -v name="$name" '$2 == name {print $1}' <<<"$pinned")
+	if [ -z "$expected" ]; then
+		echo "musl-deps: note: $name is not a version that was tested with"
+	elif [ "$expected" != "$sum" ]; then
+		fail "$name is not the file it was: sha256 $sum, expected $expected"
+	fi
+done <"$work/sums"
+
+for description in "$work"/source/*.dsc; do
+	name=$(basename "$description" | sed 's/_.*//')
+	dpkg-source --no-check -x "$description" "$work/$name" >>"$log" 2>&1 || fail "$name does not unpack"
+done
+
+# --- libuv
+cd "$work/libuv1"
+units=()
+for unit in async core dl epoll fs getaddrinfo getnameinfo linux linux-core linux-inotify linux-syscalls \
+	loop loop-watcher pipe poll process procfs-exepath proctitle random-devurandom random-getrandom \
+	random-sysctl-linux signal stream tcp thread tty udp; do
+	if [ -e "src/unix/$unit.c" ]; then
+		units+=("src/unix/$unit.c")
+	fi
+done
+mkdir objects
+for unit in src/*.c "${units[@]}"; do
+	musl-gcc "${flags[@]}" -std=gnu11 -D_GNU_SOURCE -isystem "$target/include" -Iinclude -Isrc \
+		-c -o "objects/$(tr / _ <<<"$unit").o" "$unit" >>"$log" 2>&1 || fail "$unit does not compile"
+done
+ar rcs "$target/lib/libuv.a" objects/*.o
+cp -R include/uv.h include/uv "$target/include/"
+
+# --- jansson
+# The flags belong to the build type alone: cmake's probe of type sizes fails when it is optimised.
+cmake -S "$work/jansson" -B "$work/jansson-build" -DCMAKE_C_COMPILER=musl-gcc -DCMAKE_BUILD_TYPE=Release \
+	-DCMAKE_C_FLAGS_RELEASE="${flags[*]}" -DJANSSON_BUILD_DOCS=OFF -DJANSSON_WITHOUT_TESTS=ON \
+	-DJANSSON_EXAMPLES=OFF >>"$log" 2>&1 || fail "jansson does not configure"
+cmake --build "$work/jansson-build" -j "$(nproc)" >>"$log" 2>&1 || fail "jansson does not compile"
+cp "$work/jansson-build/lib/libjansson.a" "$target/lib/"
+cp "$work/jansson-build/include/jansson.h" "$work/jansson-build/include/jansson_config.h" "$target/include/"
+
+# --- Debian's own
+libraries=$(dirname "$(gcc -print-file-name=libprotobuf-c.a)")
+cp "$libraries/libprotobuf-c.a" "$libraries/libz.a" "$target/lib/"
+mkdir -p "$target/include/protobuf-c"
+cp /usr/include/protobuf-c/protobuf-c.h "$target/include/protobuf-c/"
+for header in zlib.h zconf.h llhttp.h; do
+	for folder in /usr/include "/usr/include/$multiarch"; do
+		if [ -e "$folder/$header" ]; then
+			cp "$folder/$header" "$target/include/"
+		fi
+	done
+done
+
+cp "$work/sums" "$target/sources.sha256"
+cd /
+rm -rf "$work"
+touch "$target/.ready"
