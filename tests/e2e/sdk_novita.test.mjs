@@ -1,0 +1,27 @@
+// The npm client `novita-sandbox` 2.1.1, unmodified and in its debug mode: straight to envd, and
+// through the proxy.
+import * as sdk from "novita-sandbox";
+import { sdkSuite } from "./support/sdk_suite.mjs";
+import { startEnvd, startProxy } from "./support/programs.mjs";
+
+const has = { closeStdin: true, octetStream: true, ptyConnect: true, stdinOption: true };
+process.env.NOVITA_DEBUG = "true";
+
+const envd = await startEnvd();
+const proxy = await startProxy({ sandboxes: { sbx1: envd.port }, fallback: "sbx1" });
+
+sdkSuite("novita-sandbox 2.1.1 direct", {
+	sdk, has,
+	open: () => {
+		process.env.NOVITA_SANDBOX_URL = envd.url;
+		return sdk.Sandbox.create();
+	},
+});
+
+sdkSuite("novita-sandbox 2.1.1 proxied", {
+	sdk, has,
+	open: () => {
+		process.env.NOVITA_SANDBOX_URL = `http://localhost:${proxy.port}`;
+		return sdk.Sandbox.connect("sbx1");
+	},
+});

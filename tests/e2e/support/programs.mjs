@@ -1,0 +1,244 @@
+// Starts envd and the proxy for a test, waits until they answer, and takes everything down again.
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import http from "node:http";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { dirname, join, resolve } from "node:path";
+import { fileURLToPath } from "node:url";
+import { after } from "node:test";
+import { Client, request } from "./connect.mjs";
+
+export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../../..");
+const START_DEADLINE_MS = 20000;
+const STOP_DEADLINE_MS = 8000;
+
+function program(variable, ...places) {
+	const found = process.env[variable] ?? places.map((place) => join(ROOT, place)).find((place) => existsSync(place));
+	if (!found || !existsSync(found))
+		throw new Error(`${found ?? places.join(", ")} is not there: run "make" first, or set ${variable}`);
+	return found;
+}
+
+export const envdProgram = () => program("ENVD_BIN", "build/static/bin/envd");
+export const proxyProgram = () => program("PROXY_BIN", "build/opt/bin/proxy", "build/dev/bin/proxy");
+
+export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Asks until `ask` returns something true; fails with `what` after the deadline.
+export async function eventually(what, ask, deadline = 5000, pause = 10) {
+	const end = Date.now() + deadline;
+	for (;;) {
+		const answer = await ask();
+		if (answer)
+			return answer;
+		if (Date.now() > end)
+			throw new Error(`not within ${deadline} ms: ${what}`);
+		await sleep(pause);
+	}
+}
+
+// Fails a promise that hangs; the timer never keeps the process alive.
+export function within(ms, what, promise) {
+	let timer;
+	const late = new Promise((_, reject) => {
+		timer = setTimeout(() => reject(new Error(`not within ${ms} ms: ${what}`)), ms);
+	});
+	return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
+export async function freePort(host = "127.0.0.1") {
+	const server = net.createServer();
+	await new Promise((resolve, reject) => server.listen(0, host, resolve).on("error", reject));
+	const { port } = server.address();
+	await new Promise((resolve) => server.close(resolve));
+	return port;
+}
+
+export function temporaryFolder() {
+	const folder = mkdtempSync(join(tmpdir(), "envd-e2e-"));
+	after(() => rmSync(folder, { recursive: true, force: true }));
+	return folder;
+}
+
+// Processes: what /proc says. {pid, parent, state, command, arguments}
+export function processTable() {
+	const table = [];
+	for (const entry of readdirSync("/proc")) {
+		if (!/^\d+$/.test(entry))
+			continue;
+		try {
+			const stat = readFileSync(`/proc/${entry}/stat`, "latin1");
+			const close = stat.lastIndexOf(")");
+			const fields = stat.slice(close + 2).split(" ");
+			table.push({
+				pid: Number(entry), command: stat.slice(stat.indexOf("(") + 1, close), state: fields[0],
+				parent: Number(fields[1]), group: Number(fields[2]), session: Number(fields[3]),
+				ticks: Number(fields[11]) + Number(fields[12]),
+				arguments: readFileSync(`/proc/${entry}/cmdline`, "latin1").split("\0").slice(0, -1),
+			});
+		} catch {
+			// gone meanwhile
+		}
+	}
+	return table;
+}
+
+export function isAlive(pid) {
+	const found = processTable().find((each) => each.pid === pid);
+	return found !== undefined && found.state !== "Z";
+}
+
+// Living processes whose arguments hold `word` as one of their words.
+export function processesWith(word) {
+	return processTable().filter((each) => each.state !== "Z" && each.arguments.includes(String(word)));
+}
+
+function descendants(pid) {
+	const table = processTable();
+	const found = [];
+	let next = [pid];
+	while (next.length) {
+		next = table.filter((each) => next.includes(each.parent)).map((each) => each.pid);
+		found.push(...next);
+	}
+	return found;
+}
+
+class Program {
+	constructor(name, path, args, options) {
+		this.name = name;
+		this.output = "";
+		this.child = spawn(path, args, { stdio: ["ignore", "pipe", "pipe"], ...options });
+		this.pid = this.child.pid;
+		this.child.stdout.on("data", (chunk) => { this.output += chunk; });
+		this.child.stderr.on("data", (chunk) => { this.output += chunk; });
+		this.exited = new Promise((resolve) => {
+			this.child.on("exit", (code, signal) => {
+				this.status = { code, signal };
+				resolve(this.status);
+			});
+			this.child.on("error", (error) => {
+				this.status = { error };
+				resolve(this.status);
+			});
+		});
+	}
+
+	async ready(path = "/health", base = this.url) {
+		await eventually(`${this.name} answers ${path}: ${this.output}`, async () => {
+			if (this.status)
+				throw new Error(`${this.name} ended at start: ${JSON.stringify(this.status)}\n${this.output}`);
+			try {
+				return (await request(base, { path, timeout: 2000 })).status < 300;
+			} catch {
+				return false;
+			}
+		}, START_DEADLINE_MS, 20);
+	}
+
+	// Resident memory in KiB, descriptors, threads.
+	memory() {
+		return Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${this.pid}/status`, "latin1"))[1]);
+	}
+
+	peakMemory() {
+		return Number(/VmHWM:\s+(\d+)/.exec(readFileSync(`/proc/${this.pid}/status`, "latin1"))[1]);
+	}
+
+	descriptors() {
+		return readdirSync(`/proc/${this.pid}/fd`).length;
+	}
+
+	ticks() {
+		return processTable().find((each) => each.pid === this.pid).ticks;
+	}
+
+	// Ends the program, and whatever it had started.
+	async stop(signal = "SIGTERM") {
+		const left = this.status ? [] : descendants(this.pid);
+		if (!this.status) {
+			this.child.kill(signal);
+			try {
+				await within(STOP_DEADLINE_MS, `${this.name} ends after ${signal}`, this.exited);
+			} catch (error) {
+				this.child.kill("SIGKILL");
+				await this.exited;
+				throw error;
+			}
+		}
+		for (const pid of left) {
+			try {
+				process.kill(pid, "SIGKILL");
+			} catch {
+				// it ended with its parent
+			}
+		}
+		if (process.env.E2E_SHOW_LOGS)
+			process.stderr.write(`--- ${this.name}\n${this.output}`);
+		return this.status;
+	}
+}
+
+// One envd. `init`: what the host tells it after start; null to leave it alone.
+export async function startEnvd({ port, flags = [], init = { defaultUser: "user" }, env = {}, prefix = [], keep = false } = {}) {
+	port ??= await freePort();
+	const args = [...prefix, envdProgram(), "-isnotfc", "-port", String(port), ...flags];
+	const envd = new Program("envd", args[0], args.slice(1), { env: { PATH: process.env.PATH, ...env } });
+	if (!keep)
+		after(() => envd.stop());
+	envd.port = port;
+	envd.url = `http://127.0.0.1:${port}`;
+	await envd.ready();
+	if (init) {
+		const answer = await request(envd.url, {
+			method: "POST", path: "/init", body: JSON.stringify(init), headers: { "content-type": "application/json" },
+		});
+		if (answer.status !== 204)
+			throw new Error(`/init: ${answer.status} ${answer.text}`);
+	}
+	envd.client = (options) => new Client(envd.url, options);
+	return envd;
+}
+
+// One proxy. `sandboxes`: {id: envd port}. Requests for other ports of the sandbox go to 127.0.0.1.
+export async function startProxy({ port, sandboxes = {}, fallback, flags = [], env = {}, keep = false } = {}) {
+	port ??= await freePort();
+	const admin = await freePort();
+	const args = ["--listen", `127.0.0.1:${port}`, "--admin", `127.0.0.1:${admin}`];
+	for (const [id, envdPort] of Object.entries(sandboxes))
+		args.push("--sandbox", `${id}=127.0.0.1,envd=${envdPort}`);
+	if (fallback)
+		args.push("--default-sandbox", fallback);
+	const proxy = new Program("proxy", proxyProgram(), [...args, ...flags],
+		{ env: { PATH: process.env.PATH, ...env } });
+	if (!keep)
+		after(() => proxy.stop());
+	proxy.port = port;
+	proxy.url = `http://127.0.0.1:${port}`;
+	proxy.admin = `http://127.0.0.1:${admin}`;
+	await proxy.ready("/health", proxy.admin);
+	proxy.hostOf = (id, sandboxPort = 49983) => `${sandboxPort}-${id}.localhost:${port}`;
+	proxy.client = (id, options = {}) => new Client(proxy.url,
+		{ ...options, headers: { host: proxy.hostOf(id), ...options.headers } });
+	return proxy;
+}
+
+// A server in the sandbox, as a user's program would be: listens on 127.0.0.1 unless told otherwise.
+export async function serve(handler, { host = "127.0.0.1", port = 0 } = {}) {
+	const server = http.createServer(handler);
+	await new Promise((resolve, reject) => server.listen(port, host, resolve).on("error", reject));
+	const sockets = new Set();
+	server.on("connection", (socket) => {
+		sockets.add(socket);
+		socket.on("close", () => sockets.delete(socket));
+	});
+	server.stop = () => {
+		for (const socket of sockets)
+			socket.destroy();
+		return new Promise((resolve) => server.close(resolve));
+	};
+	after(() => server.stop());
+	server.port = server.address().port;
+	return server;
+}
