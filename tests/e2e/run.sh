@@ -22,6 +22,9 @@ for program in "$ENVD_BIN" "$PROXY_BIN"; do
 	fi
 done
 
+# packaging/setup.sh puts a newer Node.js there where the distribution's is too old.
+[ ! -x "$root/build/tools/bin/node" ] || export PATH="$root/build/tools/bin:$PATH"
+
 if [ -z "$E2E_INSIDE" ]; then
 	./install.sh
 	exec support/enter.sh "$here/run.sh" "$@"

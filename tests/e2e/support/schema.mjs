@@ -14,7 +14,7 @@ export function registry() {
 		const folder = mkdtempSync(join(tmpdir(), "envd-schema-"));
 		try {
 			const out = join(folder, "set.bin");
-			execFileSync("protoc", ["-I", ROOT, "-I", "/usr/include", "--include_imports",
+			execFileSync("protoc-c", ["-I", ROOT, "-I", "/usr/include", "--include_imports",
 				`--descriptor_set_out=${out}`, "proto/process.proto", "proto/filesystem.proto"], { cwd: ROOT });
 			loaded = createFileRegistry(fromBinary(FileDescriptorSetSchema, readFileSync(out)));
 		} finally {
