@@ -28,6 +28,13 @@ void arena_release(struct arena *a)
 	arena_init(a, a->budget);
 }
 
+void arena_release_wiped(struct arena *a)
+{
+	for (struct arena_block *block = a->blocks; block; block = block->older)
+		wipe(block->memory, block->size);
+	arena_release(a);
+}
+
 static bool add_block(struct arena *a, size_t least)
 {
 	size_t size = a->blocks ? size_min(a->blocks->size * 2, ARENA_LARGEST_STEP) : ARENA_FIRST_BLOCK;

@@ -25,6 +25,8 @@ struct arena {
 void arena_init(struct arena *a, size_t budget);
 /* Gives everything back; the arena may be used again. */
 void arena_release(struct arena *a);
+/* The same, overwriting all of it first; for arenas that held secrets. */
+void arena_release_wiped(struct arena *a);
 void *arena_alloc(struct arena *a, size_t size) NODISCARD;
 void *arena_alloc_array(struct arena *a, size_t count, size_t size) NODISCARD;
 /* NUL-terminated copies. */

@@ -1,14 +1,18 @@
 #include "envd/sandbox/sandbox.h"
 
+#include "lib/limits.h"
+
 void sandbox_init(struct sandbox *sandbox, struct loop *loop)
 {
-	*sandbox = (struct sandbox){.loop = loop};
+	*sandbox = (struct sandbox){.loop = loop, .clock = &clock_system};
+	turn_queue_init(&sandbox->init_turns, loop, INIT_WAITERS_MAX);
 	environment_init(&sandbox->environment);
 	sandbox->default_user = xstrdup("root");
 }
 
 void sandbox_fini(struct sandbox *sandbox)
 {
+	turn_queue_fini(&sandbox->init_turns);
 	sandbox_set_access_token(sandbox, (struct str){NULL, 0});
 	environment_fini(&sandbox->environment);
 	free(sandbox->default_user);

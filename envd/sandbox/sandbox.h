@@ -6,7 +6,10 @@
 #ifndef ENVD_SANDBOX_SANDBOX_H
 #define ENVD_SANDBOX_SANDBOX_H
 
+#include "envd/sandbox/clock.h"
 #include "envd/sandbox/environment.h"
+#include "envd/sandbox/metrics.h"
+#include "envd/sandbox/turn.h"
 #include "lib/err.h"
 #include "lib/loop.h"
 
@@ -25,6 +28,10 @@ struct sandbox {
 	uid_t only_uid;
 	int64_t newest_init_ns; /* highest timestamp accepted by /init */
 	bool initialised;
+	struct turn_queue init_turns; /* one /init at a time, first come, first served */
+	size_t init_bytes;            /* bodies of /init held in memory right now */
+	const struct clock_source *clock;
+	struct metrics_cpu metrics_before; /* what the next /metrics measures the load from */
 };
 
 void sandbox_init(struct sandbox *sandbox, struct loop *loop);
