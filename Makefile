@@ -200,6 +200,56 @@ deps:
 size: all
 	@size $(PROGRAMS) $(B)/*.a | sort -k 4,4nr
 
+.PHONY: test test-only run lint format-check analyze coverage-map
+test:
+	@packaging/setup.sh build client check
+	@$(MAKE) --no-print-directory test-only
+test-only:
+	@tests/run.py $(SUITES)
+run:
+	@packaging/setup.sh build client
+	@packaging/run.sh
+lint: $(GENERATED)
+	@packaging/lint.py
+format-check:
+	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run 2>&1 | grep -c 'warning:' | \
+		sed 's/$$/ places differ from clang-format/'
+coverage-map:
+	@tests/coverage-map.py
+analyze: $(GENERATED)
+	-cppcheck --quiet --enable=warning,portability --inline-suppr --std=c11 -j2 -I. -I$(G) lib envd proxy
+	-clang-tidy --quiet --checks='-*,bugprone-*,-bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,clang-analyzer-*,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling' \
+		$(call sources,lib $(ENVD_DIRS) $(PROXY_DIRS)) -- $(CPPFLAGS) -std=gnu11 2>/dev/null
+
+# Fuzzers: one libFuzzer program per tests/fuzz/fuzz_*.c; its corpus is tests/fuzz/corpus/<name>/.
+FUZZ_SOURCES := $(call sources,tests/fuzz)
+FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SOURCES))
+SECS ?= 30
+.PHONY: fuzz fuzz-build fuzz-replay
+ifeq ($(PROFILE),fuzz)
+FUZZ_ARCHIVES := $(B)/support.a $(B)/envd.a $(if $(PROXY_OBJECTS),$(B)/proxy.a) $(B)/lib.a
+$(B)/tests/fuzz/%: $(O)/tests/fuzz/%.o $(FUZZ_ARCHIVES)
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ -lcmocka $(LDLIBS)
+fuzz-build: $(FUZZ_PROGRAMS)
+	@:
+fuzz: $(FUZZ_PROGRAMS)
+	@for t in $(FUZZ_PROGRAMS); do name=$${t##*/}; echo "== $$name"; \
+		mkdir -p $(B)/found/$$name tests/fuzz/corpus/$$name; \
+		$$t -max_total_time=$(SECS) -timeout=10 -rss_limit_mb=4096 -artifact_prefix=$(B)/found/$$name/ \
+			-print_final_stats=1 $(B)/found/$$name tests/fuzz/corpus/$$name 2>&1 | \
+			grep -E 'ERROR|SUMMARY|stat::number_of_executed|stat::new_units|Test unit written|runtime error'; \
+	done
+else
+fuzz fuzz-build:
+	@$(MAKE) --no-print-directory PROFILE=fuzz $@
+endif
+fuzz-replay:
+	@tests/run.py fuzz
+
+print-%:
+	@echo '$($*)'
+
 .PHONY: clean help
 clean:
 	rm -rf $(OUT)

@@ -33,10 +33,13 @@ void log_write(enum log_level level, const char *logger, const char *message,
 /* Tests see every line through this; NULL restores the descriptor. */
 void log_set_hook(void (*hook)(const char *line, size_t len, void *user), void *user);
 
-#define LOG_S(field, value) ((struct log_field){.name = (field), .type = LOG_FIELD_STR, .text = str_of(value)})
-#define LOG_STR(field, value) ((struct log_field){.name = (field), .type = LOG_FIELD_STR, .text = (value)})
-#define LOG_I(field, value) ((struct log_field){.name = (field), .type = LOG_FIELD_INT, .number = (int64_t)(value)})
-#define LOG_B(field, value) ((struct log_field){.name = (field), .type = LOG_FIELD_BOOL, .number = (value)})
+#define LOG_S(field, value) LOG_STR(field, str_of(value))
+#define LOG_STR(field, value) \
+	((struct log_field){.name = (field), .type = LOG_FIELD_STR, .text = (value)})
+#define LOG_I(field, value) \
+	((struct log_field){.name = (field), .type = LOG_FIELD_INT, .number = (int64_t)(value)})
+#define LOG_B(field, value) \
+	((struct log_field){.name = (field), .type = LOG_FIELD_BOOL, .number = (value)})
 
 #define LOG_AT(level, logger, message, ...)                                                     \
 	do {                                                                                    \

@@ -1,0 +1,322 @@
+#!/usr/bin/env python3
+"""Holds the rules that keep the house readable: `make lint`.
+
+Every check prints what it found, one line a finding, and counts as one in the closing line.
+A line that breaks a rule of the call lists for a good reason says so with `lint-ok: <why>`.
+"""
+import os
+import re
+import shlex
+import subprocess
+import sys
+
+os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+LINES_WARN = 600
+LINES_MAX = 700
+
+# Library headers and the only files that may include them.
+WRAPPED = [
+    (r"llhttp\.h", r"lib/http_parse\.c"),
+    (r"jansson\.h", r"lib/json\.c"),
+    (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/.*_service\.[ch]|tests/(unit/envd|fuzz)/.*"),
+    (r"openssl/", r"proxy/front/tls\.c"),
+    (r"nghttp2/", r"proxy/front/http2\.c"),
+    (r"hiredis/", r"proxy/route/redis\.c"),
+    (r"inotifytools/", r"envd/watch/watcher_.*"),
+    (r"zlib\.h", r"envd/rpc/gzip\.c|envd/rpc/rpc_gzip\.c|envd/rpc/compress\.c|lib/gzip\.c|tests/.*"),
+]
+
+# Files of a domain that speak HTTP or RPC; everything else in a domain is plain functions and structs.
+FACES = r"envd/[a-z]+/([a-z_]*_service|files[a-z_]*|[a-z_]*_http|[a-z_]*rest)\.[ch]"
+ROOFS = r"envd/(main|app|routes)\.[ch]"
+
+BANNED_CALLS = (
+    "strcpy stpcpy strcat strncat strncpy sprintf vsprintf strtok gets system popen alloca tmpnam mktemp "
+    "gethostbyname inet_ntoa asctime ctime rand srand signal error canonicalize_file_name qsort_r backtrace "
+    "atoi atol atoll bzero bcopy index rindex vfork"
+).split()
+
+# These files run on the loop's thread from end to end.
+ON_LOOP = (
+    r"lib/(http[a-z_]*|stream[a-z_]*|loop)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service\.c|"
+    r"proxy/(front|relay)/.*\.c"
+)
+BLOCKING_CALLS = (
+    "fopen freopen fgets fread opendir readdir scandir stat lstat fstatat statx open openat creat unlink unlinkat rename "
+    "renameat mkdir mkdirat rmdir realpath readlink readlinkat symlink link chmod chown lchown fchownat truncate "
+    "fsync fdatasync sendfile copy_file_range getpwnam getpwuid getpwnam_r getpwuid_r getgrnam getgrgid getgrouplist "
+    "initgroups getaddrinfo getnameinfo sleep usleep nanosleep wait waitpid wait4 flock lockf"
+).split()
+
+# What the code between clone and exec may ask of libc: the thinnest wrappers and nothing else.
+CHILD_OBJECT = "envd/process/child.o"
+CHILD_SYMBOLS = (
+    "syscall __errno_location errno_location memcpy memset memmove strlen environ __environ __stack_chk_fail "
+    "execve dup2 dup3 close write read open openat chdir setsid ioctl _exit kill getpid sigaction sigprocmask "
+    "rt_sigprocmask setpriority umask prctl fcntl setrlimit prlimit strchr memchr _GLOBAL_OFFSET_TABLE_ "
+    "sigemptyset sigfillset"
+).split()
+
+# Names of machines and folders that must not stand in any file.
+PRIVATE = (
+    r"(?<![A-Za-z0-9_.])/work/(wt|main|shared|team|\.library)\b|deb\.debian\.org|security\.debian\.org|registry\.npmjs|pypi\.org|"
+    r"pythonhosted|proxy\.golang|crates\.io|repo1?\.maven"
+)
+
+C_KEYWORD_SPACE = re.compile(r"\b(if|for|while|switch)\(")
+
+
+def run(*command, **more):
+    return subprocess.run(command, capture_output=True, text=True, **more)
+
+
+TRACKED = [
+    f
+    for f in run("git", "ls-files", "--cached", "--others", "--exclude-standard").stdout.split("\n")
+    if f and os.path.isfile(f)
+]
+C_FILES = [f for f in TRACKED if f.endswith((".c", ".h"))]
+SOURCES = [f for f in C_FILES if not f.startswith("tests/")]
+
+
+def text_of(path):
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return file.read()
+
+
+def blank_out(match):
+    return re.sub(r"[^\n]", " ", match.group(0))
+
+
+def code_of(path):
+    """The text without comments, string and character literals; line numbers stay."""
+    pattern = r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])*'"
+    keep_includes = re.sub(r'(#include )"([^"\n]*)"', r"\1<<\2>>", text_of(path))
+    return re.sub(pattern, blank_out, keep_includes, flags=re.S)
+
+
+def includes_of(path):
+    for number, line in enumerate(text_of(path).split("\n"), 1):
+        match = re.match(r'\s*#\s*include\s+(["<])([^">]+)[">]', line)
+        if match:
+            yield number, match.group(1), match.group(2)
+
+
+def check_include_direction():
+    for path in SOURCES:
+        for number, kind, name in includes_of(path):
+            where = f"{path}:{number}: "
+            if name.startswith("../") or (kind == '"' and "/" not in name and name != "build_info.h"):
+                yield where + f'write the path from the top: "{name}"'
+            if kind == "<" and os.path.isfile(name):
+                yield where + f'<{name}> is ours: use quotes'
+            if path.startswith("lib/") and re.match(r"(envd|proxy|proto|tests)/", name):
+                yield where + f"lib knows nothing of {name}"
+            if path.startswith("envd/") and re.match(r"(proxy|tests)/", name):
+                yield where + f"envd does not include {name}"
+            if path.startswith("proxy/") and re.match(r"(envd|proto|tests)/", name):
+                yield where + f"proxy does not include {name}"
+            if not path.startswith("envd/") or re.fullmatch(ROOFS, path):
+                continue
+            if re.match(r"envd/(app|routes)\.h", name) and not re.fullmatch(ROOFS, path):
+                yield where + f"only main, app and routes know {name}"
+            if path.startswith("envd/rpc/"):
+                if re.match(r"envd/(?!rpc/)", name):
+                    yield where + f"rpc knows no domain: {name}"
+            elif not re.fullmatch(FACES, path) and re.match(r"envd/rpc/|lib/http|proto/", name):
+                yield where + f"a domain's inside does not know {name}; that belongs in its *_service.c"
+
+
+def check_include_cycles():
+    graph = {f: [n for _, k, n in includes_of(f) if k == '"' and n in C_FILES] for f in C_FILES if f.endswith(".h")}
+    done, path = set(), []
+
+    def visit(node):
+        if node in path:
+            yield "headers include each other: " + " -> ".join(path[path.index(node):] + [node])
+            return
+        if node in done:
+            return
+        path.append(node)
+        for following in graph.get(node, []):
+            yield from visit(following)
+        path.pop()
+        done.add(node)
+
+    for header in graph:
+        yield from visit(header)
+
+
+def check_wrapped_libraries():
+    for path in C_FILES:
+        for number, _, name in includes_of(path):
+            for library, owners in WRAPPED:
+                if re.match(library, name) and not re.fullmatch(owners, path):
+                    yield f"{path}:{number}: <{name}> is included by {owners} only"
+
+
+def find_calls(path, names):
+    pattern = re.compile(r"(?<![\w.>])(" + "|".join(names) + r")\s*\(")
+    original = text_of(path).split("\n")
+    for number, line in enumerate(code_of(path).split("\n"), 1):
+        for match in pattern.finditer(line):
+            # A declaration or definition of our own static function of that name is not a call.
+            if "lint-ok:" in original[number - 1]:
+                continue
+            yield number, match.group(1)
+
+
+def check_banned_calls():
+    for path in C_FILES:
+        names = BANNED_CALLS if not path.startswith("tests/") else [n for n in BANNED_CALLS if n not in ("vfork", "system", "signal", "strcpy")]
+        for number, name in find_calls(path, names):
+            yield f"{path}:{number}: {name}() is banned"
+
+
+def check_nothing_blocks_the_loop():
+    for path in SOURCES:
+        if not re.fullmatch(ON_LOOP, path):
+            continue
+        code = code_of(path)
+        own = set(re.findall(r"^static [^;{}()]*?\b(\w+)\(", code, flags=re.M))
+        for number, name in find_calls(path, [n for n in BLOCKING_CALLS if n not in own]):
+            yield f"{path}:{number}: {name}() blocks, and this file runs on the loop; use lib/job.h"
+
+
+def make_variable(name):
+    return run("make", "-s", "--no-print-directory", f"print-{name}").stdout.strip()
+
+
+def check_headers_compile_alone():
+    flags = shlex.split(make_variable("CPPFLAGS")) + shlex.split(make_variable("CFLAGS"))
+    for path in (f for f in C_FILES if f.endswith(".h")):
+        result = run("gcc", *flags, "-fsyntax-only", "-x", "c", "-include", path, "/dev/null")
+        if result.returncode or result.stderr:
+            yield f"{path}: does not compile alone:\n{result.stderr.strip()}"
+
+
+def check_header_guards_and_openings():
+    for path in (f for f in SOURCES if f.endswith(".h")):
+        guard = re.sub(r"[/.]", "_", path).upper()
+        text = text_of(path)
+        if f"#ifndef {guard}\n#define {guard}\n" not in text:
+            yield f"{path}: the guard is {guard}"
+        if not text.startswith("/*"):
+            yield f"{path}: a header opens with what the module is for"
+
+
+def check_file_length():
+    for path in SOURCES:
+        lines = text_of(path).count("\n")
+        if lines > LINES_MAX:
+            yield f"{path}: {lines} lines; one reason to exist per file, at most {LINES_MAX} lines"
+        elif lines > LINES_WARN:
+            print(f"note: {path}: {lines} lines")
+
+
+def check_text():
+    for path in C_FILES:
+        for number, line in enumerate(text_of(path).split("\n"), 1):
+            where = f"{path}:{number}: "
+            if line != line.rstrip():
+                yield where + "blanks at the end"
+            if re.search(r"\b(XXX|TODO|FIXME)\b", line):
+                yield where + "unfinished business belongs in an issue, a known bound is marked LIMIT:"
+            if re.match(r" {8}", line):
+                yield where + "indent with tabs"
+            if len(line.expandtabs(8)) > (125 if path.startswith("tests/") else 110):
+                yield where + f"{len(line.expandtabs(8))} columns"
+        if C_KEYWORD_SPACE.search(code_of(path)):
+            yield f"{path}: a blank belongs after if, for, while, switch"
+
+
+def check_nothing_generated_is_tracked():
+    for path in run("git", "ls-files").stdout.split("\n"):
+        if re.search(r"\.(o|a|d|so|pb-c\.[ch]|pyc)$|(^|/)(node_modules|__pycache__|build)/", path):
+            yield f"{path}: is made by the build"
+
+
+def check_child_symbols():
+    path = os.path.join(make_variable("O"), CHILD_OBJECT)
+    if not os.path.exists(CHILD_OBJECT.replace(".o", ".c")):
+        return
+    built = run("make", "-s", path)
+    if built.returncode:
+        yield built.stderr.strip()
+        return
+    for line in run("nm", "-u", path).stdout.split("\n"):
+        symbol = line.split()[-1].split("@")[0] if line.split() else ""
+        if symbol and symbol not in CHILD_SYMBOLS:
+            yield f"{CHILD_OBJECT}: calls {symbol}, which is not safe between clone and exec"
+
+
+def check_scripts():
+    scripts = [
+        f
+        for f in TRACKED
+        if f.endswith(".sh") or (not os.path.splitext(f)[1] and re.match(r"#!.*\b(ba|da)?sh\b", text_of(f)[:40]))
+    ]
+    if scripts and run("sh", "-c", "command -v shellcheck").returncode == 0:
+        result = run("shellcheck", "-f", "gcc", *scripts)
+        yield from result.stdout.strip().split("\n") if result.returncode else []
+    for path in (f for f in TRACKED if f.endswith(".py")):
+        result = run(sys.executable, "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])", path)
+        if result.returncode:
+            yield f"{path}: {result.stderr.strip().splitlines()[-1]}"
+    for path in scripts:
+        if text_of(path).startswith("#!") and not os.access(path, os.X_OK):
+            yield f"{path}: is not executable"
+
+
+def check_no_private_names():
+    for path in TRACKED:
+        if path == "packaging/lint.py" or os.path.getsize(path) > 1 << 20 or "/corpus/" in path:
+            continue
+        for number, line in enumerate(text_of(path).split("\n"), 1):
+            if re.search(PRIVATE, line):
+                yield f"{path}:{number}: names a folder or host that is not the project's"
+
+
+def check_test_names():
+    for path in TRACKED:
+        if not path.startswith("tests/"):
+            continue
+        if re.match(r"tests/unit/.*\.c$", path) and not os.path.basename(path).startswith("test_"):
+            yield f"{path}: tests are test_<module>.c, what they share is in tests/support"
+        if path.endswith((".c", ".mjs", ".py", ".wire", ".sh")):
+            for number, line in enumerate(text_of(path).split("\n"), 1):
+                for name in re.findall(r"\b(?:case|conformance|s)_?\d+(?:_\w+)+", line):
+                    if re.match(r"(case|conformance|s)_?\d", name) and not re.match(r"(case_|conformance_|s)\d{3}(_|$)", name):
+                        yield f"{path}:{number}: {name}: numbers have three digits (case_007_..., conformance_132_..., s012_...)"
+
+
+def check_proto_numbers():
+    for path in (f for f in TRACKED if f.startswith("proto/") and f.endswith(".proto")):
+        if re.search(r"^\s*optional\b", text_of(path), flags=re.M):
+            yield f"{path}: write an optional field as a oneof of one (design: protobuf-c refuses optional)"
+
+
+def main():
+    chosen = sys.argv[1:]
+    passed = failed = 0
+    for name, check in list(globals().items()):
+        if not name.startswith("check_") or (chosen and name[len("check_"):] not in chosen):
+            continue
+        findings = list(check())
+        title = name[len("check_"):].replace("_", " ")
+        if findings:
+            failed += 1
+            print(f"lint: {title}:")
+            for finding in findings[:60]:
+                print("  " + finding)
+            if len(findings) > 60:
+                print(f"  ... and {len(findings) - 60} more")
+        else:
+            passed += 1
+    print(f"lint: {passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,286 @@
+#!/usr/bin/env python3
+"""Runs the whole suite, or the parts that are named: tests/run.py [SUITE...]
+
+Each suite is a list of commands. What a command's runner says in its closing lines (cmocka, node:test,
+unittest, or "N passed, N failed") is added up; a command that fails without saying so, or runs no test,
+counts as one failure. Full output is in build/logs/<suite>.log; what failed is shown at the end, before
+the one line that closes every run.
+"""
+import ctypes
+import glob
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+
+os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+
+OUT = os.environ.get("OUT", "build")
+LOGS = os.path.join(OUT, "logs")
+PR_SET_CHILD_SUBREAPER = 36
+ANSI = re.compile(r"\x1b\[[0-9;]*m")
+COUNTS = [
+    # cmocka
+    (r"^\[  PASSED  \] (\d+) test\(s\)\.", "passed"),
+    (r"^\[  FAILED  \] (\d+) test\(s\), listed below", "failed"),
+    (r"^\[  SKIPPED \] (\d+) test\(s\)", "skipped"),
+    # node:test, tap and spec
+    (r"^(?:#|ℹ) pass (\d+)", "passed"),
+    (r"^(?:#|ℹ) (?:fail|cancelled) (\d+)", "failed"),
+    (r"^(?:#|ℹ) (?:skipped|todo) (\d+)", "skipped"),
+    # ours and any other
+    (r"^(?:\w+: )?(\d+) passed, \d+ failed", "passed"),
+    (r"^(?:\w+: )?\d+ passed, (\d+) failed", "failed"),
+    (r"^(?:\w+: )?\d+ passed, \d+ failed, (\d+) skipped", "skipped"),
+]
+
+
+class Step:
+    """One command of a suite. `check` steps count as one test themselves: building, linting."""
+
+    def __init__(self, name, command, timeout=120, env=None, check=False):
+        self.name, self.command, self.timeout = name, command, timeout
+        self.env, self.check = env or {}, check
+
+
+def make(*arguments):
+    return ["make", "-s", "--no-print-directory", f"OUT={OUT}", f"-j{os.cpu_count()}", *arguments]
+
+
+def names_of(target, *arguments):
+    out = subprocess.run(make(*arguments, f"print-{target}"), capture_output=True, text=True)
+    return out.stdout.split()
+
+
+def suite_lint():
+    yield Step("lint", make("lint"))
+
+
+def suite_build():
+    """Warnings are errors, with both compilers; everything the other suites run is built here."""
+    for profile in ("dev", "clang", "asan", "opt"):
+        yield Step(profile, make(f"PROFILE={profile}", "CI=1", "all", "unit-build"), timeout=900, check=True)
+    yield Step("fuzz", make("PROFILE=fuzz", "CI=1", "fuzz-build"), timeout=900, check=True)
+    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
+
+
+def unit_steps(profile):
+    yield Step("build", make(f"PROFILE={profile}", "CI=1", "all", "unit-build"), timeout=900, check=True)
+    for program in names_of("UNIT_PROGRAMS", f"PROFILE={profile}"):
+        yield Step(program, [program], timeout=180)
+
+
+def suite_unit():
+    yield from unit_steps("dev")
+
+
+def suite_unit_asan():
+    yield from unit_steps("asan")
+
+
+def suite_fuzz():
+    """Every fuzzer over its corpus, once."""
+    yield Step("build", make("PROFILE=fuzz", "CI=1", "fuzz-build"), timeout=900, check=True)
+    for program in names_of("FUZZ_PROGRAMS", "PROFILE=fuzz"):
+        name = os.path.basename(program)
+        corpus = os.path.join("tests/fuzz/corpus", name)
+        command = [program, "-runs=0", "-rss_limit_mb=4096", "-timeout=20"] + ([corpus] if os.path.isdir(corpus) else [])
+        yield Step(name, command, timeout=120, check=True)
+
+
+def scripts_in(folder, steps_name):
+    """node:test and unittest files of a folder; each runs alone, so that one cannot spoil the next."""
+    for path in sorted(glob.glob(f"tests/{folder}/*.test.mjs")):
+        yield Step(path, ["node", "--test", "--test-reporter=tap", path], timeout=300)
+    python = os.path.join(OUT, "venv/bin/python3")
+    for path in sorted(glob.glob(f"tests/{folder}/test_*.py")):
+        yield Step(path, [python if os.path.exists(python) else sys.executable, path, "-v"], timeout=300)
+
+
+def suite_wire():
+    for path in sorted(glob.glob("tests/wire/*.test.mjs") + glob.glob("tests/wire/run_*.sh")):
+        yield Step(path, [path], timeout=300)
+
+
+def suite_relay():
+    yield Step("build", make("PROFILE=dev", "CI=1", "all"), timeout=900, check=True)
+    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
+    yield from scripts_in("relay", "relay")
+
+
+def suite_e2e():
+    """Real clients against the envd that is shipped, directly and through the proxy."""
+    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
+    yield Step("opt", make("PROFILE=opt", "CI=1", "all"), timeout=900, check=True)
+    yield from scripts_in("e2e", "e2e")
+
+
+def suite_cases():
+    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
+    yield Step("opt", make("PROFILE=opt", "CI=1", "all"), timeout=900, check=True)
+    yield from scripts_in("cases", "cases")
+
+
+SUITES = {
+    "lint": suite_lint,
+    "build": suite_build,
+    "unit": suite_unit,
+    "unit-asan": suite_unit_asan,
+    "wire": suite_wire,
+    "fuzz": suite_fuzz,
+    "relay": suite_relay,
+    "e2e": suite_e2e,
+    "cases": suite_cases,
+}
+
+
+def children():
+    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
+        return [int(pid) for pid in file.read().split()]
+
+
+def end_leftovers():
+    """What a command started and left behind comes to us (subreaper); it must not disturb the next."""
+    names = []
+    for _ in range(1000):
+        pids = children()
+        if not pids:
+            break
+        for pid in pids:
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as file:
+                    line = file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+                    if line:
+                        names.append(line[:100])
+                os.kill(pid, signal.SIGKILL)
+            except (ProcessLookupError, FileNotFoundError):
+                pass
+            try:
+                os.waitpid(pid, 0)
+            except ChildProcessError:
+                pass
+    return names
+
+
+def run_step(step, log):
+    env = dict(
+        os.environ,
+        OUT=OUT,
+        UBSAN_OPTIONS="print_stacktrace=1",
+        ASAN_OPTIONS="detect_leaks=1:strict_string_checks=1",
+        **step.env,
+    )
+    tools = os.path.abspath(os.path.join(OUT, "tools/bin"))
+    if os.path.isdir(tools):
+        env["PATH"] = tools + ":" + env["PATH"]
+    for inherited in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "PROFILE", "CC"):
+        env.pop(inherited, None)
+    began = time.monotonic()
+    note = ""
+    with open(os.path.join(LOGS, "step.out"), "wb") as output:
+        process = subprocess.Popen(
+            step.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
+        try:
+            code = process.wait(step.timeout)
+        except subprocess.TimeoutExpired:
+            code, note = -1, f"did not end within {step.timeout} s"
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    leftovers = end_leftovers()
+    with open(os.path.join(LOGS, "step.out"), encoding="utf-8", errors="replace") as output:
+        text = ANSI.sub("", output.read())
+
+    counts = {"passed": 0, "failed": 0, "skipped": 0}
+    if step.check:
+        counts["failed" if code else "passed"] = 1
+    else:
+        for line in text.split("\n"):
+            for pattern, kind in COUNTS:
+                match = re.match(pattern, line)
+                if match:
+                    counts[kind] += int(match.group(1))
+        python_counts(text, counts)
+        if not counts["passed"] + counts["failed"] and not code:
+            code, note = -1, note or "ran no test"
+        if code and not counts["failed"]:
+            counts["failed"] = 1
+    if code and not note:
+        note = f"signal {-code}" if code < 0 else f"exit code {code}"
+    log.write(f"==== {step.name}: {' '.join(step.command)}\n{text}\n")
+    log.write(f"---- {time.monotonic() - began:.1f} s {counts} {note}\n")
+    for line in leftovers:
+        log.write(f"---- left running: {line}\n")
+    log.flush()
+    failure = None
+    if counts["failed"]:
+        failure = f"==== {step.name}: {note}\n" + excerpt(text)
+    return counts, failure, leftovers
+
+
+def python_counts(text, counts):
+    ran = re.search(r"^Ran (\d+) tests? in ", text, flags=re.M)
+    if not ran:
+        return
+    closing = re.search(r"^(?:OK|FAILED)(?: \((.*)\))?$", text, flags=re.M)
+    details = dict(re.findall(r"([a-z ]+)=(\d+)", closing.group(1) or "")) if closing else {}
+    bad = sum(int(v) for k, v in details.items() if k.strip() in ("failures", "errors", "unexpected successes"))
+    skipped = int(details.get("skipped", 0))
+    counts["failed"] += bad
+    counts["skipped"] += skipped
+    counts["passed"] += max(int(ran.group(1)) - bad - skipped, 0)
+
+
+def excerpt(text):
+    """What a person wants to see first: the lines around the failures, else the end."""
+    lines = [line for line in text.split("\n") if not re.match(r"\[ RUN |\[       OK|ok \d+|\s+(duration_ms|---|\.\.\.)", line)]
+    marks = [
+        i
+        for i, line in enumerate(lines)
+        if re.search(r"\[  FAILED  \]|^\s*not ok|^(FAIL|ERROR):|ERROR: \w+Sanitizer|runtime error:|: error:|Assertion", line)
+    ]
+    chosen = sorted({k for i in marks[:12] for k in range(max(0, i - 3), min(len(lines), i + 22))})
+    if not chosen:
+        chosen = range(max(0, len(lines) - 40), len(lines))
+    return "\n".join(lines[i] for i in list(chosen)[:200])
+
+
+def main():
+    names = sys.argv[1:] or list(SUITES)
+    for name in names:
+        if name not in SUITES:
+            sys.exit(f"no suite {name}; there are: {' '.join(SUITES)}")
+    os.makedirs(LOGS, exist_ok=True)
+    sys.stdout.reconfigure(line_buffering=True)
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    total = {"passed": 0, "failed": 0, "skipped": 0}
+    failures = []
+    for name in names:
+        began = time.monotonic()
+        sums = {"passed": 0, "failed": 0, "skipped": 0}
+        with open(os.path.join(LOGS, f"{name}.log"), "w", encoding="utf-8") as log:
+            for step in SUITES[name]():
+                counts, failure, leftovers = run_step(step, log)
+                for kind, number in counts.items():
+                    sums[kind] += number
+                    total[kind] += number
+                if failure:
+                    failures.append(f"[{name}] {failure}")
+                    print(f"  {name}: {step.name}: FAILED", flush=True)
+                if leftovers:
+                    print(f"  {name}: {step.name}: left running: {'; '.join(leftovers[:3])}")
+        more = f", {sums['skipped']} skipped" if sums["skipped"] else ""
+        print(f"{name:10} {sums['passed']:5} ok {sums['failed']:4} bad{more}  ({time.monotonic() - began:.0f} s)")
+    for failure in failures:
+        print("\n" + failure)
+    if failures:
+        print(f"\nfull output: {LOGS}/<suite>.log")
+    skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
+    print(f"{total['passed']} passed, {total['failed']} failed{skipped}")
+    return 1 if total["failed"] or not total["passed"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
