@@ -1,0 +1,211 @@
+#include "proxy/route/address.h"
+
+#include <arpa/inet.h>
+#include <net/if.h>
+#include <uv.h>
+
+int address_parse(struct str text, union address *ret_address)
+{
+	char copy[INET6_ADDRSTRLEN + IF_NAMESIZE + 1];
+	char *zone;
+
+	memset(ret_address, 0, sizeof(*ret_address));
+	if (text.len >= 2 && text.p[0] == '[' && text.p[text.len - 1] == ']') {
+		text.p++;
+		text.len -= 2;
+	}
+	if (text.len == 0 || text.len >= sizeof(copy) || memchr(text.p, '\0', text.len))
+		return -EINVAL;
+	memcpy(copy, text.p, text.len);
+	copy[text.len] = '\0';
+	if (inet_pton(AF_INET, copy, &ret_address->v4.sin_addr) == 1) {
+		ret_address->v4.sin_family = AF_INET;
+		return 0;
+	}
+	zone = strchr(copy, '%');
+	if (zone)
+		*zone++ = '\0';
+	if (inet_pton(AF_INET6, copy, &ret_address->v6.sin6_addr) != 1)
+		return -EINVAL;
+	ret_address->v6.sin6_family = AF_INET6;
+	if (zone) {
+		ret_address->v6.sin6_scope_id = if_nametoindex(zone);
+		if (ret_address->v6.sin6_scope_id == 0)
+			return -EINVAL;
+	}
+	return 0;
+}
+
+void address_set_port(union address *address, unsigned port)
+{
+	if (address->any.sa_family == AF_INET)
+		address->v4.sin_port = htons((uint16_t)port);
+	else
+		address->v6.sin6_port = htons((uint16_t)port);
+}
+
+unsigned address_port(const union address *address)
+{
+	return ntohs(address->any.sa_family == AF_INET ? address->v4.sin_port
+						       : address->v6.sin6_port);
+}
+
+void address_format(const union address *address, char *ret_text, size_t size)
+{
+	char host[INET6_ADDRSTRLEN];
+
+	if (address->any.sa_family == AF_INET) {
+		inet_ntop(AF_INET, &address->v4.sin_addr, host, sizeof(host));
+		snprintf(ret_text, size, "%s:%u", host, address_port(address));
+	} else if (address->any.sa_family == AF_INET6) {
+		inet_ntop(AF_INET6, &address->v6.sin6_addr, host, sizeof(host));
+		snprintf(ret_text, size, "[%s]:%u", host, address_port(address));
+	} else {
+		snprintf(ret_text, size, "?");
+	}
+}
+
+/* IPv4 inside IPv6 becomes IPv4; other addresses are copied. */
+static union address unwrap(const union address *address)
+{
+	static const unsigned char nat64[12] = {0x00, 0x64, 0xff, 0x9b};
+	union address plain = *address;
+	const unsigned char *bytes = address->v6.sin6_addr.s6_addr;
+	bool compatible;
+
+	if (address->any.sa_family != AF_INET6)
+		return plain;
+	compatible = IN6_IS_ADDR_V4COMPAT(&address->v6.sin6_addr);
+	if (!IN6_IS_ADDR_V4MAPPED(&address->v6.sin6_addr) && !compatible &&
+	    memcmp(bytes, nat64, sizeof(nat64)) != 0)
+		return plain;
+	memset(&plain, 0, sizeof(plain));
+	plain.v4.sin_family = AF_INET;
+	plain.v4.sin_port = address->v6.sin6_port;
+	memcpy(&plain.v4.sin_addr, bytes + 12, 4);
+	return plain;
+}
+
+static bool same_host(const union address *a, const union address *b)
+{
+	if (a->any.sa_family != b->any.sa_family)
+		return false;
+	if (a->any.sa_family == AF_INET)
+		return a->v4.sin_addr.s_addr == b->v4.sin_addr.s_addr;
+	return memcmp(&a->v6.sin6_addr, &b->v6.sin6_addr, sizeof(a->v6.sin6_addr)) == 0;
+}
+
+static bool is_any(const union address *a)
+{
+	return a->any.sa_family == AF_INET ? a->v4.sin_addr.s_addr == htonl(INADDR_ANY)
+					   : IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
+}
+
+static enum address_verdict classify(const union address *a)
+{
+	/* Amazon's metadata service has an IPv6 address of its own. */
+	static const unsigned char metadata6[16] = {0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54};
+	uint32_t v4;
+
+	if (a->any.sa_family == AF_INET6) {
+		if (IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr))
+			return ADDRESS_UNSPECIFIED;
+		if (IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr))
+			return ADDRESS_LOOPBACK;
+		if (IN6_IS_ADDR_LINKLOCAL(&a->v6.sin6_addr) ||
+		    memcmp(&a->v6.sin6_addr, metadata6, sizeof(metadata6)) == 0)
+			return ADDRESS_LINK_LOCAL;
+		return IN6_IS_ADDR_MULTICAST(&a->v6.sin6_addr) ? ADDRESS_MULTICAST : ADDRESS_OK;
+	}
+	if (a->any.sa_family != AF_INET)
+		return ADDRESS_FAMILY;
+	v4 = ntohl(a->v4.sin_addr.s_addr);
+	if (v4 >> 24 == 0)
+		return ADDRESS_UNSPECIFIED;
+	if (v4 >> 24 == 127)
+		return ADDRESS_LOOPBACK;
+	if (v4 >> 16 == (169 << 8 | 254))
+		return ADDRESS_LINK_LOCAL;
+	return v4 >> 28 >= 14 ? ADDRESS_MULTICAST : ADDRESS_OK;
+}
+
+/* A listener on "any" is reached through every address of this machine. */
+static bool reaches_listener(const struct address_guard *guard, const union address *target,
+			     const union address *listener)
+{
+	if (address_port(target) != address_port(listener))
+		return false;
+	if (same_host(target, listener))
+		return true;
+	if (!is_any(listener))
+		return false;
+	if (classify(target) == ADDRESS_LOOPBACK)
+		return true;
+	for (size_t i = 0; i < guard->local_count; i++)
+		if (same_host(target, &guard->local[i]))
+			return true;
+	return false;
+}
+
+enum address_verdict address_guard_check(const struct address_guard *guard,
+					 const union address *address, bool trusted)
+{
+	union address target = unwrap(address);
+	enum address_verdict verdict = classify(&target);
+
+	if (verdict == ADDRESS_LOOPBACK && (trusted || guard->allow_loopback))
+		verdict = ADDRESS_OK;
+	if (verdict != ADDRESS_OK || address_port(&target) == 0)
+		return verdict;
+	for (size_t i = 0; i < guard->listener_count; i++)
+		if (reaches_listener(guard, &target, &guard->listeners[i]))
+			return ADDRESS_OWN;
+	return ADDRESS_OK;
+}
+
+void address_guard_init(struct address_guard *guard, bool allow_loopback)
+{
+	uv_interface_address_t *interfaces;
+	int count;
+
+	memset(guard, 0, sizeof(*guard));
+	guard->allow_loopback = allow_loopback;
+	if (uv_interface_addresses(&interfaces, &count) < 0)
+		return;
+	for (int i = 0; i < count && guard->local_count < ADDRESS_LOCAL_MAX; i++) {
+		union address *local = &guard->local[guard->local_count++];
+
+		if (interfaces[i].address.address4.sin_family == AF_INET)
+			local->v4 = interfaces[i].address.address4;
+		else
+			local->v6 = interfaces[i].address.address6;
+	}
+	uv_free_interface_addresses(interfaces, count);
+}
+
+void address_guard_add_listener(struct address_guard *guard, const union address *listener)
+{
+	assert(guard->listener_count < ADDRESS_LISTENERS_MAX);
+	guard->listeners[guard->listener_count++] = unwrap(listener);
+}
+
+const char *address_verdict_text(enum address_verdict verdict)
+{
+	switch (verdict) {
+	case ADDRESS_OK:
+		return "allowed";
+	case ADDRESS_UNSPECIFIED:
+		return "the unspecified address";
+	case ADDRESS_LOOPBACK:
+		return "this machine's loopback";
+	case ADDRESS_LINK_LOCAL:
+		return "a link-local or metadata address";
+	case ADDRESS_MULTICAST:
+		return "a multicast, broadcast or reserved address";
+	case ADDRESS_OWN:
+		return "the proxy itself";
+	case ADDRESS_FAMILY:
+		return "neither IPv4 nor IPv6";
+	}
+	return "";
+}

@@ -1,0 +1,154 @@
+/*
+ * Which sandboxes exist, in which state, and where. The one truth about them: whoever changes a
+ * sandbox's state does it here, and everybody else learns it from the change feed.
+ *
+ * A record is immutable and reference-counted: a change publishes a new record under the same id, so
+ * whoever holds one has a consistent picture for as long as it likes. Reading takes one short lock
+ * of one of many shards and never waits for a writer's work; writers are serialised. Any thread may
+ * call anything here.
+ *
+ * A *lifecycle* is one continuous life of a sandbox at one address: from start or resume to pause or
+ * end. Connections, pools and limits belong to a lifecycle, never to an id or an address, because
+ * addresses are reused and ids come back (contract/proxy.md 1.7, S18). Records of one lifecycle
+ * share one `struct lifecycle`; when it ends, `ended` is set and every listener is told, upon which
+ * the workers reset what still belongs to it.
+ */
+#ifndef PROXY_ROUTE_CATALOG_H
+#define PROXY_ROUTE_CATALOG_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "lib/err.h"
+#include "lib/list.h"
+#include "proxy/route/address.h"
+#include "proxy/route/host_name.h"
+
+#define CATALOG_TEXT_BYTES_MAX 255
+#define CATALOG_NO_LIMIT (-1)
+
+enum sandbox_state {
+	SANDBOX_RUNNING,
+	SANDBOX_PAUSING,
+	SANDBOX_PAUSED,
+	SANDBOX_RESUMING,
+	SANDBOX_STOPPING,
+};
+
+struct lifecycle {
+	atomic_uint references;
+	atomic_bool ended;
+	atomic_int active; /* requests and tunnels being served, over all workers */
+	size_t worker_count;
+	char id[CATALOG_TEXT_BYTES_MAX + 1];
+	void *worker_data[]; /* slot i is worker i's alone */
+};
+
+/* What a record says; texts are NUL-terminated and never NULL in a published record. */
+struct sandbox_entry {
+	const char *id;
+	enum sandbox_state state;
+	const char *address;	  /* IP literal or name; "" while there is none (paused) */
+	unsigned envd_port;	  /* where envd's port 49983 really is; 0 = at 49983 */
+	const char *lifecycle_id; /* "" in a new entry: keep the current one, or make one up */
+	const char *traffic_token; /* "" = public */
+	const char *mask_host;	   /* "" = no masking; "${PORT}" is replaced */
+	int connection_limit;	   /* CATALOG_NO_LIMIT, or how many exchanges at once */
+	bool trusted;		   /* from the command line: may be on loopback */
+};
+
+struct catalog_record {
+	struct sandbox_entry entry;
+	uint64_t revision;
+	struct lifecycle *lifecycle;
+	union address address; /* when entry.address is a literal; else sa_family is 0 */
+	atomic_uint references;
+	struct catalog_record *next; /* in its shard */
+	char text[];
+};
+
+enum catalog_change_kind { CATALOG_PUT, CATALOG_REMOVED };
+
+struct catalog_change {
+	uint64_t revision;
+	enum catalog_change_kind kind;
+	struct catalog_record *record; /* the new one; the last one when removed */
+};
+
+/* `notify` is called after every change, from the changing thread, and must only wake its owner. */
+struct catalog_listener {
+	struct list_node node;
+	void (*notify)(struct catalog_listener *listener);
+};
+
+struct catalog;
+
+/* `worker_count` slots per lifecycle; `sandboxes_max` and `feed_max` bound the memory. */
+struct catalog *catalog_new(size_t worker_count, size_t sandboxes_max, size_t feed_max);
+/* No listener and no reference may be left. */
+void catalog_free(struct catalog *catalog);
+
+/*
+ * A catalog is complete when its sources have told everything they know. While it is not, an id that
+ * is not found is "don't know", never "no such sandbox" (contract/proxy.md 1.20 item 3).
+ */
+void catalog_set_complete(struct catalog *catalog, bool complete);
+bool catalog_is_complete(const struct catalog *catalog);
+
+/* 0 and a reference in *ret_record; -ENOENT: there is no such sandbox; -EAGAIN: the catalog is not
+ * complete, so nobody knows. */
+int catalog_find(struct catalog *catalog, struct str id, struct catalog_record **ret_record) NODISCARD;
+void catalog_record_hold(struct catalog_record *record);
+void catalog_record_release(struct catalog_record *record);
+
+/*
+ * Publishes what `entry` says, replacing a record of the same id. `expected_lifecycle` ("" = any)
+ * makes the change conditional. *ret_record (a reference, may be NULL when not wanted).
+ * Errors: invalid_argument (id, texts, address), failed_precondition (other lifecycle),
+ * resource_exhausted (sandboxes_max).
+ */
+int catalog_put(struct catalog *catalog, const struct sandbox_entry *entry,
+		const char *expected_lifecycle, struct catalog_record **ret_record, struct err *err)
+	NODISCARD;
+/* The same for a change of an existing sandbox: `edit` alters the entry it is given, which is the
+ * current one. Also not_found. Nothing else changes the record in between. */
+int catalog_edit(struct catalog *catalog, struct str id, const char *expected_lifecycle,
+		 void (*edit)(struct sandbox_entry *entry, void *user), void *user,
+		 struct catalog_record **ret_record, struct err *err) NODISCARD;
+int catalog_remove(struct catalog *catalog, struct str id, const char *expected_lifecycle,
+		   struct err *err) NODISCARD;
+
+size_t catalog_count(struct catalog *catalog);
+/* Every record (references), consistent at *ret_revision. The caller frees the array. */
+struct catalog_record **catalog_snapshot(struct catalog *catalog, size_t *ret_count,
+					 uint64_t *ret_revision);
+void catalog_snapshot_free(struct catalog_record **records, size_t count);
+
+void catalog_listen(struct catalog *catalog, struct catalog_listener *listener);
+void catalog_unlisten(struct catalog *catalog, struct catalog_listener *listener);
+uint64_t catalog_revision(struct catalog *catalog);
+/* Changes after `revision`, oldest first, at most `max`, with references (release the records).
+ * Returns how many, or -EOVERFLOW when some of them are no longer kept: take a snapshot. */
+ssize_t catalog_changes(struct catalog *catalog, uint64_t revision, struct catalog_change *ret_changes,
+			size_t max) NODISCARD;
+
+/* One more exchange, unless the record's limit is reached (false). */
+bool catalog_admit(struct catalog_record *record);
+void lifecycle_leave(struct lifecycle *lifecycle);
+void lifecycle_hold(struct lifecycle *lifecycle);
+void lifecycle_release(struct lifecycle *lifecycle);
+static inline bool lifecycle_has_ended(const struct lifecycle *lifecycle)
+{
+	return atomic_load_explicit(&lifecycle->ended, memory_order_acquire);
+}
+
+const char *sandbox_state_name(enum sandbox_state state);
+/* -EINVAL for an unknown name. */
+int sandbox_state_parse(struct str name, enum sandbox_state *ret_state) NODISCARD;
+/* The state in which its processes run and connections may live. */
+static inline bool sandbox_state_is_live(enum sandbox_state state)
+{
+	return state == SANDBOX_RUNNING || state == SANDBOX_PAUSING;
+}
+
+#endif

@@ -1,0 +1,139 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "proxy/route/address.h"
+
+static union address parse(const char *text, unsigned port)
+{
+	union address address;
+
+	if (address_parse(str_of(text), &address) < 0)
+		fail_msg("%s does not parse", text);
+	address_set_port(&address, port);
+	return address;
+}
+
+static void s005_address_guard(void **state)
+{
+	static const struct {
+		const char *text;
+		enum address_verdict verdict;
+	} rows[] = {
+		{"10.0.0.5", ADDRESS_OK},
+		{"192.168.1.1", ADDRESS_OK},
+		{"172.16.0.9", ADDRESS_OK},
+		{"8.8.8.8", ADDRESS_OK},
+		{"fd00::5", ADDRESS_OK},
+		{"2001:db8::1", ADDRESS_OK},
+		{"0.0.0.0", ADDRESS_UNSPECIFIED},
+		{"0.1.2.3", ADDRESS_UNSPECIFIED},
+		{"::", ADDRESS_UNSPECIFIED},
+		{"127.0.0.1", ADDRESS_LOOPBACK},
+		{"127.8.9.10", ADDRESS_LOOPBACK},
+		{"::1", ADDRESS_LOOPBACK},
+		{"::ffff:127.0.0.1", ADDRESS_LOOPBACK},
+		{"::127.0.0.1", ADDRESS_LOOPBACK},
+		{"169.254.169.254", ADDRESS_LINK_LOCAL},
+		{"::ffff:169.254.169.254", ADDRESS_LINK_LOCAL},
+		{"64:ff9b::169.254.169.254", ADDRESS_LINK_LOCAL},
+		{"fe80::1", ADDRESS_LINK_LOCAL},
+		{"febf::1", ADDRESS_LINK_LOCAL},
+		{"fd00:ec2::254", ADDRESS_LINK_LOCAL},
+		{"224.0.0.1", ADDRESS_MULTICAST},
+		{"255.255.255.255", ADDRESS_MULTICAST},
+		{"240.0.0.1", ADDRESS_MULTICAST},
+		{"ff02::1", ADDRESS_MULTICAST},
+	};
+	struct address_guard guard = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+		union address address = parse(rows[i].text, 80);
+
+		if (address_guard_check(&guard, &address, false) != rows[i].verdict)
+			fail_msg("%s is judged as %s", rows[i].text,
+				 address_verdict_text(address_guard_check(&guard, &address, false)));
+	}
+}
+
+static void s005_loopback_by_permission(void **state)
+{
+	struct address_guard guard = {0};
+	union address loopback = parse("127.0.0.1", 80), metadata = parse("169.254.169.254", 80);
+
+	(void)state;
+	assert_int_equal(address_guard_check(&guard, &loopback, true), ADDRESS_OK);
+	assert_int_equal(address_guard_check(&guard, &metadata, true), ADDRESS_LINK_LOCAL);
+	guard.allow_loopback = true;
+	assert_int_equal(address_guard_check(&guard, &loopback, false), ADDRESS_OK);
+	assert_int_equal(address_guard_check(&guard, &metadata, false), ADDRESS_LINK_LOCAL);
+}
+
+static void s005_own_listeners(void **state)
+{
+	struct address_guard guard;
+	union address listener = parse("127.0.0.1", 3002), target;
+
+	(void)state;
+	address_guard_init(&guard, true);
+	assert_true(guard.local_count > 0);
+	address_guard_add_listener(&guard, &listener);
+	target = parse("127.0.0.1", 3002);
+	assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OWN);
+	target = parse("::ffff:127.0.0.1", 3002);
+	assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OWN);
+	target = parse("127.0.0.1", 3003);
+	assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OK);
+	target = parse("127.0.0.2", 3002);
+	assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OK);
+
+	listener = parse("0.0.0.0", 4000);
+	address_guard_add_listener(&guard, &listener);
+	target = parse("127.0.0.2", 4000);
+	assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OWN);
+	target = parse("10.255.255.254", 4000);
+	assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OK);
+	for (size_t i = 0; i < guard.local_count; i++) {
+		target = guard.local[i];
+		if (target.any.sa_family == AF_INET) {
+			address_set_port(&target, 4000);
+			assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OWN);
+		}
+	}
+}
+
+static void case_169_texts(void **state)
+{
+	static const char *const bad[] = {"",	   "localhost", "10.0.0",    "10.0.0.1:80", "[fd00::5",
+					  "fd00:", "010.0.0.1", "[fd00::5]:80", "fe80::1%nosuchif", "1"};
+	union address address = parse("[fd00::5]", 8080);
+	char text[ADDRESS_TEXT_BYTES];
+
+	(void)state;
+	address_format(&address, text, sizeof(text));
+	assert_string_equal(text, "[fd00::5]:8080");
+	assert_int_equal(address_port(&address), 8080);
+	address = parse("fe80::1%lo", 80);
+	assert_int_not_equal(address.v6.sin6_scope_id, 0);
+	address = parse("10.0.0.1", 80);
+	address_format(&address, text, sizeof(text));
+	assert_string_equal(text, "10.0.0.1:80");
+	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
+		if (address_parse(str_of(bad[i]), &address) == 0)
+			fail_msg("%s parses", bad[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(s005_address_guard),
+		cmocka_unit_test(s005_loopback_by_permission),
+		cmocka_unit_test(s005_own_listeners),
+		cmocka_unit_test(case_169_texts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
