@@ -18,8 +18,12 @@ struct stream_uv {
 		uv_tcp_t tcp;
 		uv_pipe_t pipe;
 	} handle;
-	uv_write_t write;
+	union {
+		uv_write_t write;
+		uv_connect_t connect; /* over before the first write */
+	};
 	uv_shutdown_t shutdown;
+	void (*on_connected)(struct stream *stream, int status);
 	struct later later; /* reports a broken write or a drain from the loop, never re-entrantly */
 	struct buf queue;    /* what comes after the write in flight */
 	char *in_flight;     /* owned until the write's callback */
@@ -316,6 +320,38 @@ int stream_uv_open_tcp(struct loop *loop, int fd, struct stream **ret_stream)
 		return status;
 	}
 	uv_tcp_nodelay(&s->handle.tcp, 1);
+	*ret_stream = &s->stream;
+	return 0;
+}
+
+static void on_connected(uv_connect_t *request, int status)
+{
+	struct stream_uv *s = container_of(request, struct stream_uv, connect);
+
+	if (s->closing)
+		return;
+	if (status == 0)
+		uv_tcp_nodelay(&s->handle.tcp, 1);
+	else
+		s->broken = status;
+	s->on_connected(&s->stream, status);
+}
+
+int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
+		      void (*connected)(struct stream *stream, int status),
+		      struct stream **ret_stream)
+{
+	struct stream_uv *s = stream_uv_new(loop);
+	int status = uv_tcp_init(&loop->uv, &s->handle.tcp);
+
+	s->on_connected = connected;
+	if (status == 0)
+		status = uv_tcp_connect(&s->connect, &s->handle.tcp, address, on_connected);
+	if (status < 0) {
+		s->closing = true;
+		uv_close(&s->handle.any, on_closed);
+		return status;
+	}
 	*ret_stream = &s->stream;
 	return 0;
 }
