@@ -10,7 +10,7 @@
 #help            make fuzz [SECS=30]   explore with every fuzzer; make fuzz-replay runs the corpora once
 #help            make lint             include order, banned calls, stand-alone headers, scripts
 #help            make bench            the table of design.md section 9, beside programs from Debian
-#help            make coverage-map     which numbered cases have no test yet
+#help            make coverage-map     which numbered cases have no test yet (NUMBERS="case:1-22,24 s:1-9")
 #help            make analyze          gcc's and clang's analyzers, cppcheck
 #help            make format-check     what clang-format would change
 #help            make deps             what `make test` installs; make clean; make size; V=1 shows commands
@@ -215,7 +215,7 @@ format-check:
 	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run 2>&1 | grep -c 'warning:' | \
 		sed 's/$$/ places differ from clang-format/'
 coverage-map:
-	@tests/coverage-map.py
+	@tests/coverage-map.py $(NUMBERS)
 analyze: $(GENERATED)
 	-cppcheck --quiet --enable=warning,portability --inline-suppr --std=c11 -j2 -I. -I$(G) lib envd proxy
 	-clang-tidy --quiet --checks='-*,bugprone-*,-bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,clang-analyzer-*,-clang-analyzer-security.insecureAPI.DeprecatedOrUnsafeBufferHandling' \
