@@ -80,20 +80,20 @@ bool str_list_has_token(struct str list, struct str token)
 int str_to_u64(struct str s, uint64_t max, uint64_t *ret_value)
 {
 	uint64_t value = 0;
+	bool overflow = false;
 
 	if (s.len == 0)
 		return -EINVAL;
 	for (size_t i = 0; i < s.len; i++) {
 		unsigned digit = (unsigned)(s.p[i] - '0');
 
+		/* Looked for to the end, also after an overflow: it is the better answer. */
 		if (s.p[i] < '0' || s.p[i] > '9')
 			return -EINVAL;
-		if (value > (UINT64_MAX - digit) / 10)
-			value = UINT64_MAX; /* keeps looking for a non-digit, which is the better answer */
-		else
-			value = value * 10 + digit;
+		overflow = overflow || value > (UINT64_MAX - digit) / 10;
+		value = value * 10 + digit;
 	}
-	if (value > max)
+	if (overflow || value > max)
 		return -ERANGE;
 	*ret_value = value;
 	return 0;

@@ -21,13 +21,13 @@ void buf_reset(struct buf *b)
 	b->max = max;
 }
 
-int buf_reserve(struct buf *b, size_t len, char **ret_room)
+static int reserve(struct buf *b, size_t len, size_t max, char **ret_room)
 {
 	size_t used = buf_length(b);
 	size_t capacity;
 	char *memory;
 
-	if (len > b->max - used)
+	if (len > max - used)
 		return -ENOSPC;
 	if (b->capacity - b->end >= len && b->memory) {
 		*ret_room = b->memory + b->end;
@@ -39,8 +39,8 @@ int buf_reserve(struct buf *b, size_t len, char **ret_room)
 	} else {
 		capacity = size_max(b->capacity, BUF_LEAST);
 		while (capacity < used + len)
-			capacity *= 2;
-		capacity = size_max(size_min(capacity, b->max), used + len);
+			capacity = capacity > SIZE_MAX / 2 ? SIZE_MAX : capacity * 2;
+		capacity = size_max(size_min(capacity, max), used + len);
 		memory = malloc(capacity);
 		if (!memory)
 			return -ENOMEM;
@@ -54,6 +54,11 @@ int buf_reserve(struct buf *b, size_t len, char **ret_room)
 	b->end = used;
 	*ret_room = b->memory + used;
 	return 0;
+}
+
+int buf_reserve(struct buf *b, size_t len, char **ret_room)
+{
+	return reserve(b, len, b->max, ret_room);
 }
 
 void buf_commit(struct buf *b, size_t len)
@@ -93,7 +98,8 @@ int buf_printf(struct buf *b, const char *format, ...)
 	va_end(arguments);
 	if (len < 0)
 		return -EINVAL;
-	status = buf_reserve(b, (size_t)len + 1, &room);
+	/* vsnprintf's NUL needs room of its own but is not content, so the maximum does not count it. */
+	status = reserve(b, (size_t)len + 1, b->max < SIZE_MAX ? b->max + 1 : b->max, &room);
 	if (status < 0)
 		return status;
 	va_start(arguments, format);

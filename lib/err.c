@@ -18,6 +18,8 @@ static void set_message(struct err *err, const char *format, va_list arguments)
 {
 	int len = vsnprintf(err->message, sizeof(err->message), format, arguments);
 
+	if (len < 0)
+		err->message[0] = '\0';
 	if (len >= (int)sizeof(err->message))
 		trim_partial_character(err->message);
 }

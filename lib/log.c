@@ -168,19 +168,24 @@ static void format_text(struct line *line, enum log_level level, const char *log
 	line->text[line->len++] = '\n';
 }
 
-static void emit(const struct line *line)
+static bool emit(const struct line *line)
 {
-	ssize_t written;
-
 	if (logger_state.hook) {
 		logger_state.hook(line->text, line->len, logger_state.hook_user);
-		return;
+		return true;
 	}
-	if (logger_state.fd < 0)
-		return;
-	written = write(logger_state.fd, line->text, line->len);
-	if (written != (ssize_t)line->len)
-		atomic_fetch_add(&logger_state.dropped, 1);
+	return logger_state.fd < 0 ||
+	       write(logger_state.fd, line->text, line->len) == (ssize_t)line->len;
+}
+
+static void format(struct line *line, enum log_level level, const char *logger,
+		   const char *message, const struct log_field *fields)
+{
+	line->len = 0;
+	if (logger_state.format == LOG_JSON)
+		format_json(line, level, logger, message, fields);
+	else
+		format_text(line, level, logger, message, fields);
 }
 
 void log_write(enum log_level level, const char *logger, const char *message,
@@ -192,13 +197,14 @@ void log_write(enum log_level level, const char *logger, const char *message,
 	if (dropped) {
 		const struct log_field lost[] = {LOG_I("lines", dropped), {.type = LOG_FIELD_END}};
 
-		line.len = 0;
-		(logger_state.format == LOG_JSON ? format_json : format_text)(&line, LOG_WARN, "log",
-									      "lines dropped", lost);
-		emit(&line);
+		format(&line, LOG_WARN, "log", "lines dropped", lost);
+		if (!emit(&line)) {
+			/* No room for that, then none for the next line either. */
+			atomic_fetch_add(&logger_state.dropped, dropped + 1);
+			return;
+		}
 	}
-	line.len = 0;
-	(logger_state.format == LOG_JSON ? format_json : format_text)(&line, level, logger, message,
-								      fields);
-	emit(&line);
+	format(&line, level, logger, message, fields);
+	if (!emit(&line))
+		atomic_fetch_add(&logger_state.dropped, 1);
 }

@@ -8,20 +8,24 @@ static void say(const char *text)
 		return;
 }
 
+static void say_all(const char *const *pieces, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		say(pieces[i]);
+}
+#define SAY(...) \
+	say_all((const char *const[]){__VA_ARGS__}, ARRAY_LENGTH(((const char *const[]){__VA_ARGS__})))
+
 static void usage(const struct option *options, const char *program, const char *summary)
 {
-	static const char *const value_names[] = {
-		[OPTION_BOOL] = "", [OPTION_INT] = " int", [OPTION_STRING] = " string",
-		[OPTION_LIST] = " value (repeatable)"};
-	char line[512];
+	static const char *const value_names[] = {[OPTION_BOOL] = "",
+						  [OPTION_INT] = " int",
+						  [OPTION_STRING] = " string",
+						  [OPTION_LIST] = " value (repeatable)"};
 
-	snprintf(line, sizeof(line), "Usage of %s:\n%s", program, summary);
-	say(line);
-	for (; options->name; options++) {
-		snprintf(line, sizeof(line), "  -%s%s\n    \t%s\n", options->name,
-			 value_names[options->type], options->help);
-		say(line);
-	}
+	SAY("Usage of ", program, ":\n", summary);
+	for (; options->name; options++)
+		SAY("  -", options->name, value_names[options->type], "\n    \t", options->help, "\n");
 }
 
 static const struct option *find(const struct option *options, struct str name)
@@ -34,15 +38,20 @@ static const struct option *find(const struct option *options, struct str name)
 
 static bool set_bool(const struct option *option, const char *value)
 {
-	if (!value || strcmp(value, "true") == 0 || strcmp(value, "1") == 0 ||
-	    strcmp(value, "t") == 0 || strcmp(value, "TRUE") == 0 || strcmp(value, "True") == 0)
+	static const char *const words[2][6] = {{"0", "f", "F", "false", "FALSE", "False"},
+						{"1", "t", "T", "true", "TRUE", "True"}};
+
+	if (!value) {
 		*(bool *)option->value = true;
-	else if (strcmp(value, "false") == 0 || strcmp(value, "0") == 0 || strcmp(value, "f") == 0 ||
-		 strcmp(value, "FALSE") == 0 || strcmp(value, "False") == 0)
-		*(bool *)option->value = false;
-	else
-		return false;
-	return true;
+		return true;
+	}
+	for (size_t i = 0; i < ARRAY_LENGTH(words[0]); i++) {
+		if (strcmp(value, words[0][i]) == 0 || strcmp(value, words[1][i]) == 0) {
+			*(bool *)option->value = strcmp(value, words[1][i]) == 0;
+			return true;
+		}
+	}
+	return false;
 }
 
 static bool set_value(const struct option *option, const char *value)
@@ -57,7 +66,8 @@ static bool set_value(const struct option *option, const char *value)
 	case OPTION_INT:
 		errno = 0;
 		number = strtoll(value, &end, 0);
-		if (errno || end == value || *end)
+		/* strtoll skips blanks; a number in quotes with blanks is more likely a mistake. */
+		if (errno || end == value || *end || strchr(" \t\n\v\f\r", *value))
 			return false;
 		*(int64_t *)option->value = number;
 		return true;
@@ -71,6 +81,13 @@ static bool set_value(const struct option *option, const char *value)
 		return true;
 	}
 	return false;
+}
+
+static enum options_result bad(const struct option *options, const char *program,
+			       const char *summary)
+{
+	usage(options, program, summary);
+	return OPTIONS_BAD;
 }
 
 enum options_result options_parse(const struct option *options, const char *program,
@@ -88,31 +105,28 @@ enum options_result options_parse(const struct option *options, const char *prog
 		if (argument[0] != '-' || argument[1] == '\0')
 			break;
 		argument += argument[1] == '-' ? 2 : 1;
-		if (!*argument && argv[i][1] == '-') {
-			i++;
+		if (!*argument) {
+			i++; /* "--": what follows is not for us, and it is not either */
 			break;
 		}
 		value = strchr(argument, '=');
 		name = (struct str){argument, value ? (size_t)(value - argument) : strlen(argument)};
 		value = value ? value + 1 : NULL;
 		option = find(options, name);
-		if (!option) {
-			bool help = str_equal(name, STR("h")) || str_equal(name, STR("help"));
-
-			if (!help) {
-				snprintf(line, sizeof(line), "flag provided but not defined: -%.*s\n",
-					 (int)size_min(name.len, 200), name.p);
-				say(line);
-			}
+		if (!option && (str_equal(name, STR("h")) || str_equal(name, STR("help")))) {
 			usage(options, program, summary);
-			return help ? OPTIONS_HELP : OPTIONS_BAD;
+			return OPTIONS_HELP;
+		}
+		if (!option) {
+			snprintf(line, sizeof(line), "flag provided but not defined: -%.*s\n",
+				 (int)size_min(name.len, 200), name.p);
+			say(line);
+			return bad(options, program, summary);
 		}
 		if (option->type != OPTION_BOOL && !value) {
 			if (i + 1 >= argc) {
-				snprintf(line, sizeof(line), "flag needs an argument: -%s\n", option->name);
-				say(line);
-				usage(options, program, summary);
-				return OPTIONS_BAD;
+				SAY("flag needs an argument: -", option->name, "\n");
+				return bad(options, program, summary);
 			}
 			value = argv[++i];
 		}
@@ -120,8 +134,7 @@ enum options_result options_parse(const struct option *options, const char *prog
 			snprintf(line, sizeof(line), "invalid value \"%.200s\" for flag -%s\n", value,
 				 option->name);
 			say(line);
-			usage(options, program, summary);
-			return OPTIONS_BAD;
+			return bad(options, program, summary);
 		}
 	}
 	*ret_rest = i;

@@ -22,7 +22,8 @@ struct stream;
 
 struct stream_events {
 	void (*on_read)(struct stream *s, const char *data, size_t len);
-	/* 0: the peer ended its direction (EOF); negative errno: the stream is broken. Once. */
+	/* 0: the peer ended its direction (EOF), at most once. Negative errno: the stream is broken,
+	 * at most once; it may follow an EOF, when writing to the peer fails later. */
 	void (*on_end)(struct stream *s, int status);
 	/* The queue fell below the low mark after a write had returned STREAM_FULL. */
 	void (*on_drained)(struct stream *s);
@@ -60,12 +61,14 @@ static inline int stream_write(struct stream *s, const struct iovec *pieces, siz
 {
 	return s->ops->write(s, pieces, count);
 }
-/* Ends our direction after what is queued; the peer sees EOF. */
+/* Ends our direction after what is queued; the peer sees EOF. A pipe has only that direction: its
+ * stream closes itself, on_closed tells. A terminal has no such end; nothing happens. */
 static inline int stream_shutdown(struct stream *s)
 {
 	return s->ops->shutdown(s);
 }
-/* `reset`: drop what is queued and make the peer see an abort (RST) rather than an orderly end. */
+/* What is still queued is dropped either way; who wants it delivered shuts down first. `reset`: make
+ * the peer see an abort (RST) rather than an orderly end. */
 static inline void stream_close(struct stream *s, bool reset)
 {
 	s->ops->close(s, reset);

@@ -3,6 +3,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "lib/buf.h"
@@ -29,7 +30,7 @@ struct stream_uv {
 	char *in_flight;     /* owned until the write's callback */
 	size_t in_flight_len;
 	int broken; /* negative errno of a failed write */
-	bool closing, writing, shut, shutdown_wanted, full, ended;
+	bool closing, writing, shut, shutdown_wanted, full, ended, failed;
 };
 
 static struct stream_uv *of(const struct stream *s)
@@ -51,9 +52,10 @@ static void on_closed(uv_handle_t *handle)
 
 static void report_end(struct stream_uv *s, int status)
 {
-	if (s->ended || s->closing)
+	if (s->closing || s->failed || (s->ended && status == 0))
 		return;
 	s->ended = true;
+	s->failed = status < 0;
 	if (s->stream.events && s->stream.events->on_end)
 		s->stream.events->on_end(&s->stream, status);
 }
@@ -118,12 +120,20 @@ static void on_shutdown(uv_shutdown_t *request, int status)
 	(void)status; /* a peer that is already gone shows itself on the reading side */
 }
 
+static void close_stream(struct stream *stream, bool reset);
+
 static void start_shutdown(struct stream_uv *s)
 {
+	int status = 0;
+	struct stat kind;
+
 	s->shut = true;
-	/* A pipe has no half-close: its one direction ends with the descriptor. */
-	if (s->handle.any.type == UV_TCP)
-		uv_shutdown(&s->shutdown, &s->handle.uv, on_shutdown);
+	if (s->handle.any.type == UV_TCP || fstat(stream_fd(&s->stream), &kind) < 0 ||
+	    S_ISSOCK(kind.st_mode))
+		status = uv_shutdown(&s->shutdown, &s->handle.uv, on_shutdown);
+	else if (S_ISFIFO(kind.st_mode))
+		close_stream(&s->stream, false); /* a pipe's one direction ends with the descriptor */
+	(void)status; /* ENOTCONN: the peer is already gone, and reading says so */
 }
 
 static void start_write(struct stream_uv *s);
