@@ -65,6 +65,9 @@ struct http_exchange {
 	unsigned holds;
 	bool closed;
 	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
+	/* A client that ends its direction after the request is taken to have left (on_closed with
+	 * -ECONNRESET). Off, it is a half-close and still gets its answer. */
+	bool abort_on_eof;
 };
 
 /* Takes the exchange; from now on callbacks go to `handler`. */

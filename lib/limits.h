@@ -45,7 +45,10 @@
 /* RPC messages and JSON. */
 #define RPC_MESSAGE_BYTES_MAX (64 * 1024 * 1024)
 #define RPC_ARENA_BYTES (192 * 1024 * 1024)
-#define RPC_GZIP_RATIO_SLACK_BYTES (64 * 1024 * 1024)
+/* One answer; a listing of LIST_DIRECTORY_ENTRIES_MAX entries is what comes near. */
+#define RPC_REPLY_BYTES_MAX (512 * 1024 * 1024)
+/* What the encoder's memory may keep between messages. */
+#define RPC_OUTPUT_KEPT_BYTES (128 * 1024)
 #define JSON_DEPTH_MAX 100
 #define RPC_KEEPALIVE_DEFAULT_S 90
 #define RPC_KEEPALIVE_MAX_S (24 * 3600)

@@ -80,7 +80,11 @@ void rpc_reject(struct http_exchange *ex, const struct err *err);
 void rpc_call_set_handler(struct rpc_call *call, const struct rpc_handler *handler, void *user);
 void rpc_call_hold(struct rpc_call *call);
 void rpc_call_release(struct rpc_call *call);
+/* True as soon as nothing more will be sent: answered, failed or closed. */
 bool rpc_call_is_closed(const struct rpc_call *call);
+/* Unary and server streams: the message that `start` was given is not looked at any more. Its
+ * memory otherwise stays until on_closed and the last release, which for a stream may be days. */
+void rpc_drop_message(struct rpc_call *call);
 
 /* Unary and client stream: the answer. */
 void rpc_reply(struct rpc_call *call, const ProtobufCMessage *message);

@@ -1,0 +1,83 @@
+/*
+ * The inside of an rpc_call, shared by the files of envd/rpc alone: request.c reads headers and
+ * messages, reply.c writes answers, rpc.c joins them and holds the life cycle.
+ *
+ * Memory: the call lies in the exchange's arena. A decoded message lies in message_arena, which a
+ * client stream empties after each message and the others when the call is closed and nobody holds
+ * it, or before that at rpc_drop_message. Buffers of the request end with its decoding, so a stream
+ * that rests costs about 2 KiB besides its connection.
+ */
+#ifndef ENVD_RPC_CALL_H
+#define ENVD_RPC_CALL_H
+
+#include "envd/rpc/envelope.h"
+#include "envd/rpc/rpc.h"
+
+enum rpc_codec { RPC_JSON, RPC_BINARY };
+
+struct rpc_content {
+	enum rpc_codec codec;
+	bool streaming; /* the content type of streams: errors go into the body */
+	bool charset;   /* was given, and is given back */
+};
+
+enum call_state {
+	CALL_READING,  /* the handler has not been called */
+	CALL_STARTED,
+	CALL_ANSWERED, /* the end of the answer is written; nothing more is sent */
+	CALL_CLOSED,
+};
+
+struct call {
+	struct rpc_call base;
+	struct rpc_content content;
+	enum call_state state;
+	bool started;  /* the handler was called, so it is told of the end */
+	bool begun;    /* the head of a stream's response is written */
+	bool gzip;     /* the request may hold compressed messages */
+	unsigned holds;
+	struct arena message_arena;
+	const ProtobufCMessage *message;
+	struct buf body;               /* unary */
+	struct envelope_reader reader; /* streams */
+	/* Client streams. */
+	bool wanted;  /* rpc_next was called, no message delivered yet */
+	bool pumping; /* a message is being delivered */
+	bool body_started, body_ended;
+	bool broken; /* nothing more is delivered */
+	struct buf pending; /* arrived with the message before, not asked for yet */
+	struct later pump_later;
+	uv_timer_t deadline;
+	bool deadline_open;
+};
+
+static inline struct call *call_of(struct rpc_call *base)
+{
+	return container_of(base, struct call, base);
+}
+
+/* request.c */
+
+/* False for a content type that is none of ours. */
+bool request_content(const struct http_exchange *ex, struct rpc_content *ret_content);
+/* Everything the headers say, into the call; err is filled for what is malformed. */
+int request_read_headers(struct call *c, struct err *err) NODISCARD;
+/* One message's bytes into c->message. */
+int request_decode(struct call *c, struct str bytes, bool compressed, struct err *err) NODISCARD;
+/* The complete envelope of c->reader, which then waits for the next. */
+int request_decode_envelope(struct call *c, struct err *err) NODISCARD;
+
+/* reply.c */
+
+/* An error for an exchange of that content, whether or not anything has been sent before. */
+void reply_error(struct http_exchange *ex, const struct rpc_content *content, bool begun,
+		 const struct err *err);
+/* A unary answer, whole. */
+int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err) NODISCARD;
+/* One message of a stream; `last` adds the end of the stream. Negative with err filled when the
+ * message cannot be encoded, negative with err->kind ERR_OK when the exchange refused. */
+int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last, struct err *err)
+	NODISCARD;
+void reply_stream_end(struct call *c);
+
+#endif

@@ -1,0 +1,12 @@
+/* Inflates gzip bodies, bounded: what a peer sends may not become more than the caller's maximum. */
+#ifndef ENVD_RPC_GZIP_H
+#define ENVD_RPC_GZIP_H
+
+#include "lib/buf.h"
+#include "lib/err.h"
+
+/* Appends to `out`, whose max is the bound. Several members in a row are one text. Fills err with
+ * invalid_argument for bad data and resource_exhausted beyond the bound. */
+int gzip_inflate(struct str data, struct buf *out, struct err *err) NODISCARD;
+
+#endif

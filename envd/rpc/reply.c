@@ -1,0 +1,205 @@
+/* The answer side of calls: encoding, framing, errors. */
+#include "envd/rpc/binary.h"
+#include "envd/rpc/call.h"
+#include "envd/rpc/json_encode.h"
+#include "lib/json.h"
+#include "lib/limits.h"
+
+/*
+ * Messages are encoded into memory that all calls of a loop share, and handed to the exchange in one
+ * piece, which takes or copies them before it returns. A call borrows it, so that an answer given
+ * from inside another one's callbacks has its own; what is kept is what a process's output needs.
+ */
+static _Thread_local struct buf spare_output;
+
+static void output_take(struct buf *out)
+{
+	*out = spare_output;
+	out->max = RPC_REPLY_BYTES_MAX;
+	buf_init(&spare_output, RPC_REPLY_BYTES_MAX);
+}
+
+static void output_release(struct buf *out)
+{
+	if (out->capacity > RPC_OUTPUT_KEPT_BYTES || spare_output.memory) {
+		buf_fini(out);
+		return;
+	}
+	buf_clear(out);
+	spare_output = *out;
+}
+
+static int encode(const struct call *c, const ProtobufCMessage *message, struct buf *out,
+		  struct err *err)
+{
+	int status = c->content.codec == RPC_JSON ? json_encode(message, out) : binary_encode(message, out);
+
+	if (status < 0)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "marshal message: %s",
+			       status == -ENOSPC ? "it is too large" : "out of memory");
+	return 0;
+}
+
+/* Starts an envelope at the end of `out`; end_envelope fills in what is known then. */
+static int begin_envelope(struct buf *out, size_t *ret_at)
+{
+	char prefix[ENVELOPE_PREFIX_BYTES] = {0};
+
+	*ret_at = buf_length(out);
+	return buf_append(out, prefix, sizeof(prefix));
+}
+
+static void end_envelope(struct buf *out, size_t at, unsigned flags)
+{
+	envelope_write_prefix(buf_data(out) + at, flags, buf_length(out) - at - ENVELOPE_PREFIX_BYTES);
+}
+
+/* The message may hold anything; a body that does not fit is not sent. */
+static int write_error(struct buf *out, const struct err *err)
+{
+	int status = buf_printf(out, "{\"code\":\"%s\",\"message\":", err_kind_name(err->kind));
+
+	if (status == 0)
+		status = json_write_string(out, str_of(err->message), true);
+	return status < 0 ? status : buf_append(out, "}", 1);
+}
+
+static int write_end_stream(struct buf *out, const struct err *err)
+{
+	size_t at;
+	int status = begin_envelope(out, &at);
+
+	if (status == 0)
+		status = buf_append_str(out, err ? STR("{\"error\":") : STR("{"));
+	if (status == 0 && err)
+		status = write_error(out, err);
+	if (status == 0)
+		status = buf_append(out, "}", 1);
+	if (status == 0)
+		end_envelope(out, at, ENVELOPE_END_STREAM);
+	return status;
+}
+
+/* What every answer of that path says to an old client, except unary errors (contract/envd.md 5.3). */
+static void add_legacy_header(const struct call *c)
+{
+	if (c->base.legacy_client &&
+	    str_starts_with(str_of(c->base.method->path), STR("/filesystem.Filesystem/")))
+		http_response_header(c->base.exchange, STR("X-E2B-Legacy-SDK"), STR("true"));
+}
+
+static int begin_stream(struct http_exchange *ex, const struct rpc_content *content)
+{
+	/* Never with a charset: some clients compare it as a whole (contract/sdk.md 0.2). */
+	http_response_header(ex, STR("Content-Type"),
+			     content->codec == RPC_JSON ? STR("application/connect+json")
+							: STR("application/connect+proto"));
+	http_response_header(ex, STR("Connect-Accept-Encoding"), STR("gzip"));
+	return http_response_begin(ex, 200, HTTP_LENGTH_CHUNKED);
+}
+
+static int begin_call_stream(struct call *c)
+{
+	if (c->begun)
+		return 0;
+	c->begun = true;
+	add_legacy_header(c);
+	return begin_stream(c->base.exchange, &c->content);
+}
+
+static int write_output(struct http_exchange *ex, struct buf *out)
+{
+	struct iovec piece = {buf_data(out), buf_length(out)};
+
+	return http_response_write(ex, &piece, 1);
+}
+
+void reply_error(struct http_exchange *ex, const struct rpc_content *content, bool begun,
+		 const struct err *err)
+{
+	struct buf out;
+	int status;
+
+	output_take(&out);
+	if (content->streaming) {
+		status = begun ? 0 : begin_stream(ex, content);
+		if (status >= 0)
+			status = write_end_stream(&out, err);
+		if (status >= 0)
+			status = write_output(ex, &out);
+		if (status >= 0)
+			http_response_end(ex, NULL);
+	} else {
+		status = write_error(&out, err);
+		if (status >= 0)
+			http_respond(ex, err_kind_http_status(err->kind), "application/json", buf_str(&out));
+	}
+	output_release(&out);
+	if (status == -ENOMEM)
+		http_exchange_abort(ex);
+}
+
+int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err)
+{
+	struct buf out;
+	int status;
+
+	output_take(&out);
+	status = encode(c, message, &out, err);
+	if (status == 0) {
+		http_response_header(c->base.exchange, STR("Accept-Encoding"), STR("gzip"));
+		add_legacy_header(c);
+		http_respond(c->base.exchange, 200,
+			     c->content.codec == RPC_BINARY ? "application/proto"
+			     : c->content.charset           ? "application/json; charset=utf-8"
+							    : "application/json",
+			     buf_str(&out));
+	}
+	output_release(&out);
+	return status;
+}
+
+int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last, struct err *err)
+{
+	struct buf out;
+	size_t at;
+	int status;
+
+	output_take(&out);
+	err->kind = ERR_OK;
+	status = begin_envelope(&out, &at);
+	if (status < 0)
+		err_set(err, ERR_RESOURCE_EXHAUSTED, "marshal message: out of memory");
+	else
+		status = encode(c, message, &out, err);
+	if (status == 0) {
+		end_envelope(&out, at, 0);
+		status = last ? write_end_stream(&out, NULL) : 0;
+	}
+	if (status == 0)
+		status = begin_call_stream(c);
+	if (status >= 0)
+		status = write_output(c->base.exchange, &out);
+	if (status >= 0 && last)
+		status = http_response_end(c->base.exchange, NULL);
+	output_release(&out);
+	return status;
+}
+
+void reply_stream_end(struct call *c)
+{
+	struct buf out;
+	int status;
+
+	output_take(&out);
+	status = write_end_stream(&out, NULL);
+	if (status == 0)
+		status = begin_call_stream(c);
+	if (status >= 0)
+		status = write_output(c->base.exchange, &out);
+	if (status >= 0)
+		http_response_end(c->base.exchange, NULL);
+	output_release(&out);
+	if (status == -ENOMEM)
+		http_exchange_abort(c->base.exchange);
+}
