@@ -85,6 +85,9 @@
 
 /* Sandbox state. */
 #define INIT_BODY_BYTES_MAX (4 * 1024 * 1024)
+/* All bodies of /init together, and what is parsed from one of them. */
+#define INIT_BODIES_BYTES_MAX (16 * 1024 * 1024)
+#define INIT_ARENA_BYTES (64 * 1024 * 1024)
 #define INIT_WAITERS_MAX 256
 
 /* Proxy. */

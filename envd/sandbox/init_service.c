@@ -1,0 +1,247 @@
+#include "envd/sandbox/init_service.h"
+
+#include "envd/sandbox/init.h"
+#include "lib/job.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+/* What every request may hold without asking. Only bodies beyond share INIT_BODIES_BYTES_MAX, so
+ * that nobody who sends large ones slowly keeps the host's small one out. */
+#define BODY_FREE_BYTES (16 * 1024)
+#define BODY_FIRST_BYTES 1024
+
+struct init_call {
+	struct http_exchange *ex;
+	struct sandbox *sandbox;
+	struct turn turn;
+	struct job clock_job;
+	char *body;
+	size_t body_len, body_capacity;
+	struct arena arena;
+	struct init_request request;
+	int clock_status;
+	bool decided;
+};
+
+static void drop_body(struct init_call *call)
+{
+	if (!call->body)
+		return;
+	wipe(call->body, call->body_len);
+	free(call->body);
+	if (call->body_capacity > BODY_FREE_BYTES)
+		call->sandbox->init_bytes -= call->body_capacity;
+	call->body = NULL;
+	call->body_len = call->body_capacity = 0;
+}
+
+/* The call is over: secrets go, the next in line comes. */
+static void finish(struct init_call *call)
+{
+	call->decided = true;
+	drop_body(call);
+	arena_release_wiped(&call->arena);
+	call->request = (struct init_request){0};
+	turn_leave(&call->sandbox->init_turns, &call->turn);
+}
+
+static void answer(struct init_call *call, int status, const char *content_type, struct str text)
+{
+	finish(call);
+	http_respond(call->ex, status, content_type, text);
+}
+
+static void answer_done(struct init_call *call)
+{
+	http_response_header(call->ex, STR("Cache-Control"), STR("no-store"));
+	answer(call, 204, NULL, STR(""));
+}
+
+static void apply(struct init_call *call)
+{
+	struct sandbox *sandbox = call->sandbox;
+
+	init_apply(sandbox, &call->request);
+	sandbox->initialised = true;
+	log_info("envd", "initialised", LOG_B("token", sandbox->access_token != NULL),
+		 LOG_I("environment", sandbox->environment.count), LOG_S("user", sandbox->default_user));
+	answer_done(call);
+}
+
+static void set_clock(struct job *job)
+{
+	struct init_call *call = container_of(job, struct init_call, clock_job);
+
+	call->clock_status = call->sandbox->clock->set_ns(call->request.timestamp_ns);
+}
+
+/* The client may be gone; a request that has come this far is completed all the same. */
+static void on_clock_set(struct job *job)
+{
+	struct init_call *call = container_of(job, struct init_call, clock_job);
+	struct http_exchange *ex = call->ex;
+
+	if (call->clock_status < 0)
+		log_error("envd", "the clock cannot be set", LOG_S("error", errno_text(call->clock_status)));
+	else
+		log_info("envd", "the clock was set");
+	apply(call);
+	http_exchange_release(ex);
+}
+
+static bool start_setting_clock(struct init_call *call)
+{
+	const struct sandbox *sandbox = call->sandbox;
+
+	if (!call->request.has_timestamp || sandbox->is_standalone ||
+	    !clock_is_off(sandbox->clock->now_ns(), call->request.timestamp_ns))
+		return false;
+	if (job_run(sandbox->loop, &call->clock_job, JOB_QUICK, set_clock, on_clock_set) < 0) {
+		log_error("envd", "the clock cannot be set", LOG_S("error", "too much work is waiting"));
+		return false;
+	}
+	http_exchange_hold(call->ex);
+	return true;
+}
+
+static void on_turn(struct turn *turn)
+{
+	struct init_call *call = container_of(turn, struct init_call, turn);
+	const struct sandbox *sandbox = call->sandbox;
+	const char *unsupported;
+	struct err err;
+
+	if (init_parse((struct str){call->body, call->body_len}, &call->arena, &call->request, &err) < 0) {
+		log_info("envd", "init refused", LOG_S("reason", err.message));
+		answer(call, err.kind == ERR_RESOURCE_EXHAUSTED ? 413 : 400, NULL, STR(""));
+		return;
+	}
+	drop_body(call);
+	switch (init_authorise(sandbox, &call->request, INIT_METADATA_NONE)) {
+	case INIT_AUTHORISED:
+		break;
+	case INIT_TOKEN_WRONG:
+		answer(call, 401, "text/plain; charset=utf-8", STR("access token validation failed"));
+		return;
+	case INIT_RESET_NOT_AUTHORISED:
+		answer(call, 401, "text/plain; charset=utf-8", STR("access token reset not authorized"));
+		return;
+	}
+	unsupported = call->request.unsupported;
+	if (unsupported) {
+		finish(call);
+		http_respond_error(call->ex, 501, "%s is not implemented; nothing was applied", unsupported);
+		return;
+	}
+	if (!init_is_current(call->sandbox, &call->request)) {
+		log_info("envd", "init ignored", LOG_S("reason", "a newer one was applied"));
+		answer_done(call);
+		return;
+	}
+	if (!start_setting_clock(call))
+		apply(call);
+}
+
+static void refuse_size(struct init_call *call)
+{
+	finish(call);
+	http_respond_error(call->ex, 413, "the body is larger than %d bytes", INIT_BODY_BYTES_MAX);
+}
+
+static void refuse_load(struct init_call *call)
+{
+	finish(call);
+	http_respond_error(call->ex, 503, "too many init requests at once");
+}
+
+/* Not a buf: one that grows leaves its old memory, secrets included, to the allocator. */
+static bool reserve(struct init_call *call, size_t needed)
+{
+	struct sandbox *sandbox = call->sandbox;
+	size_t capacity = size_max(call->body_capacity, BODY_FIRST_BYTES);
+	size_t counted = call->body_capacity > BODY_FREE_BYTES ? call->body_capacity : 0;
+	char *body;
+
+	while (capacity < needed)
+		capacity *= 2;
+	if (capacity == call->body_capacity)
+		return true;
+	if (capacity > BODY_FREE_BYTES && sandbox->init_bytes - counted + capacity > INIT_BODIES_BYTES_MAX)
+		return false;
+	body = malloc(capacity);
+	if (!body)
+		return false;
+	if (call->body) {
+		memcpy(body, call->body, call->body_len);
+		wipe(call->body, call->body_len);
+		free(call->body);
+	}
+	if (capacity > BODY_FREE_BYTES)
+		sandbox->init_bytes += capacity - counted;
+	call->body = body;
+	call->body_capacity = capacity;
+	return true;
+}
+
+static void on_body(struct http_exchange *ex, const char *data, size_t len)
+{
+	struct init_call *call = ex->user;
+
+	if (call->decided)
+		return;
+	if (len > INIT_BODY_BYTES_MAX - call->body_len) {
+		refuse_size(call);
+		return;
+	}
+	if (!reserve(call, call->body_len + len)) {
+		refuse_load(call);
+		return;
+	}
+	memcpy(call->body + call->body_len, data, len);
+	call->body_len += len;
+}
+
+static void on_body_end(struct http_exchange *ex)
+{
+	struct init_call *call = ex->user;
+
+	if (call->decided)
+		return;
+	if (turn_take(&call->sandbox->init_turns, &call->turn, on_turn) < 0)
+		refuse_load(call);
+}
+
+static void on_closed(struct http_exchange *ex, int status)
+{
+	struct init_call *call = ex->user;
+
+	/* While the clock is being set the call goes on; see on_clock_set. */
+	if (!call->clock_job.active && !call->decided)
+		finish(call);
+}
+
+static const struct http_exchange_handler handler = {
+	.on_body = on_body,
+	.on_body_end = on_body_end,
+	.on_closed = on_closed,
+};
+
+void init_service_post(struct http_exchange *ex, struct sandbox *sandbox, const char *version)
+{
+	struct init_call *call = arena_new(&ex->arena, struct init_call);
+
+	http_response_header(ex, STR("X-Envd-Version"), str_of(version));
+	if (!call) {
+		http_respond_error(ex, 431, "the request's head needs too much memory");
+		return;
+	}
+	call->ex = ex;
+	call->sandbox = sandbox;
+	arena_init(&call->arena, INIT_ARENA_BYTES);
+	if (ex->request.length > INIT_BODY_BYTES_MAX) {
+		refuse_size(call);
+		return;
+	}
+	http_exchange_set_handler(ex, &handler, call);
+	http_request_body_start(ex);
+}

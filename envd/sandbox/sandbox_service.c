@@ -1,0 +1,120 @@
+#include "envd/sandbox/sandbox_service.h"
+
+#include "lib/job.h"
+#include "lib/json.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+#define METRICS_BYTES_MAX 1024
+/* Every byte of the environment may become a six-byte escape. */
+#define ENVIRONMENT_JSON_BYTES_MAX ((size_t)INIT_BODY_BYTES_MAX * 8)
+
+static void forbid_caching(struct http_exchange *ex)
+{
+	http_response_header(ex, STR("Cache-Control"), STR("no-store"));
+}
+
+void sandbox_service_health(struct http_exchange *ex, struct sandbox *sandbox)
+{
+	forbid_caching(ex);
+	http_response_header(ex, STR("Content-Type"), STR(""));
+	http_respond(ex, 204, NULL, STR(""));
+}
+
+struct metrics_call {
+	struct job job;
+	struct http_exchange *ex;
+	struct sandbox *sandbox;
+	struct metrics_sample sample;
+	int status;
+};
+
+static void read_metrics(struct job *job)
+{
+	struct metrics_call *call = container_of(job, struct metrics_call, job);
+
+	call->status = metrics_read(&call->sample);
+}
+
+static void answer_metrics(struct metrics_call *call)
+{
+	struct http_exchange *ex = call->ex;
+	struct buf body;
+
+	buf_init(&body, METRICS_BYTES_MAX);
+	if (call->status == 0)
+		call->status = metrics_write_json(&body, &call->sample, &call->sandbox->metrics_before);
+	if (call->status < 0)
+		log_warn("envd", "metrics cannot be read", LOG_S("error", errno_text(call->status)));
+	else
+		call->sandbox->metrics_before = call->sample.cpu;
+	forbid_caching(ex);
+	http_respond(ex, call->status < 0 ? 500 : 200, "application/json",
+		     call->status < 0 ? STR("") : buf_str(&body));
+	buf_fini(&body);
+}
+
+static void on_metrics_read(struct job *job)
+{
+	struct metrics_call *call = container_of(job, struct metrics_call, job);
+	struct http_exchange *ex = call->ex;
+
+	if (!ex->closed)
+		answer_metrics(call);
+	http_exchange_release(ex);
+}
+
+static void on_closed(struct http_exchange *ex, int status)
+{
+}
+
+static const struct http_exchange_handler waiting_handler = {.on_closed = on_closed};
+
+void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox)
+{
+	struct metrics_call *call = arena_new(&ex->arena, struct metrics_call);
+
+	if (!call) {
+		http_respond_error(ex, 431, "the request's head needs too much memory");
+		return;
+	}
+	call->ex = ex;
+	call->sandbox = sandbox;
+	if (job_run(ex->loop, &call->job, JOB_QUICK, read_metrics, on_metrics_read) < 0) {
+		http_respond_error(ex, 503, "too much work is waiting");
+		return;
+	}
+	http_exchange_set_handler(ex, &waiting_handler, call);
+	http_exchange_hold(ex);
+}
+
+static int write_environment(struct buf *b, const struct environment *env)
+{
+	int status = buf_append_str(b, STR("{"));
+
+	for (size_t i = 0; i < env->count && status == 0; i++) {
+		if (i)
+			status = buf_append_str(b, STR(","));
+		if (status == 0)
+			status = json_write_string(b, str_of(env->entries[i].name), true);
+		if (status == 0)
+			status = buf_append_str(b, STR(":"));
+		if (status == 0)
+			status = json_write_string(b, str_of(env->entries[i].value), true);
+	}
+	return status < 0 ? status : buf_append_str(b, STR("}\n"));
+}
+
+void sandbox_service_environment(struct http_exchange *ex, struct sandbox *sandbox)
+{
+	struct buf body;
+
+	buf_init(&body, ENVIRONMENT_JSON_BYTES_MAX);
+	if (write_environment(&body, &sandbox->environment) < 0) {
+		http_respond_error(ex, 507, "the environment needs too much memory");
+	} else {
+		forbid_caching(ex);
+		http_respond(ex, 200, "application/json", buf_str(&body));
+	}
+	buf_fini(&body);
+}

@@ -1,0 +1,15 @@
+/*
+ * The small REST endpoints that tell about the sandbox (contract/envd.md 2.3). Each is called with
+ * the gates already passed.
+ */
+#ifndef ENVD_SANDBOX_SANDBOX_SERVICE_H
+#define ENVD_SANDBOX_SANDBOX_SERVICE_H
+
+#include "envd/sandbox/sandbox.h"
+#include "lib/http_exchange.h"
+
+void sandbox_service_health(struct http_exchange *ex, struct sandbox *sandbox);
+void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox);
+void sandbox_service_environment(struct http_exchange *ex, struct sandbox *sandbox);
+
+#endif
