@@ -133,9 +133,10 @@ endif
 FLAGS_TEXT := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
 $(shell mkdir -p $(G); echo '$(FLAGS_TEXT)' | cmp -s - $(B)/flags || echo '$(FLAGS_TEXT)' > $(B)/flags)
 
-# BUILD_VERSION and BUILD_COMMIT; only what includes "build_info.h" is rebuilt after a commit.
+# BUILD_VERSION, BUILD_COMMIT and BUILD_PROFILE; only what includes "build_info.h" is rebuilt after a commit.
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-BUILD_INFO := printf '\#define %s "%s"\n' BUILD_VERSION '$(VERSION)' BUILD_COMMIT '$(COMMIT)'
+BUILD_INFO := printf '\#define %s "%s"\n' BUILD_VERSION '$(VERSION)' BUILD_COMMIT '$(COMMIT)' \
+	BUILD_PROFILE '$(PROFILE)'
 $(shell $(BUILD_INFO) | cmp -s - $(G)/build_info.h || $(BUILD_INFO) > $(G)/build_info.h)
 
 $(O)/%.o: %.c $(B)/flags $(PREREQUISITES) | $(GENERATED)

@@ -1,10 +1,12 @@
 /*
  * Everything one envd consists of: its configuration, the loop, the sandbox's state, and one pointer
- * for each domain that keeps state. There is no other global. Handlers get it as `rpc_call->app` and
- * as `http_exchange->server_user`.
+ * for each domain that keeps state. There is no other global. Service files get it as
+ * `rpc_call->app` and as `http_exchange->server_user`.
  *
- * Life: app_init, app_open (listens), loop_run, app_fini. app_stop, from a signal, ends it in order:
- * no new connections, processes get SIGTERM, then SIGKILL, streams end properly, the loop runs dry.
+ * Life: app_init, app_open (from then on the port accepts, and everything it can be asked is there:
+ * case 83), app_run, app_fini. app_stop, called by SIGTERM and SIGINT, ends it in order (case 73): no
+ * new connections; processes get SIGTERM, and SIGKILL after a grace time; their streams end as they
+ * always do; what is still open then is reset; app_run returns.
  */
 #ifndef ENVD_APP_H
 #define ENVD_APP_H
@@ -23,13 +25,19 @@ struct process_table;
 
 struct app_config {
 	const char *address;
-	unsigned port;
+	unsigned port; /* 0: the kernel chooses */
 	const char *cgroup_root;
 	bool no_cgroups;
-	bool kill_scope_leader;       /* SIGKILL and timeouts reach the leader alone (cases 47, 51) */
+	bool kill_scope_leader; /* SIGKILL and timeouts reach the leader alone (cases 47, 51) */
 	bool is_firecracker;
 	bool is_standalone;
-	struct rlimit children_nofile; /* the limit envd was started with, for what it starts */
+	/* Standalone: the user at first. only_uid: and nobody else can be acted as. NULL: root. */
+	const char *user_name;
+	uid_t uid;
+	bool only_that_user;
+	/* envd raised its own limit; what it starts gets this one. */
+	bool set_nofile;
+	struct rlimit nofile;
 };
 
 struct app {
@@ -38,6 +46,20 @@ struct app {
 	struct sandbox sandbox;
 	struct http_server *server;
 	struct process_table *processes; /* envd/process owns the type */
+	uv_signal_t signals[3];
+	uv_timer_t stop_timer;
+	enum { APP_RUNNING, APP_STOPPING, APP_ABORTING } stage;
 };
+
+/* The texts in `config` are borrowed. Blocks (start-up). */
+void app_init(struct app *app, const struct app_config *config);
+/* Listens. Fills err when it cannot; app_fini is then all that is left to do. */
+int app_open(struct app *app, struct err *err) NODISCARD;
+unsigned app_port(const struct app *app);
+/* Returns when the orderly stop is complete. */
+void app_run(struct app *app);
+/* Begins the orderly stop; a second call makes it a hasty one. */
+void app_stop(struct app *app);
+void app_fini(struct app *app);
 
 #endif

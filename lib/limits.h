@@ -105,5 +105,7 @@
 
 /* Orderly stop of envd: running exchanges get this long, then connections are reset. */
 #define SHUTDOWN_GRACE_MS (2 * 1000)
+/* ... and this much later the program ends even if work in a dead file system does not. */
+#define SHUTDOWN_HARD_MS (3 * 1000)
 
 #endif

@@ -1,0 +1,153 @@
+#include "envd/app.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include "envd/routes.h"
+#include "lib/http_server.h"
+#include "lib/job.h"
+#include "lib/json.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+	struct app *app = handle->data;
+
+	/* A terminal that goes away ends what was started in it, and nothing else. */
+	if (number == SIGHUP && !app->config.is_standalone)
+		return;
+	log_info("envd", "stopping", LOG_S("signal", number == SIGTERM ? "TERM" : number == SIGINT ? "INT" : "HUP"));
+	app_stop(app);
+}
+
+static void open_signals(struct app *app)
+{
+	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+
+	for (size_t i = 0; i < ARRAY_LENGTH(numbers); i++) {
+		uv_signal_t *handle = &app->signals[i];
+
+		uv_signal_init(&app->loop.uv, handle);
+		handle->data = app;
+		uv_signal_start(handle, on_signal, numbers[i]);
+		uv_unref((uv_handle_t *)handle);
+	}
+}
+
+void app_init(struct app *app, const struct app_config *config)
+{
+	struct sandbox *sandbox = &app->sandbox;
+
+	*app = (struct app){.config = *config};
+	job_pool_configure();
+	json_init();
+	loop_init(&app->loop);
+	uv_timer_init(&app->loop.uv, &app->stop_timer);
+	open_signals(app);
+
+	sandbox_init(sandbox, &app->loop);
+	sandbox->is_firecracker = config->is_firecracker;
+	sandbox->is_standalone = config->is_standalone;
+	environment_set_internal(&sandbox->environment, "E2B_SANDBOX",
+				 config->is_firecracker ? "true" : "false");
+	if (config->user_name)
+		sandbox_set_default_user(sandbox, config->user_name);
+	if (config->only_that_user) {
+		sandbox->only_user = xstrdup(config->user_name);
+		sandbox->only_uid = config->uid;
+	}
+	if (metrics_read_cpu(&sandbox->metrics_before) < 0)
+		log_warn("envd", "the processor load cannot be read");
+}
+
+int app_open(struct app *app, struct err *err)
+{
+	const struct http_server_config config = {
+		.dispatch = routes_dispatch,
+		.on_bad_request = routes_on_bad_request,
+		.user = app,
+		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
+		.connections_max = HTTP_CONNECTIONS_MAX,
+		.send_date = true,
+	};
+	int status = http_server_listen(&app->loop, &config, app->config.address, app->config.port,
+					&app->server);
+
+	if (status < 0)
+		return err_set_sys(err, err_kind_from_errno(status), status, "listen tcp %s:%u",
+				   app->config.address, app->config.port);
+	return 0;
+}
+
+unsigned app_port(const struct app *app)
+{
+	return http_server_port(app->server);
+}
+
+void app_run(struct app *app)
+{
+	loop_run(&app->loop);
+}
+
+static void on_server_stopped(void *user)
+{
+	struct app *app = user;
+
+	app->server = NULL;
+}
+
+static void abort_what_is_left(struct app *app)
+{
+	app->stage = APP_ABORTING;
+	if (app->server)
+		http_server_abort(app->server);
+}
+
+/* Nothing but a job that hangs in a dead file system can hold the loop by now. */
+static void give_up(void)
+{
+	log_error("envd", "stopped without waiting for blocked work");
+	_exit(1);
+}
+
+static void on_stop_timer(uv_timer_t *timer)
+{
+	struct app *app = container_of(timer, struct app, stop_timer);
+
+	if (app->stage == APP_ABORTING) {
+		give_up();
+		return;
+	}
+	abort_what_is_left(app);
+	uv_timer_start(timer, on_stop_timer, SHUTDOWN_HARD_MS, 0);
+}
+
+void app_stop(struct app *app)
+{
+	switch (app->stage) {
+	case APP_RUNNING:
+		app->stage = APP_STOPPING;
+		http_server_stop(app->server, on_server_stopped, app);
+		/* It must not keep the loop alive, only end it. */
+		uv_timer_start(&app->stop_timer, on_stop_timer, SHUTDOWN_GRACE_MS, 0);
+		uv_unref((uv_handle_t *)&app->stop_timer);
+		break;
+	case APP_STOPPING:
+		abort_what_is_left(app);
+		uv_timer_start(&app->stop_timer, on_stop_timer, SHUTDOWN_HARD_MS, 0);
+		break;
+	case APP_ABORTING:
+		break;
+	}
+}
+
+void app_fini(struct app *app)
+{
+	for (size_t i = 0; i < ARRAY_LENGTH(app->signals); i++)
+		uv_close((uv_handle_t *)&app->signals[i], NULL);
+	uv_close((uv_handle_t *)&app->stop_timer, NULL);
+	loop_run(&app->loop);
+	sandbox_fini(&app->sandbox);
+	loop_fini(&app->loop);
+}

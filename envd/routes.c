@@ -1,0 +1,163 @@
+#include "envd/routes.h"
+
+#include "envd/app.h"
+#include "envd/rpc/rpc.h"
+#include "envd/sandbox/auth_http.h"
+#include "envd/sandbox/cors_http.h"
+#include "envd/sandbox/init_service.h"
+#include "envd/sandbox/sandbox_service.h"
+
+struct route {
+	const char *method, *path;
+	void (*serve)(struct http_exchange *ex, struct app *app);
+	/* The token gate lets it through: it is open, or has a check of its own. */
+	bool is_exempt;
+};
+
+static void serve_health(struct http_exchange *ex, struct app *app)
+{
+	sandbox_service_health(ex, &app->sandbox);
+}
+
+static void serve_metrics(struct http_exchange *ex, struct app *app)
+{
+	sandbox_service_metrics(ex, &app->sandbox);
+}
+
+static void serve_environment(struct http_exchange *ex, struct app *app)
+{
+	sandbox_service_environment(ex, &app->sandbox);
+}
+
+static void serve_init(struct http_exchange *ex, struct app *app)
+{
+	init_service_post(ex, &app->sandbox, ENVD_PROTOCOL_VERSION);
+}
+
+static void refuse_unimplemented(struct http_exchange *ex, struct app *app)
+{
+	http_respond_error(ex, 501, "%.*s is not implemented", (int)ex->request.path.len,
+			   ex->request.path.p);
+}
+
+/* Rows of one path stand together; their order is that of the Allow field. */
+static const struct route routes[] = {
+	{"GET", "/health", serve_health, true},
+	{"GET", "/metrics", serve_metrics, false},
+	{"POST", "/init", serve_init, true},
+	{"GET", "/envs", serve_environment, false},
+	{"POST", "/files/compose", refuse_unimplemented, false},
+	{"POST", "/freeze", refuse_unimplemented, false},
+	{"POST", "/unfreeze", refuse_unimplemented, false},
+	{"POST", "/fsfreeze", refuse_unimplemented, false},
+	{"POST", "/fsthaw", refuse_unimplemented, false},
+	{"POST", "/collapse", refuse_unimplemented, false},
+	{"POST", "/upgrade", refuse_unimplemented, false},
+};
+
+/* One RPC service: its methods sorted by path. */
+struct service {
+	const struct rpc_method *methods;
+	size_t count;
+};
+
+static const struct service services[] = {
+	{NULL, 0},
+};
+
+/* Paths are compared as they were sent: no decoding, no cleaning, no slash forgiven. */
+static const struct route *find_route(const struct http_request *request)
+{
+	for (size_t i = 0; i < ARRAY_LENGTH(routes); i++)
+		if (str_equal(request->path, str_of(routes[i].path)) &&
+		    str_equal(request->method, str_of(routes[i].method)))
+			return &routes[i];
+	return NULL;
+}
+
+static int compare_method(const void *key, const void *element)
+{
+	const struct str *path = key;
+	const struct rpc_method *method = element;
+	int order = strncmp(path->p, method->path, path->len);
+
+	return order ? order : -(method->path[path->len] != '\0');
+}
+
+static const struct rpc_method *find_method(struct str path)
+{
+	for (size_t i = 0; i < ARRAY_LENGTH(services); i++) {
+		const struct rpc_method *method = bsearch(&path, services[i].methods, services[i].count,
+							  sizeof(struct rpc_method), compare_method);
+
+		if (method)
+			return method;
+	}
+	return NULL;
+}
+
+static void refuse_path(struct http_exchange *ex)
+{
+	http_response_header(ex, STR("X-Content-Type-Options"), STR("nosniff"));
+	http_respond(ex, 404, "text/plain; charset=utf-8", STR("404 page not found\n"));
+}
+
+/* No route for this method: either the path has others, or it is unknown. */
+static void refuse_method(struct http_exchange *ex)
+{
+	const char *allowed = NULL;
+
+	for (size_t i = 0; i < ARRAY_LENGTH(routes); i++) {
+		if (!str_equal(ex->request.path, str_of(routes[i].path)))
+			continue;
+		allowed = allowed ? arena_printf(&ex->arena, "%s, %s", allowed, routes[i].method)
+				  : routes[i].method;
+		if (!allowed)
+			break;
+	}
+	if (!allowed) {
+		refuse_path(ex);
+		return;
+	}
+	http_response_header(ex, STR("Allow"), str_of(allowed));
+	http_respond_error(ex, 405, "method not allowed");
+}
+
+static void serve(struct http_exchange *ex, const char *user_name)
+{
+	struct app *app = ex->server_user;
+	const struct rpc_method *method = find_method(ex->request.path);
+	const struct route *route;
+
+	if (method) {
+		rpc_dispatch(ex, method, app, user_name);
+		return;
+	}
+	route = find_route(&ex->request);
+	if (route)
+		route->serve(ex, app);
+	else
+		refuse_method(ex);
+}
+
+void routes_dispatch(struct http_exchange *ex)
+{
+	struct app *app = ex->server_user;
+	const struct route *route = find_route(&ex->request);
+	struct str name;
+
+	if (cors_apply(ex))
+		return;
+	if (!(route && route->is_exempt) && !auth_pass_token(ex, &app->sandbox))
+		return;
+	if (auth_basic_name(ex, &name))
+		auth_check_user(ex, &app->sandbox, name, serve);
+	else
+		serve(ex, NULL);
+}
+
+void routes_on_bad_request(struct http_exchange *ex, int status, const char *reason)
+{
+	http_response_header(ex, STR("Vary"), STR("Origin"));
+	http_respond_error(ex, status, "%s", reason);
+}
