@@ -49,7 +49,9 @@ if [ ${#scripts[@]} != 0 ]; then
 fi
 for suite in "${suites[@]}"; do
 	[ -e "$suite" ] || continue
-	"$root/build/venv/bin/python" "$suite" 2>&1 | tee -a "$log" || true
+	age=
+	[[ $suite != *_old.py ]] || age=-old
+	"$root/build/venv$age/bin/python" -B "$suite" 2>&1 | tee -a "$log" || true
 	[ "${PIPESTATUS[0]}" = 0 ] || status=1
 done
 total() { awk -v word="$1" '$1 == "#" && $2 == word { n += $3 } END { print n + 0 }' "$log"; }

@@ -181,9 +181,11 @@ class Program {
 }
 
 // One envd. `init`: what the host tells it after start; null to leave it alone.
-export async function startEnvd({ port, flags = [], init = { defaultUser: "user" }, env = {}, prefix = [], keep = false } = {}) {
+export async function startEnvd({
+	port, flags = [], init = { defaultUser: "user" }, env = {}, prefix = [], program: path, keep = false,
+} = {}) {
 	port ??= await freePort();
-	const args = [...prefix, envdProgram(), "-isnotfc", "-port", String(port), ...flags];
+	const args = [...prefix, path ?? envdProgram(), "-isnotfc", "-port", String(port), ...flags];
 	const envd = new Program("envd", args[0], args.slice(1), { env: { PATH: process.env.PATH, ...env } });
 	if (!keep)
 		after(() => envd.stop());
