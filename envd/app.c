@@ -17,7 +17,7 @@ static void on_signal(uv_signal_t *handle, int number)
 	/* A terminal that goes away ends what was started in it, and nothing else. */
 	if (number == SIGHUP && !app->config.is_standalone)
 		return;
-	log_info("envd", "stopping", LOG_S("signal", number == SIGTERM ? "TERM" : number == SIGINT ? "INT" : "HUP"));
+	log_info("envd", "stopping", LOG_I("signal", number));
 	app_stop(app);
 }
 

@@ -316,15 +316,16 @@ static void conformance_038_unset_token_equals_nothing(void **state)
 static void huge_bodies_hit_the_budget(void **state)
 {
 	struct fixture *f = *state;
-	char *body = xmalloc(1024 * 1024);
-	size_t len = (size_t)sprintf(body, "{\"envVars\":{");
+	struct buf body;
 
-	for (int i = 0; len < 1024 * 1024 - 64; i++)
-		len += (size_t)sprintf(body + len, "%s\"k%d\":\"\"", i ? "," : "", i);
-	sprintf(body + len, "}}");
-	assert_true(parse(f, body) < 0);
+	buf_init(&body, 2 * 1024 * 1024);
+	assert_int_equal(buf_printf(&body, "{\"envVars\":{\"\":\"\""), 0);
+	for (int i = 0; buf_length(&body) < 1024 * 1024; i++)
+		assert_int_equal(buf_printf(&body, ",\"k%d\":\"\"", i), 0);
+	assert_int_equal(buf_append(&body, "}}", 3), 0);
+	assert_true(parse(f, buf_data(&body)) < 0);
 	assert_int_equal(f->err.kind, ERR_RESOURCE_EXHAUSTED);
-	free(body);
+	buf_fini(&body);
 }
 
 static void timestamps(void **state)
