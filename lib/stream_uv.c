@@ -158,7 +158,7 @@ static void on_written(uv_write_t *request, int status)
 		start_write(s);
 	else if (s->shutdown_wanted)
 		start_shutdown(s);
-	if (s->full && s->stream.queued <= STREAM_LOW_MARK_BYTES)
+	if (!s->closing && s->full && s->stream.queued <= STREAM_LOW_MARK_BYTES)
 		later_call(s->stream.loop, &s->later);
 }
 

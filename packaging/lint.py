@@ -18,7 +18,7 @@ LINES_MAX = 700
 # Library headers and the only files that may include them.
 WRAPPED = [
     (r"llhttp\.h", r"lib/http_parse\.c"),
-    (r"jansson\.h", r"lib/json\.c"),
+    (r"jansson\.h", r"lib/json\.c|tests/.*"),
     (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/.*_service\.[ch]|tests/(unit/envd|fuzz)/.*"),
     (r"openssl/", r"proxy/front/tls\.c"),
     (r"nghttp2/", r"proxy/front/http2\.c"),

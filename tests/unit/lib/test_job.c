@@ -1,0 +1,203 @@
+#include "tests/support/cmocka.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "lib/job.h"
+#include "lib/limits.h"
+
+/* Jobs wait at a gate, so that a test decides when they end; nothing here depends on time. */
+static struct {
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	int running, most_running;
+	int open; /* so many more jobs may pass */
+} gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static void pass_gate(void)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.running++;
+	if (gate.running > gate.most_running)
+		gate.most_running = gate.running;
+	pthread_cond_broadcast(&gate.changed);
+	while (gate.open == 0)
+		pthread_cond_wait(&gate.changed, &gate.lock);
+	gate.open--;
+	gate.running--;
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static void open_gate(int count)
+{
+	pthread_mutex_lock(&gate.lock);
+	gate.open += count;
+	pthread_cond_broadcast(&gate.changed);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static void wait_until_running(int count)
+{
+	pthread_mutex_lock(&gate.lock);
+	while (gate.running < count)
+		pthread_cond_wait(&gate.changed, &gate.lock);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static int reset(void **state)
+{
+	(void)state;
+	gate.running = gate.most_running = gate.open = 0;
+	return 0;
+}
+
+struct work {
+	struct job job;
+	pthread_t thread;
+	int ran, done, again;
+	bool was_abandoned;
+};
+
+static void compute(struct job *job)
+{
+	struct work *work = container_of(job, struct work, job);
+
+	work->thread = pthread_self();
+	work->ran++;
+}
+
+static void compute_at_gate(struct job *job)
+{
+	pass_gate();
+	compute(job);
+}
+
+static void on_done(struct job *job)
+{
+	struct work *work = container_of(job, struct work, job);
+
+	work->done++;
+	work->was_abandoned = job->abandoned;
+	if (work->again-- > 0)
+		assert_int_equal(job_run(job->loop, job, job->class, compute, on_done), 0);
+}
+
+static void runs_elsewhere_and_ends_on_the_loop(void **state)
+{
+	struct loop loop;
+	struct work work = {.again = 2};
+
+	(void)state;
+	loop_init(&loop);
+	assert_int_equal(job_run(&loop, &work.job, JOB_QUICK, compute, on_done), 0);
+	assert_false(loop_is_empty(&loop));
+	assert_int_equal(work.done, 0);
+	loop_run(&loop);
+	assert_int_equal(work.ran, 3); /* done may run it again */
+	assert_int_equal(work.done, 3);
+	assert_false(pthread_equal(work.thread, pthread_self()));
+	assert_true(loop_is_empty(&loop));
+	loop_fini(&loop);
+}
+
+static void free_work(struct job *job)
+{
+	free(container_of(job, struct work, job));
+}
+
+static void done_may_free_the_job(void **state)
+{
+	struct loop loop;
+
+	(void)state;
+	loop_init(&loop);
+	for (int i = 0; i < 20; i++) {
+		struct work *work = xcalloc(1, sizeof(*work));
+
+		assert_int_equal(job_run(&loop, &work->job, i % 2 ? JOB_BULK : JOB_QUICK, compute, free_work), 0);
+	}
+	loop_run(&loop);
+	loop_fini(&loop);
+}
+
+static void an_abandoned_job_still_ends_and_says_so(void **state)
+{
+	struct loop loop;
+	struct work work = {0};
+
+	(void)state;
+	loop_init(&loop);
+	assert_int_equal(job_run(&loop, &work.job, JOB_QUICK, compute, on_done), 0);
+	job_abandon(&work.job);
+	loop_run(&loop);
+	assert_int_equal(work.done, 1);
+	assert_true(work.was_abandoned);
+	/* The mark does not stick to the next use. */
+	assert_int_equal(job_run(&loop, &work.job, JOB_QUICK, compute, on_done), 0);
+	loop_run(&loop);
+	assert_false(work.was_abandoned);
+	loop_fini(&loop);
+}
+
+static void bulk_jobs_leave_half_the_pool_to_the_quick_ones(void **state)
+{
+	struct loop loop;
+	struct work bulk[10] = {0};
+	struct work quick = {0};
+
+	(void)state;
+	loop_init(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done), 0);
+	wait_until_running(JOB_BULK_MAX);
+	/* All bulk threads are taken and stuck, a quick one still goes through. */
+	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
+	while (!quick.done)
+		uv_run(&loop.uv, UV_RUN_ONCE);
+	assert_int_equal(bulk[0].done + bulk[9].done, 0);
+	open_gate(ARRAY_LENGTH(bulk));
+	loop_run(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(bulk[i].done, 1);
+	assert_true(gate.most_running <= JOB_BULK_MAX);
+	assert_int_equal(loop.bulk_running, 0);
+	loop_fini(&loop);
+}
+
+static void too_much_queued_work_is_refused(void **state)
+{
+	struct loop loop;
+	struct work *work = xcalloc(JOB_QUEUE_MAX + 1, sizeof(*work));
+
+	(void)state;
+	loop_init(&loop);
+	for (size_t i = 0; i < JOB_QUEUE_MAX; i++)
+		assert_int_equal(job_run(&loop, &work[i].job, i % 2 ? JOB_QUICK : JOB_BULK, compute_at_gate, on_done), 0);
+	assert_int_equal(job_run(&loop, &work[JOB_QUEUE_MAX].job, JOB_QUICK, compute, on_done), -EAGAIN);
+	assert_int_equal(job_run(&loop, &work[JOB_QUEUE_MAX].job, JOB_BULK, compute, on_done), -EAGAIN);
+	open_gate(JOB_QUEUE_MAX);
+	loop_run(&loop);
+	for (size_t i = 0; i < JOB_QUEUE_MAX; i++)
+		assert_int_equal(work[i].done, 1);
+	assert_int_equal(work[JOB_QUEUE_MAX].done, 0);
+	/* There is room again. */
+	assert_int_equal(job_run(&loop, &work[JOB_QUEUE_MAX].job, JOB_QUICK, compute, on_done), 0);
+	loop_run(&loop);
+	assert_int_equal(work[JOB_QUEUE_MAX].done, 1);
+	loop_fini(&loop);
+	free(work);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup(runs_elsewhere_and_ends_on_the_loop, reset),
+		cmocka_unit_test_setup(done_may_free_the_job, reset),
+		cmocka_unit_test_setup(an_abandoned_job_still_ends_and_says_so, reset),
+		cmocka_unit_test_setup(bulk_jobs_leave_half_the_pool_to_the_quick_ones, reset),
+		cmocka_unit_test_setup(too_much_queued_work_is_refused, reset),
+	};
+
+	job_pool_configure();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
