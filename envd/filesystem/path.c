@@ -1,8 +1,6 @@
 #include "envd/filesystem/path.h"
 
 #include <limits.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* U+EF80..U+EFFF is EE BE 80 .. EE BF BF in UTF-8. */
 #define ESCAPE_BYTES 3
@@ -63,6 +61,8 @@ const char *path_show(const char *path, struct arena *arena)
 	struct str bytes = str_of(path);
 	char *shown;
 
+	if (!path)
+		return NULL;
 	if (str_is_utf8(bytes) && !strstr(path, "\xEE\xBE") && !strstr(path, "\xEE\xBF"))
 		return path;
 	shown = arena_alloc(arena, bytes.len * ESCAPE_BYTES + 1);
@@ -213,69 +213,5 @@ int path_resolve(const char *path, const struct user *user, const char *default_
 	if (strlen(clean) >= PATH_MAX)
 		return err_set_sys(err, ERR_INVALID_ARGUMENT, ENAMETOOLONG, "path");
 	*ret_path = clean;
-	return 0;
-}
-
-static enum err_kind directory_error_kind(int sys)
-{
-	switch (sys) {
-	case ENOSPC:
-	case EDQUOT:
-		return ERR_RESOURCE_EXHAUSTED;
-	case EACCES:
-	case EPERM:
-	case EROFS:
-		return ERR_PERMISSION_DENIED;
-	case ENAMETOOLONG:
-	case ELOOP:
-		return ERR_INVALID_ARGUMENT;
-	default:
-		return ERR_INTERNAL;
-	}
-}
-
-/* One level. A directory that appears meanwhile is somebody else's and stays as it is. */
-static int ensure_directory(const char *path, uid_t uid, gid_t gid, struct err *err)
-{
-	struct stat st;
-
-	if (stat(path, &st) < 0) {
-		if (errno != ENOENT)
-			return err_set_sys(err, directory_error_kind(errno), errno,
-					   "failed to stat directory: stat %s", path);
-		if (mkdir(path, 0755) == 0) {
-			if (geteuid() == 0 && lchown(path, uid, gid) < 0 && errno != ENOENT)
-				return err_set_sys(err, directory_error_kind(errno), errno,
-						   "failed to chown directory: chown %s", path);
-			return 0;
-		}
-		if (errno != EEXIST || stat(path, &st) < 0)
-			return err_set_sys(err, directory_error_kind(errno), errno,
-					   "failed to create directory: mkdir %s", path);
-	}
-	if (!S_ISDIR(st.st_mode))
-		return err_set(err, ERR_INVALID_ARGUMENT, "path is a file: %s", path);
-	return 0;
-}
-
-int path_ensure_directories(const char *path, uid_t uid, gid_t gid, struct arena *arena,
-			    struct err *err)
-{
-	char *prefix = arena_strdup(arena, path);
-
-	if (!prefix)
-		return out_of_budget(err);
-	for (size_t at = 1; prefix[at - 1]; at++) {
-		char saved = prefix[at];
-		int status;
-
-		if (saved != '/' && saved != '\0')
-			continue;
-		prefix[at] = '\0';
-		status = ensure_directory(prefix, uid, gid, err);
-		if (status < 0)
-			return status;
-		prefix[at] = saved;
-	}
 	return 0;
 }

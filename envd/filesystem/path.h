@@ -28,16 +28,10 @@ const char *path_base(const char *clean_path);
 const char *path_parent(const char *clean_path, struct arena *arena);
 /* `clean_path` "/" `relative`; NULL when the arena refuses. */
 const char *path_join(const char *clean_path, const char *relative, struct arena *arena) NODISCARD;
-/* The name or path as UTF-8; `path` itself when it needs no escape. NULL when the arena refuses. */
+/* The name or path as UTF-8; `path` itself when it needs no escape. NULL when the arena
+ * refuses, and for NULL. */
 const char *path_show(const char *path, struct arena *arena) NODISCARD;
 /* Whether clean path `path` is `ancestor` or below it. */
 bool path_is_within(const char *path, const char *ancestor);
-
-/* Creates missing directories of `path` (itself included) with 0755, owned by uid:gid (not changed
- * when this process is not root); existing ones are left untouched; concurrent creators converge.
- * Blocking. Messages as contract 4.5; a file in the way is invalid_argument, no space
- * resource_exhausted, no right permission_denied, the rest internal; err->sys tells. */
-int path_ensure_directories(const char *path, uid_t uid, gid_t gid, struct arena *arena,
-			    struct err *err) NODISCARD;
 
 #endif

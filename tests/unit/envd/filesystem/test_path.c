@@ -4,10 +4,6 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include <pthread.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "envd/filesystem/path.h"
 
 static struct arena arena;
@@ -153,108 +149,6 @@ static void case_108_names_that_are_not_utf8_round_trip(void **state)
 			    "/\xEE\xBF\x83\xEE\xBE\xA4/\x80");
 }
 
-static char *make_directory(void)
-{
-	char *directory = arena_strdup(&arena, "/tmp/test_path.XXXXXX");
-
-	assert_non_null(mkdtemp(directory));
-	return directory;
-}
-
-static void remove_tree(const char *directory)
-{
-	char command[256];
-
-	snprintf(command, sizeof(command), "rm -rf '%s'", directory);
-	assert_int_equal(system(command), 0);
-}
-
-static void directories_are_made_for_the_user_and_existing_ones_stay(void **state)
-{
-	char *root = make_directory();
-	const char *path = path_join(root, "old/new/newer", &arena);
-	bool is_root = geteuid() == 0;
-	uid_t uid = is_root ? 1234 : geteuid();
-	struct stat st;
-
-	(void)state;
-	assert_int_equal(mkdir(path_join(root, "old", &arena), 0700), 0);
-	assert_int_equal(path_ensure_directories(path, uid, uid, &arena, &err), 0);
-	assert_int_equal(path_ensure_directories(path, uid + 1, uid, &arena, &err), 0);
-	assert_int_equal(stat(path_join(root, "old", &arena), &st), 0);
-	assert_int_equal(st.st_uid, geteuid());
-	assert_int_equal(st.st_mode & 07777, 0700);
-	assert_int_equal(stat(path_join(root, "old/new", &arena), &st), 0);
-	assert_int_equal(st.st_uid, uid);
-	assert_int_equal(st.st_mode & 07777, 0755);
-	assert_int_equal(stat(path, &st), 0);
-	assert_int_equal(st.st_uid, uid);
-	remove_tree(root);
-}
-
-static void a_file_in_the_way_is_named(void **state)
-{
-	char *root = make_directory();
-	const char *file = path_join(root, "f", &arena);
-	char want[128];
-	FILE *stream = fopen(file, "w");
-
-	(void)state;
-	assert_non_null(stream);
-	fclose(stream);
-	snprintf(want, sizeof(want), "path is a file: %s", file);
-	assert_true(path_ensure_directories(path_join(file, "x/y", &arena), 0, 0, &arena, &err) < 0);
-	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(err.message, want);
-	remove_tree(root);
-}
-
-static void conformance_063_directories_in_proc_cannot_be_made(void **state)
-{
-	(void)state;
-	assert_true(path_ensure_directories("/proc/invalid/not-real", 0, 0, &arena, &err) < 0);
-	assert_int_equal(err.kind, ERR_INTERNAL);
-	assert_string_equal(err.message, "failed to create directory: mkdir /proc/invalid: "
-					 "no such file or directory");
-}
-
-struct race {
-	pthread_t thread;
-	struct arena arena;
-	const char *path;
-	int status;
-};
-
-static void *make_it(void *argument)
-{
-	struct race *race = argument;
-	struct err ignored;
-
-	race->status = path_ensure_directories(race->path, geteuid(), getegid(), &race->arena, &ignored);
-	return NULL;
-}
-
-static void case_085_parallel_creators_converge(void **state)
-{
-	(void)state;
-	for (int round = 0; round < 50; round++) {
-		struct race races[8];
-		char *root = make_directory();
-
-		for (size_t i = 0; i < ARRAY_LENGTH(races); i++) {
-			arena_init(&races[i].arena, 1 << 16);
-			races[i].path = path_join(root, "a/b/c/d", &arena);
-			assert_int_equal(pthread_create(&races[i].thread, NULL, make_it, &races[i]), 0);
-		}
-		for (size_t i = 0; i < ARRAY_LENGTH(races); i++) {
-			pthread_join(races[i].thread, NULL);
-			assert_int_equal(races[i].status, 0);
-			arena_release(&races[i].arena);
-		}
-		remove_tree(root);
-	}
-}
-
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,10 +157,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(too_long_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(parts_of_a_path, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_108_names_that_are_not_utf8_round_trip, setup, teardown),
-		cmocka_unit_test_setup_teardown(directories_are_made_for_the_user_and_existing_ones_stay, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_file_in_the_way_is_named, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_063_directories_in_proc_cannot_be_made, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_085_parallel_creators_converge, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
