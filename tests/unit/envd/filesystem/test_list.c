@@ -1,0 +1,295 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "envd/filesystem/list.h"
+#include "envd/filesystem/path.h"
+
+static struct arena arena;
+static struct err err;
+static char root[64];
+
+static int setup(void **state)
+{
+	(void)state;
+	arena_init(&arena, 256 * 1024 * 1024);
+	strcpy(root, "/tmp/test_list.XXXXXX");
+	assert_non_null(mkdtemp(root));
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf '%s'", root);
+	assert_int_equal(system(command), 0);
+	arena_release(&arena);
+	return 0;
+}
+
+static const char *at(const char *relative)
+{
+	return path_join(root, relative, &arena);
+}
+
+static void make_file(const char *relative)
+{
+	int fd = open(at(relative), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+static void make_directory(const char *relative)
+{
+	assert_int_equal(mkdir(at(relative), 0755), 0);
+}
+
+static void make_link(const char *target, const char *relative)
+{
+	assert_int_equal(symlink(target, at(relative)), 0);
+}
+
+/* Compares the relative paths, in order, with a space-separated text. */
+static void check_list(const char *path, uint32_t depth, const char *want)
+{
+	char got[4096] = "";
+	struct list_result list;
+	size_t prefix = strlen(path) + 1;
+
+	assert_int_equal(list_directory(path, depth, &arena, &list, &err), 0);
+	for (size_t i = 0; i < list.count; i++) {
+		assert_true(path_is_within(list.entries[i]->path, path));
+		if (i)
+			strcat(got, " ");
+		strcat(got, list.entries[i]->path + prefix);
+		assert_string_equal(list.entries[i]->name, path_base(list.entries[i]->path));
+	}
+	assert_string_equal(got, want);
+}
+
+static void conformance_159_depth_and_order(void **state)
+{
+	(void)state;
+	make_directory("t");
+	make_directory("t/sub1");
+	make_directory("t/sub1/sub1_1");
+	make_directory("t/sub2");
+	make_file("t/file1.txt");
+	make_file("t/sub1/sub1_1/f");
+	make_file("t/sub1.txt");
+	make_file("t/.hidden");
+	make_file("t/sub2/\xC3\xA4");
+	check_list(at("t"), 0, ".hidden file1.txt sub1 sub1.txt sub2");
+	check_list(at("t"), 1, ".hidden file1.txt sub1 sub1.txt sub2");
+	check_list(at("t"), 2, ".hidden file1.txt sub1 sub1/sub1_1 sub1.txt sub2 sub2/\xC3\xA4");
+	check_list(at("t"), 3, ".hidden file1.txt sub1 sub1/sub1_1 sub1/sub1_1/f sub1.txt sub2 sub2/\xC3\xA4");
+	check_list(at("t"), UINT32_MAX,
+		   ".hidden file1.txt sub1 sub1/sub1_1 sub1/sub1_1/f sub1.txt sub2 sub2/\xC3\xA4");
+	make_directory("empty");
+	check_list(at("empty"), 7, "");
+}
+
+static void conformance_159_missing_is_not_found(void **state)
+{
+	struct list_result list;
+
+	(void)state;
+	assert_true(list_directory(at("none"), 1, &arena, &list, &err) < 0);
+	assert_int_equal(err.kind, ERR_NOT_FOUND);
+	assert_string_equal(err.message, arena_printf(&arena, "path not found: lstat %s: no such file or "
+							      "directory", at("none")));
+}
+
+static void conformance_162_a_file_is_not_a_directory(void **state)
+{
+	struct list_result list;
+
+	(void)state;
+	make_file("f");
+	make_link("f", "link");
+	assert_true(list_directory(at("f"), 1, &arena, &list, &err) < 0);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	assert_string_equal(err.message, arena_printf(&arena, "path is not a directory: %s", at("f")));
+	assert_true(list_directory(at("link"), 1, &arena, &list, &err) < 0);
+	assert_string_equal(err.message, arena_printf(&arena, "path is not a directory: %s", at("f")));
+	assert_true(list_directory(at("f/x"), 1, &arena, &list, &err) < 0);
+	assert_int_equal(err.kind, ERR_INTERNAL);
+}
+
+static void case_105_symlinks_are_shown_and_not_entered(void **state)
+{
+	struct list_result list;
+
+	(void)state;
+	make_directory("d");
+	make_directory("d/sub");
+	make_file("d/sub/f");
+	make_link("sub", "d/to_dir");
+	make_link("sub/f", "d/to_file");
+	make_link("broken_target", "d/to_nothing");
+	make_link("to_self", "d/to_self");
+	make_link("d", "l1");
+	make_link("l1", "l2");
+	make_link("l2", "l3");
+	check_list(at("d"), 9, "sub sub/f to_dir to_file to_nothing to_self");
+	check_list(at("l3"), 9, "sub sub/f to_dir to_file to_nothing to_self");
+	check_list(at("d/to_dir"), 1, "f");
+	assert_int_equal(list_directory(at("d"), 1, &arena, &list, &err), 0);
+	assert_int_equal(list.entries[1]->type, ENTRY_DIRECTORY);
+	assert_string_equal(path_base(list.entries[1]->symlink_target), "sub");
+	assert_int_equal(list.entries[3]->type, ENTRY_UNSPECIFIED);
+	assert_string_equal(list.entries[3]->symlink_target, at("d/to_nothing"));
+	/* Loops and endless chains as the root. */
+	make_link("a", "b");
+	make_link("b", "a");
+	assert_true(list_directory(at("a"), 1, &arena, &list, &err) < 0);
+	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
+	assert_non_null(strstr(err.message, "cyclic symlink"));
+	assert_true(list_directory(at("d/to_self"), 1, &arena, &list, &err) < 0);
+	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
+	for (int i = 0; i < 300; i++)
+		make_link(i ? arena_printf(&arena, "c%d", i - 1) : "d", arena_printf(&arena, "c%d", i));
+	assert_true(list_directory(at("c299"), 1, &arena, &list, &err) < 0);
+	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
+	check_list(at("c200"), 1, "sub to_dir to_file to_nothing to_self");
+}
+
+static void case_108_a_bad_name_does_not_hide_the_others(void **state)
+{
+	(void)state;
+	make_directory("d");
+	make_file("d/ok");
+	make_directory("d/\xC3(");
+	make_file("d/\xC3(/\xFF");
+	check_list(at("d"), 2, "ok \xEE\xBF\x83( \xEE\xBF\x83(/\xEE\xBF\xBF");
+}
+
+static void case_097_hostile_names_are_listed(void **state)
+{
+	static const char *names[] = {"\t", " lead", "#?&+%", "-rf", "a\nb", "a%2Fb", "quote\"'", "x;y",
+				      "\xC3\xA4\xE6\x97\xA5\xF0\x9F\x99\x82"};
+	char longest[256];
+	struct list_result list;
+
+	(void)state;
+	make_directory("d");
+	memset(longest, 'z', 255);
+	longest[255] = '\0';
+	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+		make_file(path_join("d", names[i], &arena));
+	make_file(path_join("d", longest, &arena));
+	assert_int_equal(list_directory(at("d"), 1, &arena, &list, &err), 0);
+	assert_int_equal(list.count, ARRAY_LENGTH(names) + 1);
+	for (size_t i = 0; i < ARRAY_LENGTH(names) - 1; i++)
+		assert_string_equal(list.entries[i]->name, names[i]);
+}
+
+struct churn {
+	pthread_t thread;
+	atomic_bool stop;
+	char directory[80];
+};
+
+static void *churn(void *argument)
+{
+	struct churn *self = argument;
+	char path[256];
+
+	while (!self->stop) {
+		for (int i = 0; i < 20; i++) {
+			snprintf(path, sizeof(path), "%s/x%d", self->directory, i % 5);
+			mkdir(path, 0755);
+			snprintf(path, sizeof(path), "%s/x%d/y", self->directory, i % 5);
+			mkdir(path, 0755);
+			snprintf(path, sizeof(path), "%s/x%d/y/z%d", self->directory, i % 5, i);
+			close(open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
+			unlink(path);
+			snprintf(path, sizeof(path), "%s/x%d/y", self->directory, i % 5);
+			rmdir(path);
+			snprintf(path, sizeof(path), "%s/x%d", self->directory, i % 5);
+			rmdir(path);
+		}
+	}
+	return NULL;
+}
+
+static void case_106_vanishing_entries_never_fail_the_listing(void **state)
+{
+	struct churn churner = {.stop = false};
+
+	(void)state;
+	make_directory("d");
+	make_directory("d/stay");
+	make_file("d/stay/f");
+	make_file("d/zz");
+	snprintf(churner.directory, sizeof(churner.directory), "%s/d", root);
+	assert_int_equal(pthread_create(&churner.thread, NULL, churn, &churner), 0);
+	for (int i = 0; i < 3000; i++) {
+		struct arena own;
+		struct list_result list;
+		unsigned stable = 0;
+
+		arena_init(&own, 1 << 22);
+		assert_int_equal(list_directory(churner.directory, 5, &own, &list, &err), 0);
+		for (size_t k = 0; k < list.count; k++)
+			stable += strcmp(list.entries[k]->name, "f") == 0 ||
+				  strcmp(list.entries[k]->name, "zz") == 0 ||
+				  strcmp(list.entries[k]->name, "stay") == 0;
+		assert_int_equal(stable, 3);
+		arena_release(&own);
+	}
+	churner.stop = true;
+	pthread_join(churner.thread, NULL);
+}
+
+static void case_107_a_budget_that_is_spent_is_a_clear_error(void **state)
+{
+	struct list_result list;
+	struct arena small;
+
+	(void)state;
+	make_directory("d");
+	for (int i = 0; i < 2000; i++)
+		make_file(arena_printf(&arena, "d/f%d", i));
+	for (size_t budget = 0; budget < 200000; budget += 4096) {
+		int status;
+
+		arena_init(&small, budget);
+		status = list_directory(at("d"), 1, &small, &list, &err);
+		assert_true(status < 0);
+		assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
+		arena_release(&small);
+	}
+	assert_int_equal(list_directory(at("d"), 1, &arena, &list, &err), 0);
+	assert_int_equal(list.count, 2000);
+	/* A listing of /proc ends, although processes come and go. */
+	assert_int_equal(list_directory("/proc", 2, &arena, &list, &err), 0);
+	assert_true(list.count > 100);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(conformance_159_depth_and_order, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_159_missing_is_not_found, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_162_a_file_is_not_a_directory, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_105_symlinks_are_shown_and_not_entered, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_108_a_bad_name_does_not_hide_the_others, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_097_hostile_names_are_listed, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_106_vanishing_entries_never_fail_the_listing, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_107_a_budget_that_is_spent_is_a_clear_error, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
