@@ -32,6 +32,8 @@ if [ "$E2E_INSIDE" = outer ]; then
 	fi
 	ip link set lo up
 
+	mount -t tmpfs -o mode=755 tmpfs /run # envd writes there
+
 	world=/mnt
 	mount -t tmpfs -o mode=755 tmpfs "$world"
 
