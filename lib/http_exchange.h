@@ -12,9 +12,14 @@
  * no on_body lets the body be discarded. Response writers that get HTTP_FULL stop until on_drained.
  * "100 Continue" is sent when body bytes are first wanted: at http_request_body_start().
  *
+ * A request without a body has one that is empty: after http_request_body_start on_body_end comes at
+ * once. on_closed comes as soon as the response has ended; what is left of the request body then is
+ * discarded.
+ *
  * A tunnel is the same thing again: after http_response_begin(ex, 101, HTTP_LENGTH_TUNNEL) the
  * "request body" is what the client sends and the "response body" what it receives; on_body_end is
- * its half-close, http_response_end ours. Bytes that came before the 101 are held and delivered.
+ * its half-close, http_response_end ours. Bytes that came before the 101 are held and delivered. It
+ * implies http_request_body_start; for a request with `upgrade`, nothing flows before it.
  */
 #ifndef LIB_HTTP_EXCHANGE_H
 #define LIB_HTTP_EXCHANGE_H

@@ -11,16 +11,22 @@
 
 struct http_server;
 
+/* Those of lib/limits.h unless given; in milliseconds. */
+struct http_server_timeouts {
+	unsigned first_byte, head, body_idle, write_stall, linger, linger_total;
+};
+
 struct http_server_config {
 	/* Head complete; must end up setting a handler (http_respond does). */
 	void (*dispatch)(struct http_exchange *ex);
 	/* Called instead of the built-in plain answer when a request cannot be parsed; may be NULL. */
 	void (*on_bad_request)(struct http_exchange *ex, int status, const char *reason);
 	void *user; /* becomes ex->server_user */
-	unsigned idle_timeout_ms;
-	size_t connections_max;
+	unsigned idle_timeout_ms; /* 0: HTTP_IDLE_TIMEOUT_MS */
+	size_t connections_max; /* 0: HTTP_CONNECTIONS_MAX */
 	bool reuse_port;   /* SO_REUSEPORT: one listening socket per loop */
 	bool send_date;
+	const struct http_server_timeouts *timeouts; /* copied; NULL for the usual ones */
 };
 
 /* `address` is "127.0.0.1" or "::1" style; port 0 lets the kernel choose. */

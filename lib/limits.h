@@ -32,7 +32,13 @@
 #define HTTP_WRITE_STALL_TIMEOUT_MS (120 * 1000)
 /* What is read and thrown away of a request body nobody wanted, before the connection closes. */
 #define HTTP_DISCARD_BYTES_MAX (1024 * 1024)
+/* After the last answer the client gets this long, counted from its last byte, to see it ... */
 #define HTTP_LINGER_TIMEOUT_MS (2 * 1000)
+/* ... and this long if it keeps sending. */
+#define HTTP_LINGER_TOTAL_MS (30 * 1000)
+/* Bytes kept of what comes before it can be used (pipelined requests, a body nobody started, frames
+ * before the 101); at most one read more. */
+#define HTTP_EARLY_BYTES_MAX (16 * 1024)
 /* Accepted connections at once; beyond, new ones wait in the kernel's queue. */
 #define HTTP_CONNECTIONS_MAX 16384
 #define LISTEN_BACKLOG 1024

@@ -7,6 +7,9 @@
  * the kernel at once and queues only the rest. A writer that gets STREAM_FULL must stop producing
  * until on_drained; the queue is otherwise unbounded by design and bounded by its users.
  *
+ * A stream that breaks while writing may still hold what its peer had sent before: as long as it is
+ * being read, that is delivered first and on_end tells of the failure afterwards (never as EOF).
+ *
  * Nothing calls back from inside the call that caused it: on_drained, on_end and on_closed come
  * from the loop. stream_close is idempotent; on_closed is the last callback, after which the stream
  * is freed. No callback but on_closed comes after stream_close.
@@ -27,6 +30,9 @@ struct stream_events {
 	void (*on_end)(struct stream *s, int status);
 	/* The queue fell below the low mark after a write had returned STREAM_FULL. */
 	void (*on_drained)(struct stream *s);
+	/* After stream_shutdown: everything queued was handed to the kernel, and our end with it (or
+	 * never will be: the stream broke). May be NULL. */
+	void (*on_shut)(struct stream *s);
 	void (*on_closed)(struct stream *s);
 };
 

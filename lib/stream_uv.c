@@ -30,7 +30,7 @@ struct stream_uv {
 	char *in_flight;     /* owned until the write's callback */
 	size_t in_flight_len;
 	int broken; /* negative errno of a failed write */
-	bool closing, writing, shut, shutdown_wanted, full, ended, failed;
+	bool closing, writing, shut, shutdown_wanted, full, ended, failed, reading;
 };
 
 static struct stream_uv *of(const struct stream *s)
@@ -67,7 +67,9 @@ static void on_later(struct later *later)
 	if (s->closing)
 		return;
 	if (s->broken) {
-		report_end(s, s->broken);
+		/* While it is being read, the reading side finds out by itself, after the last bytes. */
+		if (!s->reading)
+			report_end(s, s->broken);
 		return;
 	}
 	if (s->full && s->stream.queued <= STREAM_LOW_MARK_BYTES) {
@@ -91,7 +93,8 @@ static void on_read(uv_stream_t *handle, ssize_t len, const uv_buf_t *buf)
 		s->stream.events->on_read(&s->stream, buf->base, (size_t)len);
 	} else if (len < 0) {
 		uv_read_stop(handle);
-		report_end(s, len == UV_EOF ? 0 : (int)len);
+		s->reading = false;
+		report_end(s, s->broken ? s->broken : len == UV_EOF ? 0 : (int)len);
 	}
 }
 
@@ -103,21 +106,31 @@ static int read_start(struct stream *stream)
 	if (s->closing || s->ended)
 		return 0;
 	status = uv_read_start(&s->handle.uv, on_alloc, on_read);
-	return status == UV_EALREADY ? 0 : status;
+	if (status < 0 && status != UV_EALREADY)
+		return status;
+	s->reading = true;
+	return 0;
 }
 
 static void read_stop(struct stream *stream)
 {
 	struct stream_uv *s = of(stream);
 
-	if (!s->closing)
-		uv_read_stop(&s->handle.uv);
+	if (s->closing)
+		return;
+	uv_read_stop(&s->handle.uv);
+	s->reading = false;
+	if (s->broken && !s->failed)
+		later_call(s->stream.loop, &s->later);
 }
 
 static void on_shutdown(uv_shutdown_t *request, int status)
 {
-	(void)request;
+	struct stream_uv *s = container_of(request, struct stream_uv, shutdown);
+
 	(void)status; /* a peer that is already gone shows itself on the reading side */
+	if (!s->closing && s->stream.events && s->stream.events->on_shut)
+		s->stream.events->on_shut(&s->stream);
 }
 
 static void close_stream(struct stream *stream, bool reset);

@@ -1,0 +1,620 @@
+#include "lib/http_conn.h"
+
+#include "lib/limits.h"
+#include "lib/log.h"
+
+static void enter(struct http_conn *c, enum http_conn_state state)
+{
+	c->state = (uint8_t)state;
+	c->since_ms = loop_now_ms(c->shared->loop);
+	if (state == HTTP_CONN_LINGER && !c->shut)
+		stream_shutdown(c->stream);
+	if (state == HTTP_CONN_DISCARD)
+		c->discarded = 0;
+}
+
+int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count)
+{
+	int status = stream_write(c->stream, pieces, count);
+
+	if (status < 0)
+		return status;
+	for (size_t i = 0; i < count; i++)
+		c->written += pieces[i].iov_len;
+	if (status == STREAM_FULL)
+		c->full = true;
+	return status == STREAM_FULL ? HTTP_FULL : 0;
+}
+
+void http_conn_poke(struct http_conn *c)
+{
+	if (!c->busy && c->state != HTTP_CONN_CLOSING)
+		later_call(c->shared->loop, &c->later);
+}
+
+/* ---- the end of things ---- */
+
+static void release_handle(struct http_conn *c)
+{
+	struct http_conn_shared *shared = c->shared;
+
+	if (--c->handles)
+		return;
+	list_remove(&c->node);
+	shared->count--;
+	free(c);
+	shared->on_gone(shared);
+}
+
+static void on_stream_closed(struct stream *s)
+{
+	release_handle(s->user);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	release_handle(container_of(handle, struct http_conn, timer));
+}
+
+/* The exchange's last callback, once, and the connection's hold on it. */
+static void close_exchange(struct http_conn *c, int status)
+{
+	struct http_exchange *ex = c->exchange ? &c->exchange->ex : NULL;
+
+	if (!ex || ex->closed)
+		return;
+	ex->closed = true;
+	if (c->exchange->dispatched && ex->handler->on_closed)
+		ex->handler->on_closed(ex, status);
+}
+
+static void drop_exchange(struct http_conn *c)
+{
+	struct http_conn_exchange *x = c->exchange;
+
+	if (!x)
+		return;
+	assert(x->ex.closed);
+	c->exchange = NULL;
+	x->conn = NULL;
+	http_exchange_release(&x->ex);
+}
+
+/* Ends the connection now. An exchange still open is told `status`. */
+static void close_conn(struct http_conn *c, int status, bool reset)
+{
+	if (c->state == HTTP_CONN_CLOSING)
+		return;
+	enter(c, HTTP_CONN_CLOSING);
+	close_exchange(c, status);
+	drop_exchange(c);
+	later_cancel(&c->later);
+	buf_reset(&c->held);
+	stream_close(c->stream, reset);
+	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+}
+
+/* Ends the connection in order: what is queued goes out first, and the client gets to see it. */
+static void finish_conn(struct http_conn *c)
+{
+	if (c->eof && c->stream->queued == 0)
+		close_conn(c, 0, false);
+	else
+		enter(c, HTTP_CONN_LINGER);
+}
+
+/* ---- requests that cannot be read ---- */
+
+static void refuse_head(struct http_conn *c, int status, const char *reason)
+{
+	struct http_conn_exchange *x = c->exchange;
+	struct http_request *r = &x->ex.request;
+
+	log_debug("http", "bad request", LOG_I("status", status), LOG_S("reason", reason),
+		  LOG_S("peer", c->peer));
+	r->keep_alive = false;
+	r->expect_continue = false;
+	r->length = HTTP_LENGTH_NONE;
+	r->upgrade = (struct str){NULL, 0};
+	if (!c->shared->config.on_bad_request) {
+		http_conn_send_error(c, status, reason);
+		close_exchange(c, -EPROTO);
+		drop_exchange(c);
+		enter(c, HTTP_CONN_LINGER);
+		return;
+	}
+	x->bad = x->dispatched = x->request_complete = true;
+	enter(c, HTTP_CONN_EXCHANGE);
+	c->shared->config.on_bad_request(&x->ex, status, reason);
+}
+
+/* The same once a handler has the exchange: it learns that the body is broken, the client gets an
+ * answer if none has begun. */
+static void refuse_body(struct http_conn *c, int error, int status, const char *reason)
+{
+	bool begun = c->exchange->begun;
+
+	close_exchange(c, error);
+	drop_exchange(c);
+	if (begun) {
+		close_conn(c, error, true);
+		return;
+	}
+	http_conn_send_error(c, status, reason);
+	enter(c, HTTP_CONN_LINGER);
+}
+
+/* ---- the states; each step returns true when something moved ---- */
+
+static void use(struct str *in, size_t len)
+{
+	in->p += len;
+	in->len -= len;
+}
+
+static bool step_idle(struct http_conn *c, struct str *in)
+{
+	/* A blank line or two after a body are an old client's mistake (RFC 9112 section 2.2). */
+	while (in->len && c->blanks < 2 * HTTP_LEADING_CRLF_MAX &&
+	       in->p[0] == (c->blanks & 1 ? '\n' : '\r')) {
+		use(in, 1);
+		c->blanks++;
+	}
+	if (in->len == 0) {
+		if (c->eof)
+			finish_conn(c);
+		else if (c->shared->stopping)
+			c->stream->queued ? enter(c, HTTP_CONN_LINGER) : close_conn(c, 0, false);
+		return false;
+	}
+	c->exchange = http_conn_exchange_new(c);
+	enter(c, HTTP_CONN_READ_HEAD);
+	if (c->blanks & 1) {
+		refuse_head(c, 400, "malformed blank line");
+		return true;
+	}
+	c->blanks = 0;
+	return true;
+}
+
+static bool step_read_head(struct http_conn *c, struct str *in)
+{
+	struct http_conn_exchange *x = c->exchange;
+	struct str body;
+	size_t used;
+
+	switch (http_parser_next(&x->parser, in->p, in->len, &used, &body)) {
+	case HTTP_PARSE_MORE:
+		use(in, used);
+		if (c->eof)
+			close_conn(c, -ECONNRESET, false);
+		return false;
+	case HTTP_PARSE_HEAD:
+		use(in, used);
+		x->dispatched = true;
+		enter(c, HTTP_CONN_EXCHANGE);
+		x->request_complete = http_parser_is_complete(&x->parser);
+		c->shared->config.dispatch(&x->ex);
+		return true;
+	case HTTP_PARSE_BODY:
+	case HTTP_PARSE_END:
+	case HTTP_PARSE_ERROR:
+		break;
+	}
+	refuse_head(c, x->parser.status, x->parser.reason);
+	return true;
+}
+
+static bool step_tunnel(struct http_conn *c, struct str *in)
+{
+	struct http_conn_exchange *x = c->exchange;
+	struct str piece = *in;
+
+	if (!x->started || x->paused)
+		return false;
+	if (piece.len) {
+		use(in, piece.len);
+		x->ex.received += piece.len;
+		if (x->ex.handler->on_body)
+			x->ex.handler->on_body(&x->ex, piece.p, piece.len);
+		return true;
+	}
+	if (c->eof && !x->end_told) {
+		x->end_told = true;
+		if (x->ex.handler->on_body_end)
+			x->ex.handler->on_body_end(&x->ex);
+		return true;
+	}
+	return false;
+}
+
+static bool step_body(struct http_conn *c, struct str *in)
+{
+	struct http_conn_exchange *x = c->exchange;
+	struct str body;
+	size_t used;
+
+	switch (http_parser_next(&x->parser, in->p, in->len, &used, &body)) {
+	case HTTP_PARSE_MORE:
+		use(in, used);
+		if (c->eof)
+			close_conn(c, -ECONNRESET, false);
+		return false;
+	case HTTP_PARSE_BODY:
+		use(in, used);
+		x->ex.received += body.len;
+		if (x->ex.handler->on_body)
+			x->ex.handler->on_body(&x->ex, body.p, body.len);
+		return true;
+	case HTTP_PARSE_END:
+		use(in, used);
+		x->request_complete = true;
+		return true;
+	case HTTP_PARSE_HEAD:
+	case HTTP_PARSE_ERROR:
+		break;
+	}
+	refuse_body(c, -EPROTO, x->parser.status, x->parser.reason);
+	return true;
+}
+
+/* True when the client has ended its direction and what came cannot be the whole body. */
+static bool is_cut_short(const struct http_conn *c, size_t waiting)
+{
+	const struct http_exchange *ex = &c->exchange->ex;
+
+	return c->eof && ex->request.length >= 0 &&
+	       ex->received + waiting < (uint64_t)ex->request.length;
+}
+
+static void finish_exchange(struct http_conn *c)
+{
+	struct http_conn_exchange *x = c->exchange;
+
+	close_exchange(c, 0);
+	c->served = true;
+	if (x->keep_alive && !x->request_complete) {
+		enter(c, HTTP_CONN_DISCARD);
+		return;
+	}
+	if (x->keep_alive) {
+		drop_exchange(c);
+		enter(c, HTTP_CONN_IDLE);
+		return;
+	}
+	drop_exchange(c);
+	enter(c, HTTP_CONN_LINGER);
+}
+
+static bool step_exchange(struct http_conn *c, struct str *in)
+{
+	struct http_conn_exchange *x = c->exchange;
+	bool flowing;
+
+	if (x->ended && (!x->tunnel || x->end_told) && !c->full) {
+		finish_exchange(c);
+		return true;
+	}
+	if (x->full && !c->full) {
+		x->full = false;
+		if (!x->ended && x->ex.handler->on_drained) {
+			x->ex.handler->on_drained(&x->ex);
+			return true;
+		}
+	}
+	if (x->tunnel)
+		return step_tunnel(c, in);
+	flowing = x->started && !x->paused && !x->ended;
+	if (!x->request_complete) {
+		if (flowing)
+			return step_body(c, in);
+		if (is_cut_short(c, in->len))
+			close_conn(c, -ECONNRESET, false);
+		return false;
+	}
+	if (flowing && !x->end_told && !x->ex.request.upgrade.p) {
+		x->end_told = true;
+		if (x->ex.handler->on_body_end)
+			x->ex.handler->on_body_end(&x->ex);
+		return true;
+	}
+	if (c->eof && x->ex.abort_on_eof)
+		close_conn(c, -ECONNRESET, false);
+	return false;
+}
+
+static bool step_discard(struct http_conn *c, struct str *in)
+{
+	struct str body;
+	size_t used;
+
+	switch (http_parser_next(&c->exchange->parser, in->p, in->len, &used, &body)) {
+	case HTTP_PARSE_MORE:
+		use(in, used);
+		c->discarded += used;
+		if (c->eof || c->discarded > HTTP_DISCARD_BYTES_MAX) {
+			drop_exchange(c);
+			finish_conn(c);
+		}
+		return false;
+	case HTTP_PARSE_BODY:
+		use(in, used);
+		c->discarded += used;
+		if (c->discarded <= HTTP_DISCARD_BYTES_MAX)
+			return true;
+		break;
+	case HTTP_PARSE_END:
+		use(in, used);
+		drop_exchange(c);
+		enter(c, HTTP_CONN_IDLE);
+		return true;
+	case HTTP_PARSE_HEAD:
+	case HTTP_PARSE_ERROR:
+		break;
+	}
+	drop_exchange(c);
+	enter(c, HTTP_CONN_LINGER);
+	return true;
+}
+
+static bool step_linger(struct http_conn *c, struct str *in)
+{
+	use(in, in->len);
+	if (c->eof && c->shut)
+		close_conn(c, 0, false);
+	return false;
+}
+
+static bool step(struct http_conn *c, struct str *in)
+{
+	if (c->state != HTTP_CONN_CLOSING && c->reset_wanted) {
+		close_conn(c, -ECONNABORTED, true);
+		return false;
+	}
+	if (c->state != HTTP_CONN_CLOSING && c->broken) {
+		close_conn(c, c->broken, true);
+		return false;
+	}
+	if (c->exchange && c->exchange->abort_wanted) {
+		close_conn(c, -ECONNABORTED, true);
+		return false;
+	}
+	switch ((enum http_conn_state)c->state) {
+	case HTTP_CONN_IDLE:
+		return step_idle(c, in);
+	case HTTP_CONN_READ_HEAD:
+		return step_read_head(c, in);
+	case HTTP_CONN_EXCHANGE:
+		return step_exchange(c, in);
+	case HTTP_CONN_DISCARD:
+		return step_discard(c, in);
+	case HTTP_CONN_LINGER:
+		return step_linger(c, in);
+	case HTTP_CONN_CLOSING:
+		break;
+	}
+	return false;
+}
+
+/* ---- waiting: what is read, and until when ---- */
+
+static bool wants_bytes(const struct http_conn *c)
+{
+	const struct http_conn_exchange *x = c->exchange;
+
+	if (c->eof)
+		return false;
+	if (c->state != HTTP_CONN_EXCHANGE)
+		return true;
+	if (x->started && x->paused && (!x->request_complete || x->tunnel))
+		return false;
+	/* Going on to read is how a client that leaves is noticed. */
+	return buf_length(&c->held) < HTTP_EARLY_BYTES_MAX;
+}
+
+static void update_reading(struct http_conn *c)
+{
+	bool wanted = wants_bytes(c);
+
+	if (wanted == c->reading)
+		return;
+	c->reading = wanted;
+	if (!wanted) {
+		stream_read_stop(c->stream);
+		return;
+	}
+	c->last_read_ms = loop_now_ms(c->shared->loop);
+	if (stream_read_start(c->stream) < 0) {
+		c->broken = -EIO;
+		http_conn_poke(c);
+	}
+}
+
+static uint64_t state_deadline(const struct http_conn *c)
+{
+	const struct http_server_timeouts *t = &c->shared->timeouts;
+	const struct http_conn_exchange *x = c->exchange;
+	uint64_t last = c->since_ms > c->last_read_ms ? c->since_ms : c->last_read_ms;
+
+	switch ((enum http_conn_state)c->state) {
+	case HTTP_CONN_IDLE:
+		return c->since_ms +
+		       (c->served ? c->shared->config.idle_timeout_ms : t->first_byte);
+	case HTTP_CONN_READ_HEAD:
+		return c->since_ms + t->head;
+	case HTTP_CONN_EXCHANGE:
+		if (x->request_complete || !x->started || x->paused || x->ex.no_body_timeout)
+			return UINT64_MAX;
+		return last + t->body_idle;
+	case HTTP_CONN_DISCARD:
+	case HTTP_CONN_LINGER:
+		return last + t->linger < c->since_ms + t->linger_total
+			       ? last + t->linger
+			       : c->since_ms + t->linger_total;
+	case HTTP_CONN_CLOSING:
+		break;
+	}
+	return UINT64_MAX;
+}
+
+/* Bytes wait in the stream: the clock runs from when the kernel last took some. */
+static uint64_t stall_deadline(struct http_conn *c)
+{
+	uint64_t taken = c->written - c->stream->queued;
+
+	if (c->stream->queued == 0) {
+		c->stalled = false;
+		return UINT64_MAX;
+	}
+	if (!c->stalled || taken != c->taken) {
+		c->stalled = true;
+		c->taken = taken;
+		c->taken_ms = loop_now_ms(c->shared->loop);
+	}
+	return c->taken_ms + c->shared->timeouts.write_stall;
+}
+
+static void on_timer(uv_timer_t *timer);
+
+static void update_timer(struct http_conn *c)
+{
+	uint64_t stall = stall_deadline(c), deadline = state_deadline(c);
+	uint64_t now;
+
+	/* While the last answer is still going out, lingering has not begun. */
+	if (stall < deadline || (stall != UINT64_MAX && c->state == HTTP_CONN_LINGER))
+		deadline = stall;
+	if (deadline == UINT64_MAX || (c->armed_for_ms && c->armed_for_ms <= deadline))
+		return;
+	now = loop_now_ms(c->shared->loop);
+	c->armed_for_ms = deadline;
+	uv_timer_start(&c->timer, on_timer, deadline > now ? deadline - now : 0, 0);
+}
+
+static void run(struct http_conn *c, const char *data, size_t len)
+{
+	struct str in = {data, len};
+	bool from_held = buf_length(&c->held) > 0;
+	size_t before;
+
+	assert(!c->busy);
+	if (c->state == HTTP_CONN_CLOSING)
+		return;
+	c->busy = true;
+	if (from_held) {
+		if (buf_append(&c->held, data, len) < 0)
+			c->reset_wanted = true;
+		in = buf_str(&c->held);
+	}
+	before = in.len;
+	while (step(c, &in))
+		;
+	c->busy = false;
+	if (c->state == HTTP_CONN_CLOSING)
+		return;
+	if (from_held)
+		buf_consume(&c->held, before - in.len);
+	else if (in.len && buf_append(&c->held, in.p, in.len) < 0)
+		c->broken = -ENOMEM;
+	if (c->held.memory && buf_length(&c->held) == 0)
+		buf_reset(&c->held);
+	if (c->exchange && c->exchange->head.len)
+		http_conn_flush_head(c->exchange);
+	if (c->broken)
+		http_conn_poke(c);
+	update_reading(c);
+	update_timer(c);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct http_conn *c = container_of(timer, struct http_conn, timer);
+	uint64_t now = loop_now_ms(c->shared->loop);
+
+	c->armed_for_ms = 0;
+	if (c->state == HTTP_CONN_CLOSING)
+		return;
+	c->busy = true;
+	if (now >= stall_deadline(c)) {
+		log_info("http", "client takes nothing, closing", LOG_S("peer", c->peer));
+		close_conn(c, -ETIMEDOUT, true);
+	} else if (now >= state_deadline(c) &&
+		   !(c->state == HTTP_CONN_LINGER && c->stream->queued)) {
+		if (c->state == HTTP_CONN_READ_HEAD)
+			refuse_head(c, 408, "the request head took too long");
+		else if (c->state == HTTP_CONN_EXCHANGE)
+			refuse_body(c, -ETIMEDOUT, 408, "the request body took too long");
+		else
+			close_conn(c, -ETIMEDOUT, false);
+	}
+	c->busy = false;
+	run(c, NULL, 0);
+}
+
+static void on_read(struct stream *s, const char *data, size_t len)
+{
+	struct http_conn *c = s->user;
+
+	c->last_read_ms = loop_now_ms(c->shared->loop);
+	run(c, data, len);
+}
+
+static void on_end(struct stream *s, int status)
+{
+	struct http_conn *c = s->user;
+
+	c->eof = true;
+	c->reading = false;
+	if (status < 0)
+		c->broken = status;
+	run(c, NULL, 0);
+}
+
+static void on_drained(struct stream *s)
+{
+	struct http_conn *c = s->user;
+
+	c->full = false;
+	run(c, NULL, 0);
+}
+
+static void on_shut(struct stream *s)
+{
+	struct http_conn *c = s->user;
+
+	c->shut = true;
+	run(c, NULL, 0);
+}
+
+static void on_later(struct later *later)
+{
+	run(container_of(later, struct http_conn, later), NULL, 0);
+}
+
+static const struct stream_events events = {
+	.on_read = on_read,
+	.on_end = on_end,
+	.on_drained = on_drained,
+	.on_shut = on_shut,
+	.on_closed = on_stream_closed,
+};
+
+void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer)
+{
+	struct http_conn *c = xcalloc(1, sizeof(*c));
+
+	c->shared = shared;
+	c->stream = stream;
+	c->handles = 2;
+	c->last_read_ms = loop_now_ms(shared->loop);
+	snprintf(c->peer, sizeof(c->peer), "%s", peer);
+	buf_init(&c->held, HTTP_EARLY_BYTES_MAX + 2 * LOOP_SCRATCH_BYTES);
+	later_init(&c->later, on_later);
+	uv_timer_init(&shared->loop->uv, &c->timer);
+	list_append(&shared->conns, &c->node);
+	shared->count++;
+	stream->events = &events;
+	stream->user = c;
+	enter(c, HTTP_CONN_IDLE);
+	run(c, NULL, 0);
+}

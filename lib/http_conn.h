@@ -1,0 +1,95 @@
+/*
+ * One HTTP/1.x connection of a server: reads requests one at a time, gives each to the dispatcher as
+ * an exchange, and keeps the connection's rules: pipelining, half-close, bodies nobody wanted,
+ * lingering close, timeouts. http_conn_response.c is its other half, what a handler may do.
+ *
+ * Everything happens in run(): events of the stream and the timer enter there, and what a handler
+ * asks for from elsewhere is a flag plus a deferred run. So no callback is ever made from inside a
+ * call of its receiver, and states change in one place.
+ *
+ * An idle connection holds no buffer and no exchange. It has one timer that is never moved later:
+ * it fires early and looks again.
+ */
+#ifndef LIB_HTTP_CONN_H
+#define LIB_HTTP_CONN_H
+
+#include "lib/http_parse.h"
+#include "lib/http_server.h"
+
+enum http_conn_state {
+	HTTP_CONN_IDLE,      /* between requests */
+	HTTP_CONN_READ_HEAD, /* the first byte of a request has come */
+	HTTP_CONN_EXCHANGE,  /* dispatched; also a tunnel */
+	HTTP_CONN_DISCARD,   /* answered; the rest of the body is thrown away */
+	HTTP_CONN_LINGER,    /* last answer sent, our direction ended; waiting for the client's end */
+	HTTP_CONN_CLOSING,   /* until the handles are closed */
+};
+
+/* What all connections of a server have in common; embedded in it. */
+struct http_conn_shared {
+	struct loop *loop;
+	struct http_server_config config;
+	struct http_server_timeouts timeouts;
+	struct list_node conns;
+	size_t count;
+	bool stopping;
+	char date[32];
+	uint64_t date_until_ms;
+	void (*on_gone)(struct http_conn_shared *shared); /* a connection has been freed */
+};
+
+struct http_conn_exchange;
+
+struct http_conn {
+	struct http_conn_shared *shared;
+	struct list_node node;
+	struct stream *stream;
+	struct http_conn_exchange *exchange;
+	struct later later;
+	uv_timer_t timer;
+	struct buf held;       /* bytes that cannot be used yet */
+	uint64_t since_ms;     /* in this state */
+	uint64_t last_read_ms; /* last arrival */
+	uint64_t armed_for_ms; /* 0: timer not running */
+	uint64_t written;      /* bytes given to the stream, for the write stall */
+	uint64_t taken, taken_ms; /* what the kernel had taken, and when that last moved */
+	uint64_t discarded;
+	int broken;            /* negative errno of the stream */
+	uint8_t state;         /* enum http_conn_state; only enter() writes it */
+	uint8_t handles, blanks;
+	bool busy, reading, eof, shut, full, served, stalled, reset_wanted;
+	char peer[64];
+};
+
+struct http_conn_exchange {
+	struct http_exchange ex;
+	struct http_conn *conn; /* NULL once the connection has let go of it */
+	struct http_parser parser;
+	struct str head;     /* of the response, until it is sent */
+	int64_t length;      /* of the response */
+	bool dispatched;
+	bool started, paused; /* the handler wants body bytes / not now */
+	bool request_complete, end_told;
+	bool continued;      /* 100 was sent */
+	bool begun, ended;   /* the response */
+	bool bodyless, chunked, tunnel, keep_alive;
+	bool full;           /* the handler was told HTTP_FULL */
+	bool bad;            /* could not be parsed */
+	bool abort_wanted;
+};
+
+void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer);
+/* Looks at the connection again from the loop; for flags set from outside. */
+void http_conn_poke(struct http_conn *c);
+/* Writes to the stream and keeps the books. 0, HTTP_FULL or a negative errno. */
+int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count);
+
+/* http_conn_response.c */
+extern const struct http_exchange_ops http_conn_exchange_ops;
+struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c);
+/* Sends a head that is still waiting for body bytes. */
+void http_conn_flush_head(struct http_conn_exchange *x);
+/* An answer made without a handler, to a request that cannot be read. */
+void http_conn_send_error(struct http_conn *c, int status, const char *reason);
+
+#endif

@@ -1,0 +1,310 @@
+#include "lib/http_server.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "lib/http_conn.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+#include "lib/stream_uv.h"
+
+/* Accepted at one go before other events get their turn. */
+#define ACCEPT_BATCH 64
+/* Descriptors may come free outside this server, so a pause for want of them also ends by itself. */
+#define ACCEPT_RETRY_MS 100
+
+struct http_server {
+	struct http_conn_shared shared;
+	uv_poll_t poll;
+	uv_timer_t retry;
+	struct later later;
+	int fd;
+	unsigned port;
+	unsigned handles; /* open uv handles of the server itself */
+	bool accepting;
+	void (*stopped)(void *user);
+	void *stopped_user;
+};
+
+static struct http_server *of(struct http_conn_shared *shared)
+{
+	return container_of(shared, struct http_server, shared);
+}
+
+static void finish_stop(struct http_server *server)
+{
+	if (!server->shared.stopping || server->shared.count || server->handles)
+		return;
+	later_cancel(&server->later);
+	if (server->stopped)
+		server->stopped(server->stopped_user);
+	free(server);
+}
+
+static void on_later(struct later *later)
+{
+	finish_stop(container_of(later, struct http_server, later));
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void resume_accepting(struct http_server *server)
+{
+	if (server->fd < 0 || server->accepting || server->shared.stopping ||
+	    server->shared.count >= server->shared.config.connections_max)
+		return;
+	server->accepting = uv_poll_start(&server->poll, UV_READABLE, on_poll) == 0;
+}
+
+static void on_retry(uv_timer_t *timer)
+{
+	resume_accepting(container_of(timer, struct http_server, retry));
+}
+
+static void pause_accepting(struct http_server *server, bool retry)
+{
+	server->accepting = false;
+	uv_poll_stop(&server->poll);
+	if (retry)
+		uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
+}
+
+static void on_gone(struct http_conn_shared *shared)
+{
+	struct http_server *server = of(shared);
+
+	resume_accepting(server);
+	if (shared->stopping && shared->count == 0)
+		later_call(shared->loop, &server->later);
+}
+
+static void format_peer(const struct sockaddr_storage *address, char *ret_text, size_t size)
+{
+	char host[INET6_ADDRSTRLEN] = "";
+
+	if (address->ss_family == AF_INET) {
+		const struct sockaddr_in *in = (const struct sockaddr_in *)address;
+
+		inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
+		snprintf(ret_text, size, "%s:%u", host, ntohs(in->sin_port));
+	} else if (address->ss_family == AF_INET6) {
+		const struct sockaddr_in6 *in6 = (const struct sockaddr_in6 *)address;
+
+		if (IN6_IS_ADDR_V4MAPPED(&in6->sin6_addr)) {
+			inet_ntop(AF_INET, &in6->sin6_addr.s6_addr[12], host, sizeof(host));
+			snprintf(ret_text, size, "%s:%u", host, ntohs(in6->sin6_port));
+		} else {
+			inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+			snprintf(ret_text, size, "[%s]:%u", host, ntohs(in6->sin6_port));
+		}
+	} else {
+		snprintf(ret_text, size, "unknown");
+	}
+}
+
+/* False when accepting should stop for now. */
+static bool accept_one(struct http_server *server)
+{
+	struct sockaddr_storage address;
+	socklen_t address_len = sizeof(address);
+	struct stream *stream;
+	char peer[64];
+	int fd = accept4(server->fd, (struct sockaddr *)&address, &address_len,
+			 SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+	if (fd < 0) {
+		int error = errno;
+
+		if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
+			log_warn("http", "accepting pauses", LOG_I("errno", error),
+				 LOG_I("connections", server->shared.count));
+			pause_accepting(server, true);
+		}
+		/* What else goes wrong concerns that one connection. */
+		return error == ECONNABORTED || error == EINTR || error == EPROTO;
+	}
+	if (stream_uv_open_tcp(server->shared.loop, fd, &stream) < 0) {
+		close(fd);
+		return true;
+	}
+	format_peer(&address, peer, sizeof(peer));
+	http_conn_open(&server->shared, stream, peer);
+	if (server->shared.count < server->shared.config.connections_max)
+		return true;
+	pause_accepting(server, false);
+	return false;
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct http_server *server = container_of(poll, struct http_server, poll);
+
+	(void)events;
+	if (status < 0)
+		return;
+	for (unsigned i = 0; i < ACCEPT_BATCH && server->accepting; i++)
+		if (!accept_one(server))
+			break;
+}
+
+static int parse_address(const char *address, unsigned port, struct sockaddr_storage *ret_address,
+			 socklen_t *ret_len)
+{
+	struct sockaddr_in *in = (struct sockaddr_in *)ret_address;
+	struct sockaddr_in6 *in6 = (struct sockaddr_in6 *)ret_address;
+
+	memset(ret_address, 0, sizeof(*ret_address));
+	if (port > 65535)
+		return -EINVAL;
+	if (inet_pton(AF_INET, address, &in->sin_addr) == 1) {
+		in->sin_family = AF_INET;
+		in->sin_port = htons((uint16_t)port);
+		*ret_len = sizeof(*in);
+		return 0;
+	}
+	if (inet_pton(AF_INET6, address, &in6->sin6_addr) == 1) {
+		in6->sin6_family = AF_INET6;
+		in6->sin6_port = htons((uint16_t)port);
+		*ret_len = sizeof(*in6);
+		return 0;
+	}
+	return -EINVAL;
+}
+
+static int open_listener(const char *address, unsigned port, bool reuse_port, int *ret_fd,
+			 unsigned *ret_port)
+{
+	struct sockaddr_storage storage;
+	socklen_t len;
+	int one = 1, status = parse_address(address, port, &storage, &len);
+	auto_close int fd = -1;
+
+	if (status < 0)
+		return status;
+	fd = socket(storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
+	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0))
+		return -errno;
+	if (bind(fd, (struct sockaddr *)&storage, len) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
+		return -errno;
+	len = sizeof(storage);
+	if (getsockname(fd, (struct sockaddr *)&storage, &len) < 0)
+		return -errno;
+	*ret_port = ntohs(storage.ss_family == AF_INET
+				  ? ((struct sockaddr_in *)&storage)->sin_port
+				  : ((struct sockaddr_in6 *)&storage)->sin6_port);
+	*ret_fd = take_fd(&fd);
+	return 0;
+}
+
+struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config)
+{
+	static const struct http_server_timeouts usual = {
+		.first_byte = HTTP_FIRST_BYTE_TIMEOUT_MS,
+		.head = HTTP_HEAD_TIMEOUT_MS,
+		.body_idle = HTTP_BODY_IDLE_TIMEOUT_MS,
+		.write_stall = HTTP_WRITE_STALL_TIMEOUT_MS,
+		.linger = HTTP_LINGER_TIMEOUT_MS,
+		.linger_total = HTTP_LINGER_TOTAL_MS,
+	};
+	struct http_server *server = xcalloc(1, sizeof(*server));
+
+	server->shared.loop = loop;
+	server->shared.config = *config;
+	server->shared.config.timeouts = NULL;
+	if (!server->shared.config.connections_max)
+		server->shared.config.connections_max = HTTP_CONNECTIONS_MAX;
+	if (!server->shared.config.idle_timeout_ms)
+		server->shared.config.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS;
+	server->shared.timeouts = config->timeouts ? *config->timeouts : usual;
+	server->shared.on_gone = on_gone;
+	list_init(&server->shared.conns);
+	later_init(&server->later, on_later);
+	server->fd = -1;
+	return server;
+}
+
+int http_server_listen(struct loop *loop, const struct http_server_config *config,
+		       const char *address, unsigned port, struct http_server **ret_server)
+{
+	auto_close int fd = -1;
+	struct http_server *server;
+	unsigned bound = 0;
+	int status = open_listener(address, port, config->reuse_port, &fd, &bound);
+
+	if (status < 0)
+		return status;
+	server = http_server_new(loop, config);
+	status = uv_poll_init(&loop->uv, &server->poll, fd);
+	if (status < 0) {
+		free(server);
+		return status;
+	}
+	uv_timer_init(&loop->uv, &server->retry);
+	server->handles = 2;
+	server->fd = take_fd(&fd);
+	server->port = bound;
+	resume_accepting(server);
+	*ret_server = server;
+	return 0;
+}
+
+unsigned http_server_port(const struct http_server *server)
+{
+	return server->port;
+}
+
+void http_server_adopt(struct http_server *server, struct stream *stream, const char *peer)
+{
+	http_conn_open(&server->shared, stream, peer);
+}
+
+size_t http_server_connections(const struct http_server *server)
+{
+	return server->shared.count;
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct http_server *server = handle->data;
+
+	server->handles--;
+	finish_stop(server);
+}
+
+void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user)
+{
+	struct list_node *node;
+
+	server->stopped = stopped;
+	server->stopped_user = user;
+	if (server->shared.stopping)
+		return;
+	server->shared.stopping = true;
+	if (server->fd >= 0) {
+		server->poll.data = server->retry.data = server;
+		uv_close((uv_handle_t *)&server->poll, on_handle_closed);
+		uv_close((uv_handle_t *)&server->retry, on_handle_closed);
+		close_fd(&server->fd);
+		server->accepting = false;
+	}
+	LIST_FOR_EACH(node, &server->shared.conns)
+		http_conn_poke(container_of(node, struct http_conn, node));
+	later_call(server->shared.loop, &server->later);
+}
+
+void http_server_abort(struct http_server *server)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &server->shared.conns) {
+		struct http_conn *c = container_of(node, struct http_conn, node);
+
+		c->reset_wanted = true;
+		http_conn_poke(c);
+	}
+}
