@@ -70,7 +70,10 @@ static void on_closed(struct stream *s)
 	f->stream = NULL;
 }
 
-static const struct stream_events events = {on_read, on_end, on_drained, on_closed};
+static const struct stream_events events = {.on_read = on_read,
+					    .on_end = on_end,
+					    .on_drained = on_drained,
+					    .on_closed = on_closed};
 
 static void start(struct fixture *f, struct stream *stream, int peer)
 {
