@@ -23,10 +23,27 @@
 #include "lib/json.h"
 #include "lib/limits.h"
 
+/*
+ * Long plain strings are lifted out of the text before jansson reads it character by character, and
+ * put back when its tree is converted: that is where the bytes of a large message are, as base64.
+ * jansson sees "" in their place. Which string is which is known by counting the strings that are
+ * values, in the order of the text, which is also the order of the tree.
+ */
+struct lifted {
+	struct lifted *next;
+	size_t ordinal;
+	size_t offset, len; /* in the text, without the quotes */
+};
+
+#define LIFT_BYTES 128
+
 /* jansson's allocator takes no context, so the parse in progress is the thread's. */
 static _Thread_local struct {
 	struct arena *arena;
 	bool refused;
+	struct str text;
+	const struct lifted *lifted; /* the next to be put back */
+	size_t ordinal;              /* of the next string value converted */
 } parse;
 
 static bool ready;
@@ -52,46 +69,98 @@ void json_init(void)
 	ready = true;
 }
 
-struct position {
-	size_t line, column;
-};
-
-static struct position position_of(struct str text, size_t offset)
+static int fail_at(struct str text, size_t offset, struct err *err, const char *what)
 {
-	struct position at = {1, 1};
+	size_t line = 1, column = 1;
 
 	for (size_t i = 0; i < offset && i < text.len; i++) {
-		if (text.p[i] == '\n')
-			at = (struct position){at.line + 1, 1};
-		else
-			at.column++;
+		column++;
+		if (text.p[i] == '\n') {
+			line++;
+			column = 1;
+		}
 	}
-	return at;
+	return err_set(err, ERR_INVALID_ARGUMENT, "syntax error (line %zu:%zu): %s", line, column, what);
 }
 
-/* jansson recurses, up to a depth that is generous for a thread's stack, so the depth is known
- * before it starts. Text that is not JSON may be counted wrongly; jansson refuses it anyway. */
-static int check_depth(struct str text, struct err *err)
+#define EACH_BYTE(c) (UINT64_C(0x0101010101010101) * (c))
+
+/* How many bytes from p on stand for themselves inside a string and are ASCII. */
+static size_t plain_run(const char *p, size_t len)
+{
+	size_t i = 0;
+
+	for (; len - i >= sizeof(uint64_t); i += sizeof(uint64_t)) {
+		uint64_t bytes, quote, backslash;
+
+		memcpy(&bytes, p + i, sizeof(bytes));
+		quote = bytes ^ EACH_BYTE('"');
+		backslash = bytes ^ EACH_BYTE('\\');
+		/* The high bit of a byte shows that something in the eight is not plain. */
+		if ((bytes | ((bytes - EACH_BYTE(0x20)) & ~bytes) |
+		     ((quote - EACH_BYTE(1)) & ~quote) | ((backslash - EACH_BYTE(1)) & ~backslash)) &
+		    EACH_BYTE(0x80))
+			break;
+	}
+	while (i < len && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 && p[i] != '"' &&
+	       p[i] != '\\')
+		i++;
+	return i;
+}
+
+/* What is learned of the text before jansson sees it. Text that is not JSON may be misjudged, but
+ * what makes it so is left in, and jansson refuses it. */
+struct survey {
+	struct lifted *first, **last;
+	size_t strings; /* that are values */
+};
+
+/* `start` is behind the opening quote; returns where the closing one is, or the end of the text. */
+static size_t survey_string(struct str text, size_t start, struct survey *survey)
+{
+	size_t plain = plain_run(text.p + start, text.len - start);
+	size_t end = start + plain;
+	size_t after;
+	struct lifted *lifted;
+
+	while (end < text.len && text.p[end] != '"')
+		end += text.p[end] == '\\' ? 2 : 1;
+	if (end >= text.len)
+		return text.len;
+	for (after = end + 1; after < text.len && strchr(" \t\r\n", text.p[after]); after++) {
+		if (!text.p[after])
+			break;
+	}
+	if (after < text.len && text.p[after] == ':')
+		return end; /* a key: jansson compares those */
+	survey->strings++;
+	if (end - start != plain || plain < LIFT_BYTES)
+		return end;
+	lifted = parse_alloc(sizeof(*lifted));
+	if (lifted) {
+		*lifted = (struct lifted){.ordinal = survey->strings - 1, .offset = start, .len = plain};
+		*survey->last = lifted;
+		survey->last = &lifted->next;
+	}
+	return end;
+}
+
+/* jansson recurses, up to a depth that is generous for a thread's stack, so the depth is checked
+ * before it starts. */
+static int survey_text(struct str text, struct survey *survey, struct err *err)
 {
 	size_t depth = 0;
 
+	*survey = (struct survey){.last = &survey->first};
 	for (size_t i = 0; i < text.len; i++) {
 		switch (text.p[i]) {
 		case '"':
-			for (i++; i < text.len && text.p[i] != '"'; i++) {
-				if (text.p[i] == '\\')
-					i++;
-			}
+			i = survey_string(text, i + 1, survey);
 			break;
 		case '[':
 		case '{':
-			if (++depth > JSON_DEPTH_MAX) {
-				struct position at = position_of(text, i);
-
-				return err_set(err, ERR_INVALID_ARGUMENT,
-					       "syntax error (line %zu:%zu): nested more than %d deep",
-					       at.line, at.column, JSON_DEPTH_MAX);
-			}
+			if (++depth > JSON_DEPTH_MAX)
+				return fail_at(text, i, err, "nested too deep");
 			break;
 		case ']':
 		case '}':
@@ -104,7 +173,50 @@ static int check_depth(struct str text, struct err *err)
 	return 0;
 }
 
+/* Hands jansson the text between the lifted strings. */
+struct feed {
+	struct str text;
+	size_t at;
+	const struct lifted *next;
+};
+
+static size_t feed_jansson(void *buffer, size_t room, void *user)
+{
+	struct feed *feed = user;
+	size_t until = feed->next ? feed->next->offset : feed->text.len;
+	size_t len = size_min(room, until - feed->at);
+
+	memcpy(buffer, feed->text.p + feed->at, len);
+	feed->at += len;
+	if (feed->next && feed->at == until) {
+		feed->at += feed->next->len;
+		feed->next = feed->next->next;
+	}
+	return len;
+}
+
+/* From an offset in what jansson saw to the one in the text. */
+static size_t original_offset(const struct lifted *lifted, size_t offset)
+{
+	for (; lifted && lifted->offset <= offset; lifted = lifted->next)
+		offset += lifted->len;
+	return offset;
+}
+
 static bool convert(json_t *from, struct json_value *to);
+
+static bool convert_string(json_t *from, struct str *to)
+{
+	const struct lifted *lifted = parse.lifted;
+
+	if (!lifted || lifted->ordinal != parse.ordinal++) {
+		*to = (struct str){json_string_value(from), json_string_length(from)};
+		return true;
+	}
+	*to = arena_str(parse.arena, (struct str){parse.text.p + lifted->offset, lifted->len});
+	parse.lifted = lifted->next;
+	return to->p;
+}
 
 static bool convert_array(json_t *from, struct json_value *to)
 {
@@ -151,8 +263,7 @@ static bool convert(json_t *from, struct json_value *to)
 		return convert_array(from, to);
 	case JANSSON_STRING:
 		to->type = JSON_STRING;
-		to->string = (struct str){json_string_value(from), json_string_length(from)};
-		return true;
+		return convert_string(from, &to->string);
 	case JANSSON_INTEGER:
 		to->type = JSON_INT;
 		to->integer = json_integer_value(from);
@@ -173,38 +284,59 @@ static bool convert(json_t *from, struct json_value *to)
 	return false;
 }
 
+/* NULL after filling err, or when parse.refused is set. */
+static json_t *load(struct str text, struct err *err)
+{
+	const size_t flags = JSON_DECODE_ANY | JSON_REJECT_DUPLICATES;
+	json_error_t error = {0};
+	struct survey survey;
+	json_t *tree;
+
+	if (survey_text(text, &survey, err) < 0 || parse.refused)
+		return NULL;
+	if (survey.first) {
+		struct feed feed = {.text = text, .next = survey.first};
+
+		tree = json_load_callback(feed_jansson, &feed, flags, &error);
+	} else {
+		tree = json_loadb(text.p, text.len, flags, &error);
+	}
+	if (!tree && !parse.refused)
+		fail_at(text, original_offset(survey.first, error.position > 0 ? (size_t)error.position - 1 : 0),
+			err, error.text);
+	parse.lifted = survey.first;
+	return tree;
+}
+
 int json_parse(struct str text, struct arena *arena, const struct json_value **ret_value,
 	       struct err *err)
 {
 	struct json_value *value = NULL;
-	json_error_t error = {0};
 	bool complete = false;
 	json_t *tree;
-	int status;
 
 	assert(ready);
 	if (text.len == 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "syntax error (line 1:1): unexpected end of input");
-	status = check_depth(text, err);
-	if (status < 0)
-		return status;
+		return fail_at(text, 0, err, "unexpected end of input");
 	parse.arena = arena;
+	parse.text = text;
+	parse.ordinal = 0;
 	parse.refused = false;
-	tree = json_loadb(text.p, text.len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &error);
+	err->kind = ERR_OK;
+	tree = load(text, err);
 	if (tree) {
+		/* The tree needs no freeing: it is the arena's. */
 		value = arena_new(arena, struct json_value);
 		complete = value && convert(tree, value);
-		/* The tree needs no freeing: it is the arena's. */
 	}
 	parse.arena = NULL;
 	if (complete) {
 		*ret_value = value;
 		return 0;
 	}
-	if (tree || parse.refused || json_error_code(&error) == json_error_out_of_memory)
+	if (tree || parse.refused)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "message needs too much memory");
-	return err_set(err, ERR_INVALID_ARGUMENT, "syntax error (line %d:%d): %s", error.line,
-		       error.column, error.text);
+	return -EPROTO;
 }
 
 const struct json_value *json_get(const struct json_value *v, struct str key)

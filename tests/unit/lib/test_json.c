@@ -137,10 +137,10 @@ static void case_128_deep_nesting_is_refused_before_it_recurses(void **state)
 	char *text = xmalloc(n);
 
 	memset(text, '[', n);
-	refuse_bytes((struct str){text, n}, ERR_INVALID_ARGUMENT, "line 1:101): nested more than 100");
+	refuse_bytes((struct str){text, n}, ERR_INVALID_ARGUMENT, "line 1:101): nested too deep");
 	for (size_t i = 0; i + 5 <= n; i += 5)
 		memcpy(text + i, "{\"a\":", 5);
-	refuse_bytes((struct str){text, n}, ERR_INVALID_ARGUMENT, "nested more than");
+	refuse_bytes((struct str){text, n}, ERR_INVALID_ARGUMENT, "nested too deep");
 	/* Brackets in strings do not count. */
 	memset(text, '[', 1000);
 	text[0] = text[999] = '"';
@@ -199,6 +199,65 @@ static void every_budget_fails_cleanly(void **state)
 		arena_release(&small);
 	}
 	assert_true(succeeded);
+}
+
+/* Long strings take another way through the parser; it must not show. */
+static void long_strings_are_like_short_ones(void **state)
+{
+	size_t n = 5000;
+	char *text = xmalloc(8 * n), *run = xmalloc(n + 1);
+	const struct json_value *v;
+	struct str key;
+
+	memset(run, 'x', n);
+	run[n] = '\0';
+	for (size_t len = 0; len <= 300; len++) {
+		snprintf(text, 8 * n,
+			 "{\"a\":\"\",\"b\" : \"%.*s\",\"%.*s\"\n:\"k\",\"c\":[\"%.*s\",\"y\\u0041%.*s\",\"%.*s\xC3\xA9\"],"
+			 "\"d\":\"\",\"e\":\"%.*s\"}",
+			 (int)len, run, (int)len + 2, run, (int)len, run, (int)len, run, (int)len, run, (int)n, run);
+		v = parse(text);
+		assert_int_equal(json_length(v), 6);
+		assert_int_equal(json_string(json_get(v, STR("a"))).len, 0);
+		assert_true(str_equal(json_string(json_get(v, STR("b"))), (struct str){run, len}));
+		assert_int_equal(json_string(json_get(v, STR("b"))).p[len], '\0');
+		assert_true(str_equal(json_string(json_entry(v, 2, &key)), STR("k")));
+		assert_int_equal(key.len, len + 2);
+		assert_int_equal(json_string(json_at(json_get(v, STR("c")), 0)).len, len);
+		assert_int_equal(json_string(json_at(json_get(v, STR("c")), 1)).len, len + 2);
+		assert_int_equal(json_string(json_at(json_get(v, STR("c")), 2)).len, len + 2);
+		assert_int_equal(json_string(json_get(v, STR("d"))).len, 0);
+		assert_true(str_equal(json_string(json_get(v, STR("e"))), (struct str){run, n}));
+		arena_release(&arena);
+	}
+	/* A whole text, keys that are equal, and the place of what is wrong. */
+	snprintf(text, 8 * n, "\"%s\"", run);
+	assert_int_equal(json_string(parse(text)).len, n);
+	snprintf(text, 8 * n, "{\"%s\":1,\"%s\":2}", run, run);
+	refuse(text, "uplicate");
+	snprintf(text, 8 * n, "[\"%s\",\n\"%s\" x]", run, run);
+	refuse(text, "line 2:5004)");
+	snprintf(text, 8 * n, "[\"%s\",\n\"%s\"", run, run);
+	refuse(text, "line 2:");
+	snprintf(text, 8 * n, "[\"%s", run);
+	refuse(text, "line 1:");
+	snprintf(text, 8 * n, "[\"%s\\", run);
+	refuse(text, "line 1:");
+	snprintf(text, 8 * n, "\"%s\"\"%s\"", run, run);
+	refuse(text, "line 1:");
+	/* Any byte that is not plain, at any place of the run. */
+	for (size_t at = 0; at < 140; at++) {
+		static const char bad[] = {'\n', '\x1f', '\x01', '\x80', '\xFF'};
+
+		for (size_t i = 0; i < sizeof(bad); i++) {
+			memset(run, 'x', 140);
+			run[at] = bad[i];
+			snprintf(text, 8 * n, "[\"%.140s\"]", run);
+			refuse(text, "line 1:");
+		}
+	}
+	free(run);
+	free(text);
 }
 
 static void check_written(struct str text, bool html_safe, const char *expected)
@@ -261,6 +320,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(case_128_malformed_json_is_refused_with_a_position, start, finish),
 		cmocka_unit_test_setup_teardown(case_128_deep_nesting_is_refused_before_it_recurses, start, finish),
 		cmocka_unit_test_setup_teardown(the_arena_is_the_budget, start, finish),
+		cmocka_unit_test_setup_teardown(long_strings_are_like_short_ones, start, finish),
 		cmocka_unit_test(every_budget_fails_cleanly),
 		cmocka_unit_test(strings_are_escaped),
 		cmocka_unit_test(case_108_invalid_utf8_becomes_replacement_characters),
