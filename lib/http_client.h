@@ -16,7 +16,7 @@
 struct http_client;
 
 struct http_client_handler {
-	/* 1xx other than 101 and (unless asked for) 100. */
+	/* 1xx other than 101; 100 only when the request had an Expect field. */
 	void (*on_interim)(struct http_client *c, const struct http_response *response);
 	void (*on_response)(struct http_client *c, const struct http_response *response);
 	void (*on_body)(struct http_client *c, const char *data, size_t len);
@@ -24,7 +24,8 @@ struct http_client_handler {
 	void (*on_body_end)(struct http_client *c, const struct http_headers *trailers);
 	void (*on_drained)(struct http_client *c);
 	/* 0 after http_client_close or a complete exchange; negative errno: connection lost (-ECONNRESET,
-	 * ...), stalled (-ETIMEDOUT), not HTTP (-EPROTO). */
+	 * ...), stalled (-ETIMEDOUT), not HTTP (-EPROTO). Comes by itself once both directions are
+	 * complete and the connection cannot be used again; the client is freed after it. */
 	void (*on_closed)(struct http_client *c, int status);
 };
 
@@ -40,7 +41,11 @@ struct http_client_request {
 struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 				     const struct http_client_handler *handler, void *user);
 void *http_client_user(const struct http_client *c);
-/* Once per exchange. Header text must live until the call returns. */
+/* Once per exchange. Header text must live until the call returns. The head is sent together with
+ * the first body bytes if these follow in the same callback.
+ *
+ * A failure to send, here or in _write and _end, is returned but ends nothing: the server may have
+ * answered before it stopped reading. The answer, or on_closed, still comes. */
 int http_client_send(struct http_client *c, const struct http_client_request *request);
 /* 0, STREAM_FULL or negative errno. */
 int http_client_write(struct http_client *c, const struct iovec *pieces, size_t count);
@@ -51,7 +56,8 @@ void http_client_resume(struct http_client *c);
 bool http_client_is_reusable(const struct http_client *c);
 /* Response bytes have arrived (no replay on another connection any more). */
 bool http_client_has_response_bytes(const struct http_client *c);
-/* Gives the stream back for the pool (only when reusable); the client is freed, no callbacks. */
+/* Gives the stream back for the pool (only when reusable); the client is freed, no callbacks. The
+ * stream may go on being read, so the caller sets its events (and starts reading) in the same call. */
 struct stream *http_client_detach(struct http_client *c);
 void http_client_close(struct http_client *c, bool reset);
 
