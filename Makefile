@@ -248,6 +248,20 @@ endif
 fuzz-replay:
 	@tests/run.py fuzz
 
+# Programs that measure; built as shipped.
+BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(call sources,tests/bench))
+$(B)/bench/%: $(O)/tests/bench/%.o $(B)/lib.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+.PHONY: bench bench-build
+bench-build: $(BENCH_PROGRAMS)
+	@:
+bench:
+	@packaging/setup.sh build bench >/dev/null
+	@$(MAKE) --no-print-directory -s static
+	@$(MAKE) --no-print-directory -s PROFILE=opt all bench-build
+	@tests/bench/run.py $(PARTS)
+
 print-%:
 	@echo '$($*)'
 
