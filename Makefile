@@ -42,7 +42,8 @@ CC := $(CC_$(PROFILE))
 endif
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wundef \
-	-Wswitch-enum -Wpointer-arith -Wwrite-strings -Wimplicit-fallthrough -Wno-unused-parameter
+	-Wswitch-enum -Wpointer-arith -Wwrite-strings -Wimplicit-fallthrough -Wno-unused-parameter \
+	-Wno-missing-field-initializers
 ifdef CI
 WARNINGS += -Werror
 endif
