@@ -47,7 +47,7 @@ static void turn(struct loop *loop, int fd, short events, uint64_t deadline_ms)
 
 void talk_open(struct talk *talk, struct loop *loop, struct http_server *server)
 {
-	struct stream *stream;
+	struct stream *stream = NULL;
 	int fds[2];
 
 	signal(SIGPIPE, SIG_IGN); /* as every program here does */
