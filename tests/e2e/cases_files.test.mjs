@@ -636,7 +636,7 @@ check("case_110_making_what_exists", async () => {
 	await user.call("Remove", { path: "case110" });
 });
 
-check("case_111_removing", async () => {
+check("conformance_173_removing", async () => {
 	const dir = join(folder, "remove");
 	mkdirSync(join(dir, "a/b/c"), { recursive: true });
 	writeFileSync(join(folder, "outside"), "stays");
