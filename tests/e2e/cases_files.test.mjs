@@ -13,7 +13,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { gunzipSync, gzipSync } from "node:zlib";
 import { get, multipart, put, putMultipart, query } from "./support/files.mjs";
-import { eventually, sleep, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
+import { assertMemory, eventually, sleep, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const user = envd.client();
@@ -86,8 +86,8 @@ check("case_084_large_uploads_flow_through", async () => {
 		assert.equal(answer.status, 200, `${form}: ${answer.text}`);
 		assert.equal(execFileSync("sha256sum", [path]).toString().split(" ")[0], expected, form);
 	}
-	assert.ok(own.peakMemory() < 40 * 1024, `envd had ${own.peakMemory()} KiB`);
-	assert.ok(proxy.peakMemory() < 60 * 1024, `the proxy had ${proxy.peakMemory()} KiB`);
+	assertMemory(own, 40 * 1024);
+	assertMemory(proxy, 60 * 1024);
 	await root.call("Remove", { path });
 });
 
@@ -557,7 +557,7 @@ check("case_107_huge_directories", async () => {
 		assert.equal(answer.message.entries.length, 50000);
 		assert.equal(answer.message.entries[49999].name, "file050000");
 	}
-	assert.ok(own.peakMemory() < 250 * 1024, `${own.peakMemory()} KiB`);
+	assertMemory(own, 250 * 1024);
 	execFileSync("sh", ["-c", `mkdir -p ${folder}/deep/1/2/3/4/5/6/7/8`]);
 	assert.equal((await user.call("ListDir", { path: `${folder}/deep`, depth: 0 })).entries.length, 1);
 	assert.equal((await user.call("ListDir", { path: `${folder}/deep`, depth: 4294967295 })).entries.length, 8);

@@ -6,7 +6,7 @@ import net from "node:net";
 import { test } from "node:test";
 import WebSocket, { WebSocketServer } from "ws";
 import { request } from "./support/connect.mjs";
-import { eventually, serve, sleep, startEnvd, startProxy, within } from "./support/programs.mjs";
+import { assertMemory, eventually, serve, sleep, startEnvd, startProxy, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
@@ -90,7 +90,7 @@ check("case_155_a_message_of_64_megabytes", async () => {
 	const { data } = await echo(ws, bytes);
 	assert.ok(data.equals(bytes));
 	ws.terminate();
-	assert.ok(proxy.peakMemory() < 80 * 1024, `the proxy had ${proxy.peakMemory()} KiB`);
+	assertMemory(proxy, 80 * 1024);
 });
 
 check("case_155_compression_passes_untouched", async () => {
