@@ -78,8 +78,9 @@ nologin:1003:/home/nologin:/usr/sbin/nologin"
 	unset E2B_DEBUG E2B_SANDBOX_URL E2B_API_KEY E2B_DOMAIN NOVITA_DEBUG NOVITA_SANDBOX_URL NOVITA_API_KEY
 	unset HTTP_PROXY HTTPS_PROXY ALL_PROXY http_proxy https_proxy all_proxy NODE_OPTIONS
 
+	# /init sets the clock, and there is no namespace for that one: nothing in here may.
 	# Not exec: this shell is process 1 of the namespace, and it reaps.
-	"$@" &
+	setpriv --inh-caps=-sys_time --bounding-set=-sys_time -- "$@" &
 	trap 'kill -TERM $! 2>/dev/null' TERM INT
 	status=0
 	wait $! || status=$?
