@@ -72,13 +72,10 @@
 #define PROCESS_DRAIN_QUIET_MS 100
 /* ... and at most this long. */
 #define PROCESS_DRAIN_MAX_MS 1000
-/* Inputs waiting for one process; each holds its own request, of RPC_MESSAGE_BYTES_MAX at most. */
-#define PROCESS_INPUTS_MAX 64
+#define PROCESS_INPUT_BYTES_MAX (256 * 1024)
 #define PROCESS_RETAINED_EXIT_MS (30 * 1000)
 #define PROCESS_RETAINED_EXITS_MAX 4096
 #define PROCESS_KILL_WAIT_MS 1000
-/* How long a kill goes on looking for members of the session that appear while it kills. */
-#define PROCESS_KILL_SCAN_MS 1000
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
 #define TERMINAL_SIZE_MAX 65535
 
@@ -102,12 +99,23 @@
 /* Proxy. */
 #define PROXY_DIAL_WAITS_MS {100, 200, 300, 400, 500, 700, 800}
 #define PROXY_DIAL_TIMEOUT_MS (3 * 1000)
+/* The last attempt of a dial gets at least this long, so that the budget above may end with one. */
+#define PROXY_DIAL_LAST_MS 500
+#define PROXY_REROUTES_MAX 3
+#define PROXY_RESOLVED_MAX 4
+/* How long a body waits for the sandbox's "100 Continue" before it is sent anyway. */
+#define PROXY_CONTINUE_WAIT_MS 1000
 #define PROXY_SANDBOXES_MAX 65536
+#define PROXY_CHANGES_KEPT 4096
 #define PROXY_WORKERS_MAX 64
 #define PROXY_ADMIN_BODY_BYTES_MAX (64 * 1024)
+#define PROXY_ADMIN_CONNECTIONS_MAX 256
 #define PROXY_WATCHERS_MAX 64
+#define PROXY_WATCH_HEARTBEAT_MS (30 * 1000)
 #define PROXY_IDLE_UPSTREAMS_MAX 4096
 #define PROXY_UPSTREAM_IDLE_MS (60 * 1000)
+/* Servers of users close idle connections early (Node and uvicorn after 5 s, gunicorn after 2). */
+#define PROXY_USER_UPSTREAM_IDLE_MS 1500
 #define PROXY_DRAIN_MS (15 * 1000)
 /* One side of a tunnel has ended, the other stays silent for this long. */
 #define PROXY_HALF_CLOSED_MS (60 * 60 * 1000)

@@ -1,0 +1,457 @@
+#include "proxy/admin/admin.h"
+
+#include "lib/http_server.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+#include "proxy/admin/sandbox_json.h"
+#include "proxy/admin/watch.h"
+
+#define METRICS_BYTES_MAX (256 * 1024)
+#define SANDBOX_BYTES_MAX (16 * 1024)
+
+struct admin {
+	struct admin_config config;
+	struct loop *loop;
+	struct http_server *server;
+	struct watches watches;
+	bool draining;
+	void (*closed)(void *user);
+	void *closed_user;
+};
+
+/* A request with a body, until the body is there. Lives in the exchange's arena. */
+struct collected {
+	struct admin *admin;
+	struct buf body;
+	struct str id; /* {NULL, 0} for /catalog */
+	void (*handle)(struct admin *admin, struct http_exchange *ex, struct collected *collected);
+	bool refused;
+};
+
+/* ---- answers ---- */
+
+static int status_of(const struct err *err)
+{
+	/* A condition of the caller's that does not hold is a conflict, not a bad request. */
+	return err->kind == ERR_FAILED_PRECONDITION ? 409 : err_kind_http_status(err->kind);
+}
+
+static void respond_err(struct http_exchange *ex, const struct err *err)
+{
+	http_respond_error(ex, status_of(err), "%s", err->message);
+}
+
+static void respond_record(struct http_exchange *ex, int status, const struct catalog_record *record)
+{
+	struct buf body;
+
+	buf_init(&body, SANDBOX_BYTES_MAX);
+	if (sandbox_json_write(&body, record) == 0 && buf_append_str(&body, STR("\n")) == 0)
+		http_respond(ex, status, "application/json", buf_str(&body));
+	else
+		http_respond_error(ex, 500, "out of memory");
+	buf_fini(&body);
+}
+
+/* ---- what comes with a body ---- */
+
+static void on_body(struct http_exchange *ex, const char *data, size_t len)
+{
+	struct collected *c = ex->user;
+
+	if (c->refused || buf_append(&c->body, data, len) == 0)
+		return;
+	c->refused = true;
+	http_respond_error(ex, 413, "the body is larger than %d bytes", PROXY_ADMIN_BODY_BYTES_MAX);
+}
+
+static void on_body_end(struct http_exchange *ex)
+{
+	struct collected *c = ex->user;
+
+	if (!c->refused)
+		c->handle(c->admin, ex, c);
+}
+
+static void on_closed(struct http_exchange *ex, int status)
+{
+	struct collected *c = ex->user;
+
+	(void)status;
+	wipe(c->body.memory, c->body.memory ? c->body.capacity : 0); /* it may have held a token */
+	buf_fini(&c->body);
+}
+
+static const struct http_exchange_handler collector = {
+	.on_body = on_body,
+	.on_body_end = on_body_end,
+	.on_closed = on_closed,
+};
+
+static void collect(struct admin *admin, struct http_exchange *ex, struct str id,
+		    void (*handle)(struct admin *, struct http_exchange *, struct collected *))
+{
+	struct collected *c = arena_new(&ex->arena, struct collected);
+
+	if (!c) {
+		http_exchange_abort(ex);
+		return;
+	}
+	c->admin = admin;
+	c->id = id;
+	c->handle = handle;
+	buf_init(&c->body, PROXY_ADMIN_BODY_BYTES_MAX);
+	http_exchange_set_handler(ex, &collector, c);
+	http_request_body_start(ex);
+}
+
+/* ---- sandboxes ---- */
+
+/* The "lifecycle_id" a change is bound to; "" when to none. NULL after an answer was given. */
+static const char *expected_lifecycle(struct http_exchange *ex)
+{
+	struct str value;
+	int count = http_query_get(ex->request.query, STR("lifecycle_id"), &ex->arena, &value);
+	const char *expected;
+
+	if (count == 0)
+		return "";
+	expected = count == 1 ? arena_strndup(&ex->arena, value.p, value.len) : NULL;
+	if (!expected)
+		http_respond_error(ex, 400, "lifecycle_id must be given once");
+	return expected;
+}
+
+/* An address that would never be dialled is better refused while somebody looks. */
+static bool address_allows(struct admin *admin, struct http_exchange *ex,
+			   const struct sandbox_patch *patch)
+{
+	union address address;
+	enum address_verdict verdict;
+
+	if (!patch->has.address || address_parse(str_of(patch->address), &address) < 0)
+		return true;
+	verdict = address_guard_check(admin->config.guard, &address, false);
+	if (verdict == ADDRESS_OK)
+		return true;
+	http_respond_error(ex, 400, "address %s is %s", patch->address,
+			   address_verdict_text(verdict));
+	return false;
+}
+
+static void log_change(const char *what, const struct catalog_record *record)
+{
+	log_info("admin", what, LOG_S("sandbox", record->entry.id),
+		 LOG_S("state", sandbox_state_name(record->entry.state)),
+		 LOG_S("lifecycle", record->entry.lifecycle_id));
+}
+
+static void handle_put(struct admin *admin, struct http_exchange *ex, struct collected *c)
+{
+	const char *expected = expected_lifecycle(ex);
+	struct catalog_record *record, *before;
+	struct sandbox_patch patch;
+	struct sandbox_entry entry;
+	struct err err;
+	char *id = arena_strndup(&ex->arena, c->id.p, c->id.len);
+
+	if (!expected)
+		return;
+	if (!id) {
+		http_exchange_abort(ex);
+		return;
+	}
+	if (sandbox_json_read(buf_str(&c->body), &ex->arena, &patch, &err) < 0) {
+		respond_err(ex, &err);
+		return;
+	}
+	if (!address_allows(admin, ex, &patch))
+		return;
+	sandbox_entry_init(&entry, id);
+	sandbox_patch_apply(&entry, &patch);
+	if (catalog_find(admin->config.catalog, c->id, &before) < 0)
+		before = NULL;
+	if (catalog_put(admin->config.catalog, &entry, expected, &record, &err) < 0) {
+		respond_err(ex, &err);
+	} else {
+		log_change("sandbox put", record);
+		respond_record(ex, before ? 200 : 201, record);
+		catalog_record_release(record);
+	}
+	if (before)
+		catalog_record_release(before);
+}
+
+static void handle_patch(struct admin *admin, struct http_exchange *ex, struct collected *c)
+{
+	const char *expected = expected_lifecycle(ex);
+	struct catalog_record *record;
+	struct sandbox_patch patch;
+	struct err err;
+
+	if (!expected)
+		return;
+	if (sandbox_json_read(buf_str(&c->body), &ex->arena, &patch, &err) < 0) {
+		respond_err(ex, &err);
+		return;
+	}
+	if (!address_allows(admin, ex, &patch))
+		return;
+	if (catalog_edit(admin->config.catalog, c->id, expected, sandbox_patch_apply, &patch,
+			 &record, &err) < 0) {
+		respond_err(ex, &err);
+		return;
+	}
+	log_change("sandbox changed", record);
+	respond_record(ex, 200, record);
+	catalog_record_release(record);
+}
+
+static void handle_delete(struct admin *admin, struct http_exchange *ex, struct str id)
+{
+	const char *expected = expected_lifecycle(ex);
+	struct err err;
+
+	if (!expected)
+		return;
+	if (catalog_remove(admin->config.catalog, id, expected, &err) < 0) {
+		respond_err(ex, &err);
+		return;
+	}
+	log_info("admin", "sandbox removed", LOG_STR("sandbox", id));
+	http_respond(ex, 204, NULL, (struct str){0});
+}
+
+static void handle_get(struct admin *admin, struct http_exchange *ex, struct str id)
+{
+	struct catalog_record *record;
+
+	if (catalog_find(admin->config.catalog, id, &record) < 0) {
+		http_respond_error(ex, 404, "no such sandbox");
+		return;
+	}
+	respond_record(ex, 200, record);
+	catalog_record_release(record);
+}
+
+static void handle_sandbox(struct admin *admin, struct http_exchange *ex, struct str id)
+{
+	struct str method = ex->request.method;
+
+	if (!host_name_is_id(id))
+		http_respond_error(ex, 400, "a sandbox id is [a-z0-9]+, at most %d bytes",
+				   HOST_NAME_ID_BYTES_MAX);
+	else if (str_equal(method, STR("GET")) || str_equal(method, STR("HEAD")))
+		handle_get(admin, ex, id);
+	else if (str_equal(method, STR("PUT")))
+		collect(admin, ex, id, handle_put);
+	else if (str_equal(method, STR("PATCH")))
+		collect(admin, ex, id, handle_patch);
+	else if (str_equal(method, STR("DELETE")))
+		handle_delete(admin, ex, id);
+	else
+		http_respond_error(ex, 405, "GET, PUT, PATCH or DELETE");
+}
+
+static void handle_sandboxes(struct admin *admin, struct http_exchange *ex)
+{
+	struct str query = ex->request.query, watch, revision;
+	uint64_t from = 0;
+	int watching, given;
+
+	if (!str_equal(ex->request.method, STR("GET"))) {
+		http_respond_error(ex, 405, "GET");
+		return;
+	}
+	watching = http_query_get(query, STR("watch"), &ex->arena, &watch);
+	given = http_query_get(query, STR("revision"), &ex->arena, &revision);
+	if (given > 0 && str_to_u64(revision, UINT64_MAX, &from) < 0) {
+		http_respond_error(ex, 400, "revision must be a number");
+		return;
+	}
+	if (watching > 0 && !str_equal(watch, STR("0")) && !str_equal(watch, STR("false")))
+		watches_follow(&admin->watches, ex, given > 0, from);
+	else
+		watches_list(&admin->watches, ex);
+}
+
+/* ---- the rest ---- */
+
+static void respond_catalog(struct admin *admin, struct http_exchange *ex)
+{
+	char body[128];
+	bool complete = catalog_is_complete(admin->config.catalog);
+
+	snprintf(body, sizeof(body), "{\"complete\":%s,\"count\":%zu,\"revision\":%llu}\n",
+		 complete ? "true" : "false", catalog_count(admin->config.catalog),
+		 (unsigned long long)catalog_revision(admin->config.catalog));
+	http_respond(ex, 200, "application/json", str_of(body));
+}
+
+static void handle_put_catalog(struct admin *admin, struct http_exchange *ex, struct collected *c)
+{
+	const struct json_value *object, *complete;
+	struct err err;
+
+	if (json_parse(buf_str(&c->body), &ex->arena, &object, &err) < 0) {
+		respond_err(ex, &err);
+		return;
+	}
+	complete = json_get(object, STR("complete"));
+	if (!complete || json_type(complete) != JSON_BOOL || json_length(object) != 1) {
+		http_respond_error(ex, 400, "the body must be {\"complete\": true or false}");
+		return;
+	}
+	catalog_set_complete(admin->config.catalog, json_bool(complete));
+	respond_catalog(admin, ex);
+}
+
+static void handle_catalog(struct admin *admin, struct http_exchange *ex)
+{
+	if (str_equal(ex->request.method, STR("GET")))
+		respond_catalog(admin, ex);
+	else if (str_equal(ex->request.method, STR("PUT")))
+		collect(admin, ex, (struct str){0}, handle_put_catalog);
+	else
+		http_respond_error(ex, 405, "GET or PUT");
+}
+
+static void handle_metrics(struct admin *admin, struct http_exchange *ex)
+{
+	struct buf text;
+
+	buf_init(&text, METRICS_BYTES_MAX);
+	if (admin->config.write_metrics(&text, admin->config.user) == 0)
+		http_respond(ex, 200, "text/plain; version=0.0.4", buf_str(&text));
+	else
+		http_respond_error(ex, 500, "out of memory");
+	buf_fini(&text);
+}
+
+static void handle_health(struct admin *admin, struct http_exchange *ex)
+{
+	http_respond(ex, admin->draining ? 503 : 200, "text/plain; charset=utf-8",
+		     admin->draining ? STR("draining\n") : STR("healthy\n"));
+}
+
+/* A page that a browser shows may not use the API, not even under a name that its owner has
+ * pointed at this machine. */
+static bool comes_from_page(const struct http_request *request)
+{
+	static const struct host_name_headers none;
+	struct host_name target;
+
+	if (http_headers_get(&request->headers, STR("Origin")).p)
+		return true;
+	/* "localhost" and IP literals cannot be re-pointed; they are what is "unrouted" here. */
+	return host_name_route(request->authority, &none, &target) != HOST_NAME_UNROUTED ||
+	       target.domain.p;
+}
+
+static bool is_authorized(const struct admin *admin, const struct http_request *request)
+{
+	struct str given = http_headers_get(&request->headers, STR("Authorization"));
+
+	if (!*admin->config.token)
+		return !comes_from_page(request);
+	if (given.len < 7 || !str_equal_nocase((struct str){given.p, 7}, STR("Bearer ")) ||
+	    http_headers_count(&request->headers, STR("Authorization")) != 1)
+		return false;
+	return str_equal_constant_time(str_trim((struct str){given.p + 7, given.len - 7}),
+				       str_of(admin->config.token));
+}
+
+static void dispatch(struct http_exchange *ex)
+{
+	static const struct str prefix = STR("/sandboxes/");
+	struct admin *admin = ex->server_user;
+	struct str path = ex->request.path;
+
+	if (str_equal(path, STR("/health"))) {
+		handle_health(admin, ex);
+	} else if (!is_authorized(admin, &ex->request)) {
+		if (*admin->config.token)
+			http_response_header(ex, STR("WWW-Authenticate"), STR("Bearer"));
+		http_respond_error(ex, *admin->config.token ? 401 : 403,
+				   *admin->config.token ? "the admin token is missing or wrong"
+							: "not for web pages or foreign host names");
+	} else if (str_equal(path, STR("/sandboxes"))) {
+		handle_sandboxes(admin, ex);
+	} else if (str_starts_with(path, prefix)) {
+		handle_sandbox(admin, ex,
+			       (struct str){path.p + prefix.len, path.len - prefix.len});
+	} else if (str_equal(path, STR("/catalog"))) {
+		handle_catalog(admin, ex);
+	} else if (str_equal(path, STR("/metrics"))) {
+		handle_metrics(admin, ex);
+	} else {
+		http_respond_error(ex, 404, "no such resource");
+	}
+}
+
+int admin_open(struct loop *loop, const struct admin_config *config, struct admin **ret_admin,
+	       struct err *err)
+{
+	struct admin *admin = xcalloc(1, sizeof(*admin));
+	const struct http_server_config server = {
+		.dispatch = dispatch,
+		.user = admin,
+		.connections_max = PROXY_ADMIN_CONNECTIONS_MAX,
+		.send_date = true,
+	};
+	union address listener;
+	int status;
+
+	admin->config = *config;
+	admin->loop = loop;
+	status = http_server_listen(loop, &server, config->address, config->port, &admin->server);
+	if (status < 0) {
+		free(admin);
+		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u for the admin API",
+				   config->address, config->port);
+	}
+	if (address_parse(str_of(config->address), &listener) == 0) {
+		address_set_port(&listener, http_server_port(admin->server));
+		address_guard_add_listener(config->guard, &listener);
+	}
+	watches_open(&admin->watches, loop, config->catalog);
+	*ret_admin = admin;
+	return 0;
+}
+
+unsigned admin_port(const struct admin *admin)
+{
+	return http_server_port(admin->server);
+}
+
+void admin_set_draining(struct admin *admin)
+{
+	admin->draining = true;
+}
+
+static void on_stopped(void *user)
+{
+	struct admin *admin = user;
+
+	admin->server = NULL;
+	admin->closed(admin->closed_user);
+}
+
+void admin_close(struct admin *admin, void (*closed)(void *user), void *user)
+{
+	admin->closed = closed;
+	admin->closed_user = user;
+	watches_close(&admin->watches);
+	http_server_stop(admin->server, on_stopped, admin);
+}
+
+void admin_abort(struct admin *admin)
+{
+	if (admin->server)
+		http_server_abort(admin->server);
+}
+
+void admin_free(struct admin *admin)
+{
+	free(admin);
+}

@@ -1,0 +1,52 @@
+/*
+ * The admin API, on a port of its own that sandboxes and clients cannot reach (127.0.0.1 unless told
+ * otherwise):
+ *
+ *   GET    /health                    200 "healthy", or 503 "draining"; needs no token
+ *   GET    /metrics                   Prometheus text, without per-sandbox labels
+ *   GET    /sandboxes                 {"revision":7,"sandboxes":[...]}
+ *   GET    /sandboxes?watch=1         newline-delimited JSON: every sandbox as a "put", "synced", then
+ *                                     each change as it happens; &revision=N goes on from there
+ *   GET    /sandboxes/{id}            one (sandbox_json.h)
+ *   PUT    /sandboxes/{id}            adds (201) or replaces (200)
+ *   PATCH  /sandboxes/{id}            changes what the body names
+ *   DELETE /sandboxes/{id}            204; what is connected to it is reset
+ *   GET    /catalog                   {"complete":true,"count":3,"revision":7}
+ *   PUT    /catalog                   {"complete":true}: from now on unknown means "not found"
+ *
+ * Changes take ?lifecycle_id=ID to be made only if that is the sandbox's current one (409 if not).
+ * With a token, "Authorization: Bearer <token>" is needed. Requests that come from web pages (Origin)
+ * or under a foreign name (DNS rebinding) are refused.
+ */
+#ifndef PROXY_ADMIN_ADMIN_H
+#define PROXY_ADMIN_ADMIN_H
+
+#include "lib/http_exchange.h"
+#include "proxy/route/catalog.h"
+
+struct admin_config {
+	const char *address;
+	unsigned port;
+	const char *token; /* "" = none */
+	struct catalog *catalog;
+	struct address_guard *guard; /* the listener is added to it */
+	/* Appends metrics in Prometheus text form. */
+	int (*write_metrics)(struct buf *b, void *user);
+	void *user;
+};
+
+struct admin;
+
+int admin_open(struct loop *loop, const struct admin_config *config, struct admin **ret_admin,
+	       struct err *err) NODISCARD;
+unsigned admin_port(const struct admin *admin);
+/* /health says so from now on. */
+void admin_set_draining(struct admin *admin);
+/* Ends the watches and stops accepting; `closed` is called when no connection is left. */
+void admin_close(struct admin *admin, void (*closed)(void *user), void *user);
+/* Resets what is left after admin_close. */
+void admin_abort(struct admin *admin);
+/* After the loop has ended. */
+void admin_free(struct admin *admin);
+
+#endif

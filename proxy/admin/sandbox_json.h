@@ -1,0 +1,40 @@
+/*
+ * Sandboxes as the admin API shows and takes them:
+ *
+ *   {"id":"abc","state":"running","address":"10.0.0.5","envd_port":49983,"lifecycle_id":"...",
+ *    "private":true,"mask_request_host":"localhost:${PORT}","connection_limit":100,
+ *    "active":3,"revision":12}
+ *
+ * Written but never shown: "traffic_access_token" ("private" says that there is one). Read-only:
+ * "id", "private", "active", "revision". In what comes in, unknown keys are errors, so that a
+ * misspelt one does not silently leave a sandbox public.
+ */
+#ifndef PROXY_ADMIN_SANDBOX_JSON_H
+#define PROXY_ADMIN_SANDBOX_JSON_H
+
+#include "lib/json.h"
+#include "proxy/route/catalog.h"
+
+int sandbox_json_write(struct buf *b, const struct catalog_record *record) NODISCARD;
+
+/* What a body says; `has` tells which parts it says. */
+struct sandbox_patch {
+	enum sandbox_state state;
+	const char *address, *lifecycle_id, *traffic_token, *mask_host;
+	unsigned envd_port;
+	int connection_limit;
+	struct {
+		bool state, address, lifecycle_id, traffic_token, mask_host, envd_port,
+			connection_limit;
+	} has;
+};
+
+/* Texts are in the arena. null puts the default back. Fills err with invalid_argument. */
+int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch *ret_patch,
+		      struct err *err) NODISCARD;
+/* A new entry with nothing said about it; the address is "". */
+void sandbox_entry_init(struct sandbox_entry *entry, const char *id);
+/* Fits catalog_edit: `user` is the struct sandbox_patch. */
+void sandbox_patch_apply(struct sandbox_entry *entry, void *user);
+
+#endif

@@ -1,0 +1,184 @@
+#include "proxy/config.h"
+
+#include <unistd.h>
+
+#include "lib/limits.h"
+#include "proxy/admin/sandbox_json.h"
+
+static const char summary[] =
+	"Routes <port>-<sandboxid>.<domain> to that port of that sandbox.\n"
+	"Prints \"proxy listening on ADDRESS:PORT, admin on ADDRESS:PORT\" when it is ready.\n";
+
+int config_parse_endpoint(struct str text, struct config_endpoint *ret_endpoint)
+{
+	struct str address, port;
+	union address parsed;
+	uint64_t number;
+	size_t at = text.len;
+
+	memset(ret_endpoint, 0, sizeof(*ret_endpoint));
+	if (str_equal(text, STR("none"))) {
+		ret_endpoint->none = true;
+		return 0;
+	}
+	while (at > 0 && text.p[at - 1] != ':')
+		at--;
+	if (at == 0)
+		return -EINVAL;
+	address = (struct str){text.p, at - 1};
+	port = (struct str){text.p + at, text.len - at};
+	if (str_to_u64(port, 65535, &number) < 0)
+		return -EINVAL;
+	ret_endpoint->port = (unsigned)number;
+	if (address.len == 0)
+		address = STR("0.0.0.0");
+	if (address_parse(address, &parsed) < 0)
+		return -EINVAL;
+	if (address.p[0] == '[')
+		address = (struct str){address.p + 1, address.len - 2};
+	if (address.len >= sizeof(ret_endpoint->address))
+		return -EINVAL;
+	memcpy(ret_endpoint->address, address.p, address.len);
+	return 0;
+}
+
+static int parse_number(const char *text, uint64_t max, uint64_t *ret_number, const char *what,
+			struct err *err)
+{
+	if (str_to_u64(str_of(text), max, ret_number) < 0)
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a number up to %llu", what,
+			       (unsigned long long)max);
+	return 0;
+}
+
+static int parse_setting(const char *key, const char *value, struct sandbox_entry *entry,
+			 struct err *err)
+{
+	uint64_t number;
+	int status;
+
+	if (strcmp(key, "envd") == 0) {
+		status = parse_number(value, 65535, &number, "envd", err);
+		entry->envd_port = (unsigned)number;
+		return status;
+	}
+	if (strcmp(key, "limit") == 0) {
+		status = parse_number(value, INT32_MAX, &number, "limit", err);
+		entry->connection_limit = (int)number;
+		return status;
+	}
+	if (strcmp(key, "lifecycle") == 0)
+		entry->lifecycle_id = value;
+	else if (strcmp(key, "token") == 0)
+		entry->traffic_token = value;
+	else if (strcmp(key, "mask") == 0)
+		entry->mask_host = value;
+	else if (strcmp(key, "state") != 0)
+		return err_set(err, ERR_INVALID_ARGUMENT, "unknown setting \"%s\"", key);
+	else if (sandbox_state_parse(str_of(value), &entry->state) < 0)
+		return err_set(err, ERR_INVALID_ARGUMENT, "unknown state \"%s\"", value);
+	return 0;
+}
+
+int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct err *err)
+{
+	char *rest = strchr(memory, '='), *piece;
+
+	if (!rest)
+		return err_set(err, ERR_INVALID_ARGUMENT, "a sandbox is given as id=ADDRESS[,...]");
+	*rest++ = '\0';
+	sandbox_entry_init(ret_entry, memory);
+	ret_entry->trusted = true;
+	ret_entry->address = strsep(&rest, ",");
+	while ((piece = strsep(&rest, ","))) {
+		char *value = strchr(piece, '=');
+		int status;
+
+		if (!value)
+			return err_set(err, ERR_INVALID_ARGUMENT, "\"%s\" is not key=value", piece);
+		*value++ = '\0';
+		status = parse_setting(piece, value, ret_entry, err);
+		if (status < 0)
+			return status;
+	}
+	return 0;
+}
+
+static enum options_result complain(const char *what)
+{
+	fprintf(stderr, "proxy: %s\n", what);
+	return OPTIONS_BAD;
+}
+
+static enum options_result check(struct config *config, const char *listen_text,
+				 const char *admin_text)
+{
+	if (config_parse_endpoint(str_of(listen_text), &config->listen) < 0 || config->listen.none)
+		return complain("-listen must be ADDRESS:PORT with an IP address");
+	if (config_parse_endpoint(str_of(admin_text), &config->admin) < 0)
+		return complain("-admin must be ADDRESS:PORT with an IP address, or \"none\"");
+	if (config->workers == 0)
+		config->workers = (int64_t)size_min(
+			(size_t)sysconf(_SC_NPROCESSORS_ONLN), PROXY_WORKERS_MAX);
+	if (config->workers < 1 || config->workers > PROXY_WORKERS_MAX)
+		return complain("-workers must be within 1 and 64");
+	if (config->drain_ms < 0 || config->drain_ms > INT32_MAX || config->drain_delay_ms < 0 ||
+	    config->drain_delay_ms > INT32_MAX)
+		return complain("-drain-ms and -drain-delay-ms must not be negative");
+	if (config->default_sandbox && !host_name_is_id(str_of(config->default_sandbox)))
+		return complain("-default-sandbox must be a sandbox id");
+	return OPTIONS_OK;
+}
+
+enum options_result config_read(struct config *config, int argc, char **argv)
+{
+	const char *listen_text = "127.0.0.1:3002", *admin_text = "127.0.0.1:3003";
+	enum options_result result;
+	int rest;
+	const struct option options[] = {
+		{"listen", OPTION_STRING, &listen_text,
+		 "ADDRESS:PORT for sandbox traffic (default 127.0.0.1:3002; port 0: the kernel chooses)"},
+		{"admin", OPTION_STRING, &admin_text,
+		 "ADDRESS:PORT of the admin API (default 127.0.0.1:3003), or \"none\""},
+		{"admin-token-file", OPTION_STRING, &config->admin_token_file,
+		 "file with the bearer token that the admin API asks for"},
+		{"sandbox", OPTION_LIST, &config->sandboxes,
+		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST][,limit=N][,state=NAME]; "
+		 "may be on loopback"},
+		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
+		 "sandbox id for requests to localhost or an IP address without (usable) routing headers"},
+		{"workers", OPTION_INT, &config->workers, "threads (default: one per core)"},
+		{"allow-loopback-upstreams", OPTION_BOOL, &config->allow_loopback,
+		 "sandboxes added through the admin API may be on 127.0.0.0/8 and ::1"},
+		{"forwarded-headers", OPTION_BOOL, &config->forwarded_fields,
+		 "add X-Forwarded-For, -Proto and -Host (what clients send of them never passes)"},
+		{"reuse-user-ports", OPTION_BOOL, &config->reuse_user_ports,
+		 "keep connections to user ports too, for bodyless GET, HEAD and OPTIONS"},
+		{"catalog-incomplete", OPTION_BOOL, &config->incomplete,
+		 "answer 503 for unknown sandboxes until PUT /catalog says that all are known"},
+		{"access-log", OPTION_STRING, &config->access_log,
+		 "file for one JSON line per request, \"-\" for stdout"},
+		{"drain-ms", OPTION_INT, &config->drain_ms,
+		 "after SIGTERM running exchanges get this long (default 15000)"},
+		{"drain-delay-ms", OPTION_INT, &config->drain_delay_ms,
+		 "after SIGTERM keep accepting this long while /health says 503 (default 0)"},
+		{"verbose", OPTION_BOOL, &config->verbose, "log at debug level"},
+		{0},
+	};
+
+	memset(config, 0, sizeof(*config));
+	config->drain_ms = PROXY_DRAIN_MS;
+	result = options_parse(options, "proxy", summary, argc, argv, &rest);
+	if (result == OPTIONS_OK && rest < argc)
+		result = complain("there are no arguments besides flags");
+	if (result == OPTIONS_OK)
+		result = check(config, listen_text, admin_text);
+	if (result != OPTIONS_OK)
+		config_fini(config);
+	return result;
+}
+
+void config_fini(struct config *config)
+{
+	options_list_fini(&config->sandboxes);
+}

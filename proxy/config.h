@@ -1,0 +1,40 @@
+/*
+ * The command line of the proxy, read into plain values. Texts point into argv or are owned by the
+ * struct; config_fini frees them.
+ */
+#ifndef PROXY_CONFIG_H
+#define PROXY_CONFIG_H
+
+#include "lib/err.h"
+#include "lib/options.h"
+#include "proxy/route/catalog.h"
+
+#define CONFIG_ADDRESS_BYTES 64
+
+struct config_endpoint {
+	char address[CONFIG_ADDRESS_BYTES]; /* IP literal */
+	unsigned port;			    /* 0: the kernel chooses */
+	bool none;
+};
+
+struct config {
+	struct config_endpoint listen, admin;
+	const char *default_sandbox; /* NULL: none */
+	const char *access_log;	     /* NULL: none; "-": stdout; else a file that is appended to */
+	const char *admin_token_file;
+	struct option_list sandboxes;
+	int64_t workers, drain_ms, drain_delay_ms;
+	bool allow_loopback, forwarded_fields, reuse_user_ports, incomplete, verbose;
+};
+
+/* OPTIONS_BAD and OPTIONS_HELP have been said on stderr. */
+enum options_result config_read(struct config *config, int argc, char **argv);
+void config_fini(struct config *config);
+
+/* "127.0.0.1:3002", "[::1]:0", ":3002" (all IPv4 addresses), "none". */
+int config_parse_endpoint(struct str text, struct config_endpoint *ret_endpoint) NODISCARD;
+/* "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST][,limit=N][,state=NAME]". The texts of
+ * *ret_entry are in `memory`, a copy of `text` that is cut up. Fills err with invalid_argument. */
+int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct err *err) NODISCARD;
+
+#endif

@@ -1,0 +1,242 @@
+#include "proxy/front/front.h"
+
+#include <signal.h>
+
+#include "lib/http_server.h"
+#include "lib/log.h"
+
+/* What the main thread asks of a worker. */
+enum order { ORDER_NONE, ORDER_DRAIN, ORDER_ABORT };
+
+struct worker {
+	struct front *front;
+	struct loop loop;
+	pthread_t thread;
+	struct relay_context context;
+	struct http_server *server; /* NULL once stopped */
+	uv_async_t wake;
+	struct catalog_listener listener;
+	atomic_int order;
+	bool draining, aborted, started;
+};
+
+struct front {
+	struct front_config config;
+	unsigned port;
+	atomic_size_t running;
+	size_t count;
+	struct worker workers[];
+};
+
+static void on_catalog_change(struct catalog_listener *listener)
+{
+	uv_async_send(&container_of(listener, struct worker, listener)->wake);
+}
+
+/* The last exchange is over: everything that keeps the loop alive goes. */
+static void on_server_stopped(void *user)
+{
+	struct worker *w = user;
+
+	w->server = NULL;
+	catalog_unlisten(w->front->config.catalog, &w->listener);
+	upstream_pool_close(&w->context.pool);
+	access_log_close(&w->context.access_log);
+	uv_close((uv_handle_t *)&w->wake, NULL);
+}
+
+static void on_wake(uv_async_t *async)
+{
+	struct worker *w = container_of(async, struct worker, wake);
+	int order = atomic_load(&w->order);
+
+	upstream_pool_sweep(&w->context.pool);
+	if (order >= ORDER_DRAIN && !w->draining) {
+		w->draining = true;
+		http_server_stop(w->server, on_server_stopped, w);
+	}
+	if (order == ORDER_ABORT && !w->aborted && w->server) {
+		w->aborted = true;
+		http_server_abort(w->server);
+	}
+}
+
+static int open_worker(struct worker *w, struct front *front, size_t index, struct err *err)
+{
+	const struct front_config *config = &front->config;
+	const struct http_server_config server = {
+		.dispatch = relay_dispatch,
+		.on_bad_request = relay_bad_request,
+		.user = &w->context,
+		.idle_timeout_ms = HTTP_PROXY_IDLE_TIMEOUT_MS,
+		.connections_max = HTTP_CONNECTIONS_MAX,
+		.reuse_port = true,
+		.send_date = false, /* answers carry the date of who made them */
+	};
+	int status;
+
+	w->front = front;
+	loop_init(&w->loop);
+	status = http_server_listen(&w->loop, &server, config->address, front->port, &w->server);
+	if (status < 0) {
+		loop_fini(&w->loop);
+		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u",
+				   config->address, front->port);
+	}
+	front->port = http_server_port(w->server);
+	w->context.loop = &w->loop;
+	w->context.catalog = config->catalog;
+	w->context.options = config->options;
+	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard,
+			   PROXY_IDLE_UPSTREAMS_MAX / config->workers);
+	access_log_open(&w->context.access_log, &w->loop, config->access_log_fd);
+	uv_async_init(&w->loop.uv, &w->wake, on_wake);
+	w->listener.notify = on_catalog_change;
+	catalog_listen(config->catalog, &w->listener);
+	return 0;
+}
+
+/* Of one that was opened and never started. */
+static void close_worker(struct worker *w)
+{
+	http_server_stop(w->server, on_server_stopped, w);
+	loop_run(&w->loop);
+	loop_fini(&w->loop);
+}
+
+static void add_listener(const struct front *front)
+{
+	union address listener;
+
+	if (address_parse(str_of(front->config.address), &listener) < 0)
+		return;
+	address_set_port(&listener, front->port);
+	address_guard_add_listener(front->config.guard, &listener);
+}
+
+int front_open(const struct front_config *config, struct front **ret_front, struct err *err)
+{
+	struct front *front;
+	int status;
+
+	assert(config->workers > 0 && config->workers <= PROXY_WORKERS_MAX);
+	front = xcalloc(1, sizeof(*front) + config->workers * sizeof(struct worker));
+	front->config = *config;
+	front->port = config->port;
+	for (; front->count < config->workers; front->count++) {
+		status = open_worker(&front->workers[front->count], front, front->count, err);
+		if (status < 0) {
+			while (front->count > 0)
+				close_worker(&front->workers[--front->count]);
+			free(front);
+			return status;
+		}
+	}
+	add_listener(front);
+	*ret_front = front;
+	return 0;
+}
+
+unsigned front_port(const struct front *front)
+{
+	return front->port;
+}
+
+static void *run_worker(void *user)
+{
+	struct worker *w = user;
+	struct front *front = w->front;
+
+	loop_run(&w->loop);
+	if (atomic_fetch_sub(&front->running, 1) == 1)
+		front->config.on_drained(front->config.user);
+	return NULL;
+}
+
+/* Signals are the main thread's; a worker that took one would only lose time. */
+static int start_thread(struct worker *w)
+{
+	sigset_t all, before;
+	int status;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	status = -pthread_create(&w->thread, NULL, run_worker, w);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	w->started = status == 0;
+	return status;
+}
+
+int front_start(struct front *front, struct err *err)
+{
+	atomic_store(&front->running, front->count);
+	for (size_t i = 0; i < front->count; i++) {
+		int status = start_thread(&front->workers[i]);
+
+		if (status < 0)
+			return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "start worker %zu", i);
+	}
+	return 0;
+}
+
+static void order(struct front *front, int wanted)
+{
+	for (size_t i = 0; i < front->count; i++) {
+		struct worker *w = &front->workers[i];
+
+		atomic_store(&w->order, wanted);
+		uv_async_send(&w->wake);
+	}
+}
+
+void front_drain(struct front *front)
+{
+	order(front, ORDER_DRAIN);
+}
+
+void front_abort(struct front *front)
+{
+	order(front, ORDER_ABORT);
+}
+
+void front_close(struct front *front)
+{
+	for (size_t i = 0; i < front->count; i++) {
+		struct worker *w = &front->workers[i];
+
+		if (w->started)
+			pthread_join(w->thread, NULL);
+		else
+			close_worker(w);
+		if (w->started)
+			loop_fini(&w->loop);
+	}
+	free(front);
+}
+
+static uint64_t read_counter(const _Atomic uint64_t *counter)
+{
+	return atomic_load_explicit(counter, memory_order_relaxed);
+}
+
+void front_totals(const struct front *front, struct front_totals *ret_totals)
+{
+	memset(ret_totals, 0, sizeof(*ret_totals));
+	for (size_t i = 0; i < front->count; i++) {
+		const struct relay_context *context = &front->workers[i].context;
+		const struct relay_counters *c = &context->counters;
+
+		ret_totals->requests += read_counter(&c->requests);
+		ret_totals->tunnels += read_counter(&c->tunnels);
+		ret_totals->active += read_counter(&c->active);
+		ret_totals->replays += read_counter(&c->replays);
+		ret_totals->cut_by_client += read_counter(&c->cut_by_client);
+		ret_totals->cut_by_sandbox += read_counter(&c->cut_by_sandbox);
+		for (size_t j = 0; j < ERROR_CAUSES; j++)
+			ret_totals->errors[j] += read_counter(&c->errors[j]);
+		ret_totals->dials += read_counter(&context->pool.dials);
+		ret_totals->retries += read_counter(&context->pool.retries);
+		ret_totals->reused += read_counter(&context->pool.reused);
+		ret_totals->idle_upstreams += read_counter(&context->pool.idle_now);
+	}
+}

@@ -1,0 +1,47 @@
+/*
+ * The workers: one thread and one loop each, with a listening socket (SO_REUSEPORT), upstream
+ * connections and counters of its own. The only thing they share is the catalog.
+ *
+ * front_open, front_drain, front_abort and front_join are called from the main thread; `on_drained`
+ * comes on a worker's thread and must only wake its owner.
+ */
+#ifndef PROXY_FRONT_FRONT_H
+#define PROXY_FRONT_FRONT_H
+
+#include "proxy/relay/relay.h"
+
+struct front_config {
+	const char *address; /* IP literal */
+	unsigned port;	     /* 0: the kernel chooses */
+	size_t workers;
+	struct catalog *catalog;
+	struct address_guard *guard; /* the listener is added to it */
+	const struct relay_options *options;
+	int access_log_fd; /* -1: none */
+	/* The last exchange of the last worker has ended, after front_drain. */
+	void (*on_drained)(void *user);
+	void *user;
+};
+
+struct front_totals {
+	uint64_t requests, tunnels, active, replays, dials, retries, reused, idle_upstreams;
+	uint64_t errors[ERROR_CAUSES];
+	uint64_t cut_by_client, cut_by_sandbox;
+};
+
+struct front;
+
+/* Listens; nothing is accepted before front_start. Fills err when it cannot. */
+int front_open(const struct front_config *config, struct front **ret_front, struct err *err) NODISCARD;
+unsigned front_port(const struct front *front);
+/* Starts the threads; the guard is complete by now. */
+int front_start(struct front *front, struct err *err) NODISCARD;
+/* Stops accepting; running exchanges finish. */
+void front_drain(struct front *front);
+/* Resets what is left. */
+void front_abort(struct front *front);
+/* Waits for the threads, after front_drain, and frees everything. */
+void front_close(struct front *front);
+void front_totals(const struct front *front, struct front_totals *ret_totals);
+
+#endif

@@ -1,0 +1,343 @@
+/* Puts the parts together: catalog, workers, admin API, signals, and an orderly end. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "lib/json.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+#include "proxy/admin/admin.h"
+#include "proxy/config.h"
+#include "proxy/front/front.h"
+#include "proxy/front/metrics.h"
+
+#define TOKEN_BYTES_MAX 1024
+/* The admin API's last answers get this long. */
+#define ADMIN_GRACE_MS 500
+
+enum phase { PHASE_SERVING, PHASE_ANNOUNCED, PHASE_DRAINING, PHASE_ABORTING, PHASE_ENDING };
+
+struct app {
+	struct config config;
+	struct loop loop;
+	struct catalog *catalog;
+	struct address_guard guard;
+	struct relay_options relay_options;
+	struct front *front;
+	struct admin *admin;
+	uv_signal_t on_term, on_int;
+	uv_timer_t timer;
+	uv_async_t drained;
+	enum phase phase;
+	char token[TOKEN_BYTES_MAX + 1];
+	int access_log_fd;
+};
+
+/* ---- the end ---- */
+
+static void on_admin_closed(void *user)
+{
+	struct app *app = user;
+
+	uv_close((uv_handle_t *)&app->timer, NULL);
+	uv_close((uv_handle_t *)&app->drained, NULL);
+	uv_close((uv_handle_t *)&app->on_term, NULL);
+	uv_close((uv_handle_t *)&app->on_int, NULL);
+}
+
+static void on_time(uv_timer_t *timer);
+
+static void advance(struct app *app, enum phase phase)
+{
+	app->phase = phase;
+	switch (phase) {
+	case PHASE_SERVING:
+		break;
+	case PHASE_ANNOUNCED:
+		log_info("proxy", "draining");
+		if (app->admin)
+			admin_set_draining(app->admin);
+		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_delay_ms, 0);
+		break;
+	case PHASE_DRAINING:
+		front_drain(app->front);
+		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_ms, 0);
+		break;
+	case PHASE_ABORTING:
+		log_info("proxy", "resetting what is left");
+		front_abort(app->front);
+		uv_timer_start(&app->timer, on_time, SHUTDOWN_HARD_MS, 0);
+		break;
+	case PHASE_ENDING:
+		if (!app->admin) {
+			on_admin_closed(app);
+			break;
+		}
+		uv_timer_start(&app->timer, on_time, ADMIN_GRACE_MS, 0);
+		admin_close(app->admin, on_admin_closed, app);
+		break;
+	}
+}
+
+static void on_time(uv_timer_t *timer)
+{
+	struct app *app = container_of(timer, struct app, timer);
+
+	switch (app->phase) {
+	case PHASE_SERVING:
+		break;
+	case PHASE_ANNOUNCED:
+		advance(app, PHASE_DRAINING);
+		break;
+	case PHASE_DRAINING:
+		advance(app, PHASE_ABORTING);
+		break;
+	case PHASE_ABORTING:
+		/* Only a resolver that does not return can hold a worker now. */
+		log_warn("proxy", "a worker does not end, leaving");
+		_exit(0);
+	case PHASE_ENDING:
+		admin_abort(app->admin);
+		break;
+	}
+}
+
+static void on_drained(uv_async_t *async)
+{
+	struct app *app = container_of(async, struct app, drained);
+
+	if (app->phase < PHASE_ENDING)
+		advance(app, PHASE_ENDING);
+}
+
+/* On a worker's thread. */
+static void wake_drained(void *user)
+{
+	struct app *app = user;
+
+	uv_async_send(&app->drained);
+}
+
+/* The first signal drains, the second does not wait any longer. */
+static void stop(struct app *app)
+{
+	if (app->phase == PHASE_SERVING)
+		advance(app, PHASE_ANNOUNCED);
+	else if (app->phase == PHASE_ANNOUNCED)
+		advance(app, PHASE_DRAINING);
+	else if (app->phase == PHASE_DRAINING)
+		advance(app, PHASE_ABORTING);
+}
+
+static void on_term(uv_signal_t *handle, int number)
+{
+	(void)number;
+	stop(container_of(handle, struct app, on_term));
+}
+
+static void on_int(uv_signal_t *handle, int number)
+{
+	(void)number;
+	stop(container_of(handle, struct app, on_int));
+}
+
+/* ---- the beginning ---- */
+
+static int complain(const struct err *err)
+{
+	fprintf(stderr, "proxy: %s\n", err->message);
+	return -1;
+}
+
+/* Two descriptors a proxied connection: the default of 1024 is for other programs. */
+static void raise_descriptor_limit(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+		limit.rlim_cur = limit.rlim_max;
+		setrlimit(RLIMIT_NOFILE, &limit);
+	}
+}
+
+static int read_token(struct app *app, struct err *err)
+{
+	auto_close int fd = -1;
+	struct str token;
+	ssize_t len;
+
+	if (!app->config.admin_token_file)
+		return 0;
+	fd = open(app->config.admin_token_file, O_RDONLY | O_CLOEXEC);
+	len = fd < 0 ? -1 : read(fd, app->token, TOKEN_BYTES_MAX);
+	if (len < 0)
+		return err_set_sys(err, ERR_INVALID_ARGUMENT, errno, "read %s",
+				   app->config.admin_token_file);
+	while (len > 0 && (app->token[len - 1] == '\n' || app->token[len - 1] == '\r'))
+		len--;
+	app->token[len] = '\0';
+	token = str_trim((struct str){app->token, (size_t)len});
+	if (token.len == 0 || token.len != (size_t)len)
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s must hold one token",
+			       app->config.admin_token_file);
+	return 0;
+}
+
+static int open_access_log(struct app *app, struct err *err)
+{
+	app->access_log_fd = -1;
+	if (!app->config.access_log)
+		return 0;
+	if (strcmp(app->config.access_log, "-") == 0) {
+		app->access_log_fd = 1;
+		return 0;
+	}
+	app->access_log_fd =
+		open(app->config.access_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+	if (app->access_log_fd < 0)
+		return err_set_sys(err, ERR_INVALID_ARGUMENT, errno, "open %s",
+				   app->config.access_log);
+	return 0;
+}
+
+static int add_sandboxes(struct app *app, struct err *err)
+{
+	for (size_t i = 0; i < app->config.sandboxes.count; i++) {
+		auto_free char *memory = xstrdup(app->config.sandboxes.items[i]);
+		struct sandbox_entry entry;
+		int status = config_parse_sandbox(memory, &entry, err);
+
+		if (status == 0)
+			status = catalog_put(app->catalog, &entry, "", NULL, err);
+		if (status < 0) {
+			err_wrap(err, "-sandbox %s", memory);
+			return status;
+		}
+	}
+	return 0;
+}
+
+static int write_metrics(struct buf *b, void *user)
+{
+	struct app *app = user;
+
+	return metrics_write(b, app->front, app->catalog);
+}
+
+static int open_front(struct app *app, struct err *err)
+{
+	const struct front_config config = {
+		.address = app->config.listen.address,
+		.port = app->config.listen.port,
+		.workers = (size_t)app->config.workers,
+		.catalog = app->catalog,
+		.guard = &app->guard,
+		.options = &app->relay_options,
+		.access_log_fd = app->access_log_fd,
+		.on_drained = wake_drained,
+		.user = app,
+	};
+
+	app->relay_options = (struct relay_options){
+		.default_sandbox = app->config.default_sandbox,
+		.forwarded_fields = app->config.forwarded_fields,
+		.reuse_user_ports = app->config.reuse_user_ports,
+	};
+	return front_open(&config, &app->front, err);
+}
+
+static int open_admin(struct app *app, struct err *err)
+{
+	const struct admin_config config = {
+		.address = app->config.admin.address,
+		.port = app->config.admin.port,
+		.token = app->token,
+		.catalog = app->catalog,
+		.guard = &app->guard,
+		.write_metrics = write_metrics,
+		.user = app,
+	};
+
+	return app->config.admin.none ? 0 : admin_open(&app->loop, &config, &app->admin, err);
+}
+
+static void format_endpoint(const struct config_endpoint *endpoint, unsigned port,
+			    char *ret_text, size_t size)
+{
+	union address address;
+
+	if (address_parse(str_of(endpoint->address), &address) < 0)
+		return;
+	address_set_port(&address, port);
+	address_format(&address, ret_text, size);
+}
+
+static void print_ready(const struct app *app)
+{
+	char text[ADDRESS_TEXT_BYTES] = "";
+
+	format_endpoint(&app->config.listen, front_port(app->front), text, sizeof(text));
+	printf("proxy listening on %s", text);
+	if (app->admin) {
+		format_endpoint(&app->config.admin, admin_port(app->admin), text, sizeof(text));
+		printf(", admin on %s", text);
+	}
+	printf("\n");
+	fflush(NULL);
+}
+
+static int start(struct app *app, struct err *err)
+{
+	uv_timer_init(&app->loop.uv, &app->timer);
+	uv_async_init(&app->loop.uv, &app->drained, on_drained);
+	uv_signal_init(&app->loop.uv, &app->on_term);
+	uv_signal_init(&app->loop.uv, &app->on_int);
+	if (read_token(app, err) < 0 || open_access_log(app, err) < 0 ||
+	    add_sandboxes(app, err) < 0 || open_front(app, err) < 0 || open_admin(app, err) < 0 ||
+	    front_start(app->front, err) < 0)
+		return -1;
+	uv_signal_start(&app->on_term, on_term, SIGTERM);
+	uv_signal_start(&app->on_int, on_int, SIGINT);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	static struct app app;
+	struct err err;
+
+	switch (config_read(&app.config, argc, argv)) {
+	case OPTIONS_OK:
+		break;
+	case OPTIONS_HELP:
+		return 0;
+	case OPTIONS_BAD:
+		return 2;
+	}
+	log_init(app.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_JSON, 2);
+	signal(SIGPIPE, SIG_IGN);
+	raise_descriptor_limit();
+	json_init();
+	job_pool_configure();
+	loop_init(&app.loop);
+	app.catalog = catalog_new((size_t)app.config.workers, PROXY_SANDBOXES_MAX,
+				  PROXY_CHANGES_KEPT);
+	catalog_set_complete(app.catalog, !app.config.incomplete);
+	address_guard_init(&app.guard, app.config.allow_loopback);
+	if (start(&app, &err) < 0)
+		return complain(&err) ? 1 : 0;
+	print_ready(&app);
+	loop_run(&app.loop);
+	front_close(app.front);
+	if (app.admin)
+		admin_free(app.admin);
+	loop_fini(&app.loop);
+	catalog_free(app.catalog);
+	if (app.access_log_fd > 2)
+		close_fd(&app.access_log_fd);
+	wipe(app.token, sizeof(app.token));
+	config_fini(&app.config);
+	log_info("proxy", "ended");
+	return 0;
+}

@@ -1,0 +1,334 @@
+#include "proxy/relay/head.h"
+
+#include "proxy/relay/upstream.h"
+
+enum field_class {
+	FIELD_ORDINARY,	 /* passes; Connection may name it away */
+	FIELD_PROTECTED, /* passes even when Connection names it */
+	FIELD_HOP,	 /* ends here, both ways */
+	FIELD_ENDS_UP,	 /* ends here on the way to the sandbox */
+	FIELD_CONNECTION,
+	FIELD_HOST,
+	FIELD_TE,
+	FIELD_EXPECT,
+	FIELD_TOKEN,
+};
+
+static bool is(struct str name, struct str known)
+{
+	return str_equal_nocase(name, known);
+}
+
+/* By length first: most fields are decided by one comparison of a number. */
+static enum field_class classify(struct str name)
+{
+	switch (name.len) {
+	case 2:
+		return is(name, STR("TE")) ? FIELD_TE : FIELD_ORDINARY;
+	case 4:
+		return is(name, STR("Host")) ? FIELD_HOST : FIELD_ORDINARY;
+	case 6:
+		if (is(name, STR("Expect")))
+			return FIELD_EXPECT;
+		return is(name, STR("Cookie")) || is(name, STR("Origin")) ? FIELD_PROTECTED
+									  : FIELD_ORDINARY;
+	case 7:
+		if (is(name, STR("Upgrade")))
+			return FIELD_HOP;
+		return is(name, STR("Trailer")) ? FIELD_ENDS_UP : FIELD_ORDINARY;
+	case 9:
+		return is(name, STR("Forwarded")) ? FIELD_ENDS_UP : FIELD_ORDINARY;
+	case 10:
+		if (is(name, STR("Connection")))
+			return FIELD_CONNECTION;
+		return is(name, STR("Keep-Alive")) ? FIELD_HOP : FIELD_ORDINARY;
+	case 12:
+		return is(name, STR("Content-Type")) ? FIELD_PROTECTED : FIELD_ORDINARY;
+	case 13:
+		return is(name, STR("Authorization")) ? FIELD_PROTECTED : FIELD_ORDINARY;
+	case 14:
+		if (is(name, STR("Content-Length")))
+			return FIELD_HOP;
+		if (is(name, STR("X-Access-Token")))
+			return FIELD_PROTECTED;
+		return is(name, STR("HTTP2-Settings")) || is(name, STR("E2b-Sandbox-Id"))
+			       ? FIELD_ENDS_UP
+			       : FIELD_ORDINARY;
+	case 15:
+		return is(name, STR("X-Forwarded-For")) ? FIELD_ENDS_UP : FIELD_ORDINARY;
+	case 16:
+		if (is(name, STR("Proxy-Connection")))
+			return FIELD_HOP;
+		if (is(name, STR("Content-Encoding")))
+			return FIELD_PROTECTED;
+		return is(name, STR("X-Forwarded-Host")) || is(name, STR("E2b-Sandbox-Port"))
+			       ? FIELD_ENDS_UP
+			       : FIELD_ORDINARY;
+	case 17:
+		if (is(name, STR("Transfer-Encoding")))
+			return FIELD_HOP;
+		return is(name, STR("X-Forwarded-Proto")) || is(name, STR("Novita-Sandbox-Id"))
+			       ? FIELD_ENDS_UP
+			       : FIELD_ORDINARY;
+	case 18:
+		return is(name, STR("Proxy-Authenticate")) ? FIELD_HOP : FIELD_ORDINARY;
+	case 19:
+		if (is(name, STR("Proxy-Authorization")))
+			return FIELD_HOP;
+		return is(name, STR("Novita-Sandbox-Port")) ? FIELD_ENDS_UP : FIELD_ORDINARY;
+	case 24:
+		return is(name, STR("E2b-Traffic-Access-Token")) ? FIELD_TOKEN : FIELD_ORDINARY;
+	default:
+		return FIELD_ORDINARY;
+	}
+}
+
+void head_summarise(const struct http_request *request, struct head_summary *ret_summary)
+{
+	memset(ret_summary, 0, sizeof(*ret_summary));
+	for (size_t i = 0; i < request->headers.count; i++) {
+		const struct http_header *field = &request->headers.items[i];
+
+		switch (classify(field->name)) {
+		case FIELD_TOKEN:
+			ret_summary->traffic_token = field->value;
+			ret_summary->traffic_tokens++;
+			break;
+		case FIELD_TE:
+			ret_summary->te_trailers |=
+				str_list_has_token(field->value, STR("trailers"));
+			break;
+		case FIELD_EXPECT:
+			ret_summary->odd_expectation |=
+				!str_equal_nocase(field->value, STR("100-continue"));
+			break;
+		case FIELD_ENDS_UP:
+			host_name_take_header(&ret_summary->routing, field->name, field->value);
+			break;
+		case FIELD_ORDINARY:
+		case FIELD_PROTECTED:
+		case FIELD_HOP:
+		case FIELD_CONNECTION:
+		case FIELD_HOST:
+			break;
+		}
+	}
+}
+
+static bool is_followable(struct str token)
+{
+	return token.len && !str_equal_nocase(token, STR("h2c")) &&
+	       !str_equal_nocase(token, STR("h2")) &&
+	       !(token.len >= 4 && (str_equal_nocase((struct str){token.p, 4}, STR("TLS/")) ||
+				    (token.len >= 5 &&
+				     str_equal_nocase((struct str){token.p, 5}, STR("HTTP/")))));
+}
+
+struct str head_upgrade(struct str tokens, struct arena *arena)
+{
+	struct str rest = tokens, token, kept = {0};
+	bool dropped = false;
+
+	while (str_split(&rest, ',', &token))
+		dropped |= !is_followable(str_trim(token));
+	if (!dropped)
+		return tokens;
+	rest = tokens;
+	while (str_split(&rest, ',', &token)) {
+		char *joined;
+
+		token = str_trim(token);
+		if (!is_followable(token))
+			continue;
+		joined = kept.p ? arena_printf(arena, "%.*s, %.*s", (int)kept.len, kept.p,
+					       (int)token.len, token.p)
+				: arena_strndup(arena, token.p, token.len);
+		if (!joined)
+			return (struct str){0};
+		kept = str_of(joined);
+	}
+	return kept;
+}
+
+/* True when a Connection field of these headers names `name`. */
+static bool is_named(const struct http_headers *headers, struct str name)
+{
+	for (size_t i = 0; i < headers->count; i++)
+		if (classify(headers->items[i].name) == FIELD_CONNECTION &&
+		    str_list_has_token(headers->items[i].value, name))
+			return true;
+	return false;
+}
+
+/* Most Connection fields say "keep-alive", "close" or "upgrade" and name no field. */
+static bool connection_names_fields(const struct http_headers *headers)
+{
+	for (size_t i = 0; i < headers->count; i++) {
+		struct str rest = headers->items[i].value, token;
+
+		if (classify(headers->items[i].name) != FIELD_CONNECTION)
+			continue;
+		while (str_split(&rest, ',', &token)) {
+			token = str_trim(token);
+			if (token.len && !str_equal_nocase(token, STR("keep-alive")) &&
+			    !str_equal_nocase(token, STR("close")) &&
+			    !str_equal_nocase(token, STR("upgrade")))
+				return true;
+		}
+	}
+	return false;
+}
+
+/* The mask with every "${PORT}" replaced. */
+static struct str apply_mask(const char *mask, unsigned port, struct arena *arena)
+{
+	static const struct str placeholder = STR("${PORT}");
+	struct buf text;
+	struct str applied = {0};
+	int status = 0;
+
+	buf_init(&text, CATALOG_TEXT_BYTES_MAX * 2);
+	while (*mask && status == 0) {
+		if (strncmp(mask, placeholder.p, placeholder.len) == 0) {
+			status = buf_printf(&text, "%u", port);
+			mask += placeholder.len;
+		} else {
+			status = buf_append(&text, mask++, 1);
+		}
+	}
+	if (status == 0)
+		applied = arena_str(arena, buf_str(&text));
+	buf_fini(&text);
+	return applied;
+}
+
+static bool is_masked(const struct head_request *head)
+{
+	return *head->entry->mask_host && head->target->port != ENVD_PORT;
+}
+
+static struct str host_for_sandbox(const struct head_request *head, struct arena *arena)
+{
+	const struct host_name *target = head->target;
+
+	if (is_masked(head))
+		return apply_mask(head->entry->mask_host, target->port, arena);
+	/* An app sees the name of its own sandbox, whichever name the client shared with others. */
+	if (target->domain.p)
+		return str_of(arena_printf(arena, "%u-%s.%.*s", target->port, target->id,
+					   (int)target->domain.len, target->domain.p));
+	return head->request->authority;
+}
+
+static struct str address_of(const char *peer)
+{
+	const char *colon = strrchr(peer, ':');
+	struct str address = {peer, colon ? (size_t)(colon - peer) : strlen(peer)};
+
+	if (address.len >= 2 && address.p[0] == '[')
+		address = (struct str){address.p + 1, address.len - 2};
+	return address;
+}
+
+static void append(struct http_headers *headers, struct str name, struct str value)
+{
+	assert(headers->count < headers->capacity);
+	headers->items[headers->count++] = (struct http_header){name, value};
+}
+
+int head_for_sandbox(const struct head_request *head, struct arena *arena, struct http_header *items,
+		     struct http_headers *ret_headers)
+{
+	const struct http_headers *from = &head->request->headers;
+	bool names_fields = connection_names_fields(from);
+	struct str host = host_for_sandbox(head, arena);
+
+	if (!host.p)
+		return -ENOMEM;
+	*ret_headers = (struct http_headers){items, 0, HEAD_FIELDS_MAX};
+	append(ret_headers, STR("Host"), host);
+	for (size_t i = 0; i < from->count && i < HTTP_HEADERS_MAX; i++) {
+		enum field_class class = classify(from->items[i].name);
+
+		if (class == FIELD_PROTECTED ||
+		    (class == FIELD_ORDINARY &&
+		     !(names_fields && is_named(from, from->items[i].name))))
+			append(ret_headers, from->items[i].name, from->items[i].value);
+	}
+	if (head->summary->te_trailers)
+		append(ret_headers, STR("TE"), STR("trailers"));
+	if (head->expect_continue)
+		append(ret_headers, STR("Expect"), STR("100-continue"));
+	if (head->forwarded_fields) {
+		append(ret_headers, STR("X-Forwarded-For"), address_of(head->peer));
+		append(ret_headers, STR("X-Forwarded-Proto"), STR("http"));
+	}
+	if (head->forwarded_fields || is_masked(head))
+		append(ret_headers, STR("X-Forwarded-Host"), head->request->authority);
+	return 0;
+}
+
+struct str head_target(const struct http_request *request, struct arena *arena)
+{
+	if (request->target.len && request->target.p[0] == '/')
+		return request->target;
+	if (!request->query.p)
+		return request->path.len ? request->path : STR("/");
+	return str_of(arena_printf(arena, "%.*s?%.*s", (int)size_max(request->path.len, 1),
+				   request->path.len ? request->path.p : "/",
+				   (int)request->query.len, request->query.p));
+}
+
+void head_for_client(const struct http_response *response, struct http_exchange *ex)
+{
+	const struct http_headers *from = &response->headers;
+	bool names_fields = connection_names_fields(from);
+
+	for (size_t i = 0; i < from->count; i++) {
+		const struct http_header *field = &from->items[i];
+		enum field_class class = classify(field->name);
+
+		if (class == FIELD_HOP || class == FIELD_CONNECTION)
+			continue;
+		if (class == FIELD_ORDINARY && names_fields && is_named(from, field->name))
+			continue;
+		http_response_header(ex, field->name, field->value);
+	}
+}
+
+void head_interim(const struct http_headers *from, struct http_header *items,
+		  struct http_headers *ret_headers)
+{
+	*ret_headers = (struct http_headers){items, 0, HTTP_HEADERS_MAX};
+	for (size_t i = 0; i < from->count && ret_headers->count < HTTP_HEADERS_MAX; i++) {
+		enum field_class class = classify(from->items[i].name);
+
+		if (class == FIELD_ORDINARY || class == FIELD_PROTECTED)
+			append(ret_headers, from->items[i].name, from->items[i].value);
+	}
+}
+
+/* Trailers come after decisions were made from the head, so they may not speak about those. */
+static bool may_trail(struct str name)
+{
+	static const struct str refused[] = {
+		STR("Set-Cookie"),   STR("Content-Range"), STR("Content-Type"),	 STR("Location"),
+		STR("Cache-Control"), STR("WWW-Authenticate"), STR("Content-Encoding"),
+	};
+
+	if (classify(name) != FIELD_ORDINARY)
+		return false;
+	for (size_t i = 0; i < ARRAY_LENGTH(refused); i++)
+		if (is(name, refused[i]))
+			return false;
+	return true;
+}
+
+void head_trailers(const struct http_headers *trailers, struct http_header *items,
+		   struct http_headers *ret_trailers)
+{
+	*ret_trailers = (struct http_headers){items, 0, HTTP_TRAILERS_MAX};
+	for (size_t i = 0; i < trailers->count && ret_trailers->count < HTTP_TRAILERS_MAX; i++)
+		if (may_trail(trailers->items[i].name))
+			append(ret_trailers, trailers->items[i].name, trailers->items[i].value);
+}

@@ -1,0 +1,312 @@
+#include "proxy/relay/relay.h"
+
+#include "lib/log.h"
+#include "proxy/relay/relay_private.h"
+#include "proxy/route/internal_path.h"
+
+void relay_release_part(struct relay *r)
+{
+	assert(r->parts > 0);
+	if (--r->parts)
+		return;
+	upstream_leave(&r->context->pool, &r->user);
+	if (r->admitted) {
+		lifecycle_leave(r->admitted);
+		lifecycle_release(r->admitted);
+	}
+	if (r->record)
+		catalog_record_release(r->record);
+	atomic_fetch_sub_explicit(&r->context->counters.active, 1, memory_order_relaxed);
+	http_exchange_release(r->ex);
+	free(r);
+}
+
+/* ---- endings ---- */
+
+void relay_close_dial(struct relay *r)
+{
+	if (!r->dial_open)
+		return;
+	r->dial_open = false;
+	upstream_dial_close(&r->dial);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	relay_release_part(container_of((uv_timer_t *)handle, struct relay, timer));
+}
+
+void relay_close_timer(struct relay *r)
+{
+	if (!r->timer_open)
+		return;
+	r->timer_open = false;
+	uv_close((uv_handle_t *)&r->timer, on_timer_closed);
+}
+
+void relay_stop_timer(struct relay *r)
+{
+	if (r->timer_open)
+		uv_timer_stop(&r->timer);
+}
+
+void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms)
+{
+	if (!r->timer_open) {
+		uv_timer_init(&r->context->loop->uv, &r->timer);
+		r->timer_open = true;
+		r->parts++;
+	}
+	uv_timer_start(&r->timer, on_timer, wait_ms, 0);
+}
+
+void relay_fail(struct relay *r, enum error_cause cause)
+{
+	struct error_answer answer = {
+		.cause = cause,
+		.sandbox_id = r->target.id_len ? r->target.id : NULL,
+		.port = r->target.port,
+		.connection_limit = r->record ? r->record->entry.connection_limit : 0,
+	};
+
+	assert(!r->begun);
+	r->failed = true;
+	r->error = cause;
+	r->begun = true;
+	relay_close_dial(r);
+	relay_count(&r->context->counters.errors[cause]);
+	error_answer_send(r->ex, &answer);
+}
+
+void relay_cut(struct relay *r)
+{
+	r->cut_by_sandbox = true;
+	relay_count(&r->context->counters.cut_by_sandbox);
+	http_exchange_abort(r->ex);
+}
+
+void relay_drop_client(struct relay *r, bool reset)
+{
+	if (r->client)
+		http_client_close(r->client, reset);
+}
+
+/* ---- finding the sandbox ---- */
+
+static enum error_cause host_cause(enum host_name_result result)
+{
+	switch (result) {
+	case HOST_NAME_BAD_PORT:
+		return ERROR_INVALID_PORT;
+	case HOST_NAME_BAD_ID:
+		return ERROR_INVALID_ID;
+	case HOST_NAME_HEADER_MISSING:
+		return ERROR_HEADER_MISSING;
+	case HOST_NAME_HEADER_REPEATED:
+		return ERROR_HEADER_REPEATED;
+	case HOST_NAME_OK:
+	case HOST_NAME_UNROUTED:
+	case HOST_NAME_INVALID:
+		break;
+	}
+	return ERROR_INVALID_HOST;
+}
+
+/* False when the request was answered. */
+static bool find_target(struct relay *r)
+{
+	const struct http_request *request = &r->ex->request;
+	const char *fallback = r->context->options->default_sandbox;
+	enum host_name_result result =
+		host_name_route(request->authority, &r->summary.routing, &r->target);
+
+	/* Clients in debug mode name no sandbox, or one that cannot exist ("debug_sandbox_id"). */
+	if (fallback && r->target.shared &&
+	    (result == HOST_NAME_UNROUTED || result == HOST_NAME_BAD_ID)) {
+		snprintf(r->target.id, sizeof(r->target.id), "%s", fallback);
+		r->target.id_len = strlen(r->target.id);
+		if (result == HOST_NAME_UNROUTED)
+			r->target.port = ENVD_PORT;
+		result = HOST_NAME_OK;
+	}
+	if (result != HOST_NAME_OK) {
+		relay_fail(r, host_cause(result));
+		return false;
+	}
+	if (r->target.port == ENVD_PORT && internal_path_is_refused(request->path)) {
+		relay_fail(r, ERROR_INTERNAL_PATH);
+		return false;
+	}
+	return true;
+}
+
+static bool state_allows(struct relay *r)
+{
+	switch (r->record->entry.state) {
+	case SANDBOX_RUNNING:
+		return true;
+	case SANDBOX_PAUSED:
+		relay_fail(r, ERROR_PAUSED);
+		return false;
+	case SANDBOX_STOPPING:
+		relay_fail(r, ERROR_NOT_FOUND);
+		return false;
+	case SANDBOX_PAUSING:
+	case SANDBOX_RESUMING:
+		break;
+	}
+	relay_fail(r, ERROR_TRANSITIONAL);
+	return false;
+}
+
+/* envd checks its callers itself (contract/proxy.md 1.11). */
+static bool token_allows(struct relay *r)
+{
+	struct str token = str_of(r->record->entry.traffic_token);
+
+	if (!token.len || r->target.port == ENVD_PORT)
+		return true;
+	if (r->summary.traffic_tokens == 0) {
+		relay_fail(r, ERROR_TOKEN_MISSING);
+		return false;
+	}
+	if (r->summary.traffic_tokens > 1 ||
+	    !str_equal_constant_time(r->summary.traffic_token, token)) {
+		relay_fail(r, ERROR_TOKEN_INVALID);
+		return false;
+	}
+	return true;
+}
+
+static bool admit(struct relay *r)
+{
+	if (!catalog_admit(r->record)) {
+		relay_fail(r, ERROR_LIMIT);
+		return false;
+	}
+	r->admitted = r->record->lifecycle;
+	lifecycle_hold(r->admitted);
+	return true;
+}
+
+static void forget_record(struct relay *r)
+{
+	upstream_leave(&r->context->pool, &r->user);
+	if (r->admitted) {
+		lifecycle_leave(r->admitted);
+		lifecycle_release(r->admitted);
+		r->admitted = NULL;
+	}
+	if (r->record)
+		catalog_record_release(r->record);
+	r->record = NULL;
+}
+
+/* May come again when the sandbox changed while it was being dialled. */
+void relay_route(struct relay *r)
+{
+	int status;
+
+	forget_record(r);
+	status = catalog_find(r->context->catalog, (struct str){r->target.id, r->target.id_len},
+			      &r->record);
+	if (status < 0) {
+		relay_fail(r, status == -ENOENT ? ERROR_NOT_FOUND : ERROR_CATALOG);
+		return;
+	}
+	if (!state_allows(r) || !token_allows(r) || !admit(r))
+		return;
+	upstream_join(&r->context->pool, r->record->lifecycle, &r->user);
+	transfer_connect(r);
+}
+
+/* The lifecycle has ended under us. */
+static void on_lifecycle_ended(struct upstream_user *user)
+{
+	struct relay *r = container_of(user, struct relay, user);
+
+	/* A response that is here already only waits for the client to take it. */
+	if (r->ex->closed || r->failed || (r->received_end && !r->tunnel))
+		return;
+	if (!r->begun && !r->client && r->reroutes++ < PROXY_REROUTES_MAX) {
+		relay_route(r);
+		return;
+	}
+	if (r->begun) {
+		relay_cut(r);
+		relay_drop_client(r, true);
+		return;
+	}
+	/* The request may have had effects already; the sandbox it went to is gone. */
+	relay_fail(r, ERROR_NOT_FOUND);
+	relay_drop_client(r, true);
+}
+
+/* ---- the entrance ---- */
+
+static struct relay *relay_new(struct http_exchange *ex)
+{
+	struct relay *r = xcalloc(1, sizeof(*r));
+
+	r->context = ex->server_user;
+	r->ex = ex;
+	r->user.on_ended = on_lifecycle_ended;
+	r->parts = 1;
+	http_exchange_hold(ex);
+	http_exchange_set_handler(ex, &transfer_exchange_handler, r);
+	relay_count(&r->context->counters.requests);
+	atomic_fetch_add_explicit(&r->context->counters.active, 1, memory_order_relaxed);
+	return r;
+}
+
+static bool method_allows(struct relay *r)
+{
+	const struct http_request *request = &r->ex->request;
+
+	if (str_equal(request->method, STR("CONNECT")) || str_equal(request->method, STR("TRACE"))) {
+		relay_fail(r, ERROR_METHOD);
+		return false;
+	}
+	if (str_equal(request->path, STR("*"))) {
+		relay_fail(r, ERROR_BAD_REQUEST);
+		return false;
+	}
+	if (r->summary.odd_expectation && request->minor > 0) {
+		relay_fail(r, ERROR_EXPECTATION);
+		return false;
+	}
+	return true;
+}
+
+void relay_dispatch(struct http_exchange *ex)
+{
+	struct relay *r = relay_new(ex);
+
+	/* While nobody reads what the sandbox will say, it need not say it (contract/proxy.md S20). */
+	ex->abort_on_eof = true;
+	head_summarise(&ex->request, &r->summary);
+	if (ex->request.upgrade.p) {
+		/* A body and a tunnel cannot follow the same head. */
+		if (transfer_has_body(&ex->request))
+			ex->request.upgrade = (struct str){0};
+		else
+			ex->request.upgrade = head_upgrade(ex->request.upgrade, &ex->arena);
+	}
+	if (method_allows(r) && find_target(r))
+		relay_route(r);
+}
+
+void relay_bad_request(struct http_exchange *ex, int status, const char *reason)
+{
+	struct relay *r = relay_new(ex);
+	struct error_answer answer = {
+		.cause = ERROR_BAD_REQUEST,
+		.status = status,
+		.detail = reason,
+	};
+
+	r->failed = r->begun = true;
+	r->error = ERROR_BAD_REQUEST;
+	relay_count(&r->context->counters.errors[ERROR_BAD_REQUEST]);
+	error_answer_send(ex, &answer);
+}

@@ -1,0 +1,45 @@
+/*
+ * One relay per exchange: finds the sandbox, connects to it, and moves both bodies, each pulled by its
+ * receiver, until both sides are done. A tunnel is the same with raw bytes and two half-closes.
+ *
+ * Decisions in order (contract/proxy.md 1.4): method, host, internal path (before any lookup, so the
+ * answer says nothing about what exists), catalog, state, traffic token, connection limit, dial.
+ *
+ * What went wrong before the response began is answered by error_answer; afterwards the client's
+ * connection is reset, so that a cut body never looks complete. The other way round, a client that
+ * leaves resets the sandbox's connection.
+ */
+#ifndef PROXY_RELAY_RELAY_H
+#define PROXY_RELAY_RELAY_H
+
+#include "proxy/admin/access_log.h"
+#include "proxy/relay/upstream.h"
+
+struct relay_options {
+	const char *default_sandbox; /* for shared hosts without routing headers; NULL: none */
+	bool forwarded_fields;
+	bool reuse_user_ports; /* keep connections to user ports, for bodyless idempotent requests */
+};
+
+/* Plain numbers of one worker; read by others only approximately. */
+struct relay_counters {
+	_Atomic uint64_t requests, tunnels, active, replays;
+	_Atomic uint64_t errors[ERROR_CAUSES];
+	_Atomic uint64_t cut_by_client, cut_by_sandbox;
+};
+
+/* What the relays of one worker share. */
+struct relay_context {
+	struct loop *loop;
+	struct catalog *catalog;
+	const struct relay_options *options;
+	struct upstream_pool pool;
+	struct access_log access_log;
+	struct relay_counters counters;
+};
+
+/* For struct http_server_config, whose `user` is a struct relay_context. */
+void relay_dispatch(struct http_exchange *ex);
+void relay_bad_request(struct http_exchange *ex, int status, const char *reason);
+
+#endif

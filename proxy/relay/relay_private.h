@@ -1,0 +1,68 @@
+/* Shared by relay.c (which sandbox, and how a relay ends) and transfer.c (what moves); for no one else. */
+#ifndef PROXY_RELAY_RELAY_PRIVATE_H
+#define PROXY_RELAY_RELAY_PRIVATE_H
+
+#include "lib/http_client.h"
+#include "proxy/relay/head.h"
+#include "proxy/relay/relay.h"
+
+/*
+ * Who keeps a relay alive: the exchange until its on_closed, the client connection until its
+ * on_closed, the dial and the timer until theirs. `parts` counts them; the last one frees.
+ */
+struct relay {
+	struct relay_context *context;
+	struct http_exchange *ex;
+	struct http_client *client; /* the sandbox's side, NULL while there is none */
+	struct catalog_record *record;
+	struct lifecycle *admitted; /* counted in its `active` */
+	struct upstream_user user;
+	struct upstream_dial dial;
+	struct host_name target;
+	struct head_summary summary;
+	uv_timer_t timer; /* a late 100, a half-closed tunnel */
+	uint64_t moved_ms; /* when a byte last went through a tunnel */
+	unsigned parts;
+	unsigned reroutes;
+	enum error_cause error; /* when `failed` */
+	bool dial_open, timer_open;
+	bool failed;	      /* answered by ourselves */
+	bool reused;	      /* the sandbox's connection had served before */
+	bool replayed;	      /* once at most */
+	bool sent_end;	      /* the request body is complete, as the sandbox sees it */
+	bool begun;	      /* the response has begun */
+	bool received_end;    /* the response is complete */
+	bool waits_continue;  /* the body waits for the sandbox's 100 */
+	bool tunnel;
+	bool cut_by_sandbox;
+};
+
+/* Of one loop: nobody else writes the counter. */
+static inline void relay_count(_Atomic uint64_t *counter)
+{
+	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
+			      memory_order_relaxed);
+}
+
+/* relay.c */
+void relay_release_part(struct relay *r);
+void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms);
+void relay_stop_timer(struct relay *r);
+/* Once, when the exchange is over. */
+void relay_close_timer(struct relay *r);
+void relay_close_dial(struct relay *r);
+/* Answers by ourselves; nothing may have been answered before. */
+void relay_fail(struct relay *r, enum error_cause cause);
+/* The response had begun: only a reset says that it is not complete. */
+void relay_cut(struct relay *r);
+void relay_drop_client(struct relay *r, bool reset);
+/* Finds the sandbox (again) and connects to it. */
+void relay_route(struct relay *r);
+
+/* transfer.c */
+extern const struct http_exchange_handler transfer_exchange_handler;
+bool transfer_has_body(const struct http_request *request);
+/* By a kept connection or a new one, then sends the request. */
+void transfer_connect(struct relay *r);
+
+#endif

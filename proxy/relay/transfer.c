@@ -1,0 +1,420 @@
+/* The moving part of a relay: the connection to the sandbox, both bodies, both ends. */
+#include "proxy/relay/relay_private.h"
+
+/* ---- towards the sandbox ---- */
+
+static const struct http_client_handler client_handler;
+
+static bool is_idempotent(const struct http_request *request)
+{
+	return str_equal(request->method, STR("GET")) || str_equal(request->method, STR("HEAD")) ||
+	       str_equal(request->method, STR("OPTIONS"));
+}
+
+bool transfer_has_body(const struct http_request *request)
+{
+	return request->length != HTTP_LENGTH_NONE && request->length != 0;
+}
+
+/* Only such a request may be sent again when a kept connection turns out to be dead. */
+static bool is_replayable(const struct http_request *request)
+{
+	return is_idempotent(request) && !transfer_has_body(request) && !request->upgrade.p;
+}
+
+static bool may_reuse(const struct relay *r)
+{
+	const struct http_request *request = &r->ex->request;
+
+	if (r->replayed || request->upgrade.p)
+		return false;
+	if (r->target.port == ENVD_PORT)
+		return true;
+	return r->context->options->reuse_user_ports && is_replayable(request);
+}
+
+static bool may_keep(const struct relay *r)
+{
+	return r->target.port == ENVD_PORT || r->context->options->reuse_user_ports;
+}
+
+static void on_dial_closed(struct upstream_dial *dial)
+{
+	relay_release_part(container_of(dial, struct relay, dial));
+}
+
+static void on_continue_overdue(uv_timer_t *timer)
+{
+	struct relay *r = container_of(timer, struct relay, timer);
+
+	/* The server does not know the expectation; the client would wait for ever. */
+	if (r->waits_continue && !r->ex->closed) {
+		r->waits_continue = false;
+		http_request_body_start(r->ex);
+	}
+}
+
+static void start_request_body(struct relay *r)
+{
+	const struct http_request *request = &r->ex->request;
+
+	if (!transfer_has_body(request)) {
+		if (!request->upgrade.p && !r->sent_end) {
+			r->sent_end = true;
+			http_client_end(r->client, NULL);
+		}
+		return;
+	}
+	if (request->expect_continue) {
+		r->waits_continue = true;
+		relay_start_timer(r, on_continue_overdue, PROXY_CONTINUE_WAIT_MS);
+		return;
+	}
+	http_request_body_start(r->ex);
+}
+
+/* Takes ownership of the connected stream. */
+static void send_request(struct relay *r, struct stream *stream)
+{
+	struct http_exchange *ex = r->ex;
+	struct http_header items[HEAD_FIELDS_MAX];
+	struct http_client_request request = {
+		.method = ex->request.method,
+		.target = head_target(&ex->request, &ex->arena),
+		.length = ex->request.length,
+		.upgrade = ex->request.upgrade,
+		.keep_alive = may_keep(r),
+	};
+	const struct head_request head = {
+		.request = &ex->request,
+		.target = &r->target,
+		.entry = &r->record->entry,
+		.summary = &r->summary,
+		.peer = ex->peer,
+		.forwarded_fields = r->context->options->forwarded_fields,
+		.expect_continue = ex->request.expect_continue && transfer_has_body(&ex->request),
+	};
+	int status = head_for_sandbox(&head, &ex->arena, items, &request.headers);
+
+	if (status < 0 || !request.target.p) {
+		stream_close(stream, true);
+		relay_fail(r, ERROR_OVERLOADED);
+		return;
+	}
+	r->client = http_client_open(r->context->loop, stream, &client_handler, r);
+	r->parts++;
+	if (http_client_send(r->client, &request) == -ENOMEM) {
+		relay_fail(r, ERROR_OVERLOADED);
+		relay_drop_client(r, true);
+		return;
+	}
+	start_request_body(r); /* other failures come as on_closed */
+}
+
+static void on_dial_connected(struct upstream_dial *dial, struct stream *stream)
+{
+	struct relay *r = container_of(dial, struct relay, dial);
+
+	relay_close_dial(r);
+	r->reused = false;
+	send_request(r, stream);
+}
+
+static void on_dial_failed(struct upstream_dial *dial, enum error_cause cause)
+{
+	struct relay *r = container_of(dial, struct relay, dial);
+	struct catalog_record *now;
+
+	/* A sandbox that is being paused is not one with a closed port (contract/proxy.md S29). */
+	if (cause != ERROR_ADDRESS_REFUSED && r->reroutes < PROXY_REROUTES_MAX &&
+	    catalog_find(r->context->catalog, (struct str){r->target.id, r->target.id_len}, &now) ==
+		    0) {
+		bool changed = now->lifecycle != r->record->lifecycle ||
+			       now->entry.state != r->record->entry.state;
+
+		catalog_record_release(now);
+		if (changed) {
+			r->reroutes++;
+			relay_route(r);
+			return;
+		}
+	}
+	relay_fail(r, cause);
+}
+
+void transfer_connect(struct relay *r)
+{
+	struct stream *stream = NULL;
+
+	if (may_reuse(r) && !r->dial_open)
+		stream = upstream_take_idle(&r->context->pool, &r->user, r->target.port);
+	if (stream) {
+		r->reused = true;
+		send_request(r, stream);
+		return;
+	}
+	r->dial.record = r->record;
+	r->dial.port = r->target.port;
+	if (r->dial_open) {
+		upstream_dial_restart(&r->dial);
+		return;
+	}
+	r->dial.on_connected = on_dial_connected;
+	r->dial.on_failed = on_dial_failed;
+	r->dial.on_closed = on_dial_closed;
+	r->dial_open = true;
+	r->parts++;
+	upstream_dial_open(&r->dial, &r->context->pool);
+}
+
+/* ---- tunnels ---- */
+
+static void on_half_closed_too_long(uv_timer_t *timer)
+{
+	struct relay *r = container_of(timer, struct relay, timer);
+	uint64_t silent = loop_now_ms(r->context->loop) - r->moved_ms;
+
+	if (r->ex->closed)
+		return;
+	if (silent < PROXY_HALF_CLOSED_MS) {
+		relay_start_timer(r, on_half_closed_too_long, PROXY_HALF_CLOSED_MS - silent);
+		return;
+	}
+	http_exchange_abort(r->ex);
+	relay_drop_client(r, true);
+}
+
+/* One direction of a tunnel has ended. */
+static void half_closed(struct relay *r)
+{
+	r->moved_ms = loop_now_ms(r->context->loop);
+	if (r->sent_end && r->received_end)
+		relay_stop_timer(r);
+	else
+		relay_start_timer(r, on_half_closed_too_long, PROXY_HALF_CLOSED_MS);
+}
+
+/* ---- what the sandbox sends ---- */
+
+static void on_client_interim(struct http_client *c, const struct http_response *response)
+{
+	struct relay *r = http_client_user(c);
+	struct http_header items[HTTP_HEADERS_MAX];
+	struct http_headers passed;
+
+	if (r->begun || r->ex->closed)
+		return;
+	if (response->status == 100) {
+		if (r->waits_continue) {
+			r->waits_continue = false;
+			relay_stop_timer(r);
+			http_request_body_start(r->ex);
+		}
+		return;
+	}
+	head_interim(&response->headers, items, &passed);
+	http_response_interim(r->ex, response->status, &passed);
+}
+
+static void on_client_response(struct http_client *c, const struct http_response *response)
+{
+	struct relay *r = http_client_user(c);
+	struct http_exchange *ex = r->ex;
+
+	if (r->begun || ex->closed)
+		return;
+	r->tunnel = response->length == HTTP_LENGTH_TUNNEL;
+	r->begun = true;
+	r->waits_continue = false;
+	relay_stop_timer(r);
+	if (!r->tunnel && !transfer_has_body(&ex->request))
+		r->sent_end = true; /* also of an upgrade that was refused */
+	if (r->tunnel) {
+		ex->no_body_timeout = true;
+		http_response_header(ex, STR("Upgrade"),
+				     http_headers_get(&response->headers, STR("Upgrade")));
+		relay_count(&r->context->counters.tunnels);
+	}
+	head_for_client(response, ex);
+	http_response_begin(ex, response->status, response->length);
+}
+
+static void on_client_body(struct http_client *c, const char *data, size_t len)
+{
+	struct relay *r = http_client_user(c);
+	struct iovec piece = {.iov_base = (void *)data, .iov_len = len};
+
+	if (r->ex->closed || r->failed)
+		return;
+	if (r->tunnel)
+		r->moved_ms = loop_now_ms(r->context->loop);
+	if (http_response_write(r->ex, &piece, 1) == HTTP_FULL)
+		http_client_pause(c);
+}
+
+/* The connection has served its exchange: kept for another one, or closed. */
+static void finish_client(struct relay *r)
+{
+	struct http_client *c = r->client;
+
+	if (may_keep(r) && http_client_is_reusable(c)) {
+		r->client = NULL;
+		upstream_put_idle(&r->context->pool, &r->user, r->target.port,
+				  http_client_detach(c));
+		relay_release_part(r);
+		return;
+	}
+	/* A server that answered before it had the whole request gets no more of it. */
+	http_client_close(c, !r->sent_end);
+}
+
+static void on_client_body_end(struct http_client *c, const struct http_headers *trailers)
+{
+	struct relay *r = http_client_user(c);
+	struct http_header items[HTTP_TRAILERS_MAX];
+	struct http_headers passed;
+
+	r->received_end = true;
+	if (!r->ex->closed && !r->failed) {
+		head_trailers(trailers, items, &passed);
+		http_response_end(r->ex, passed.count ? &passed : NULL);
+	}
+	if (!r->tunnel)
+		finish_client(r);
+	else
+		half_closed(r);
+}
+
+static void on_client_drained(struct http_client *c)
+{
+	struct relay *r = http_client_user(c);
+
+	if (!r->ex->closed)
+		http_request_body_resume(r->ex);
+}
+
+static enum error_cause lost_cause(int status)
+{
+	switch (status) {
+	case -EPROTO:
+	case -EBADMSG:
+		return ERROR_UPSTREAM_PROTOCOL;
+	case -ETIMEDOUT:
+		return ERROR_UPSTREAM_TIMEOUT;
+	default:
+		return ERROR_UPSTREAM_RESET;
+	}
+}
+
+static void on_client_closed(struct http_client *c, int status)
+{
+	struct relay *r = http_client_user(c);
+	bool untouched = !http_client_has_response_bytes(c);
+
+	r->client = NULL;
+	if (!r->ex->closed && !r->failed) {
+		if (!r->begun && r->reused && untouched && is_replayable(&r->ex->request)) {
+			r->replayed = true;
+			r->sent_end = false;
+			relay_count(&r->context->counters.replays);
+			transfer_connect(r);
+		} else if (!r->begun) {
+			relay_fail(r, lost_cause(status));
+		} else if (!r->cut_by_sandbox && (!r->received_end || status < 0)) {
+			relay_cut(r);
+		}
+	}
+	relay_release_part(r);
+}
+
+static const struct http_client_handler client_handler = {
+	.on_interim = on_client_interim,
+	.on_response = on_client_response,
+	.on_body = on_client_body,
+	.on_body_end = on_client_body_end,
+	.on_drained = on_client_drained,
+	.on_closed = on_client_closed,
+};
+
+/* ---- what the client sends ---- */
+
+static void on_body(struct http_exchange *ex, const char *data, size_t len)
+{
+	struct relay *r = ex->user;
+	struct iovec piece = {.iov_base = (void *)data, .iov_len = len};
+
+	if (!r->client || r->failed || (r->received_end && !r->tunnel))
+		return; /* the answer is complete; what is left of the question goes nowhere */
+	if (r->tunnel)
+		r->moved_ms = loop_now_ms(r->context->loop);
+	if (http_client_write(r->client, &piece, 1) == STREAM_FULL)
+		http_request_body_pause(ex);
+}
+
+static void on_body_end(struct http_exchange *ex)
+{
+	struct relay *r = ex->user;
+
+	if (!r->client || r->sent_end || r->failed)
+		return;
+	r->sent_end = true;
+	http_client_end(r->client, NULL);
+	if (r->tunnel)
+		half_closed(r);
+}
+
+static void on_drained(struct http_exchange *ex)
+{
+	struct relay *r = ex->user;
+
+	if (r->client)
+		http_client_resume(r->client);
+}
+
+static void log_access(const struct relay *r, int status)
+{
+	const struct http_exchange *ex = r->ex;
+	const struct access_entry entry = {
+		.method = ex->request.method,
+		.host = ex->request.authority,
+		.path = ex->request.path,
+		.has_query = ex->request.query.p != NULL,
+		.sandbox = r->target.id_len ? r->target.id : NULL,
+		.port = r->target.port,
+		.status = ex->status,
+		.error = r->failed ? error_cause_name(r->error) : NULL,
+		.end = status == 0	   ? "complete"
+		       : r->cut_by_sandbox ? "cut_by_sandbox"
+					   : "cut_by_client",
+		.received = ex->received,
+		.sent = ex->sent,
+		.duration_ms = loop_now_ms(ex->loop) - ex->started_ms,
+		.peer = ex->peer,
+		.user_agent = http_headers_get(&ex->request.headers, STR("User-Agent")),
+		.tunnel = r->tunnel,
+	};
+
+	access_log_write(&r->context->access_log, &entry);
+}
+
+static void on_closed(struct http_exchange *ex, int status)
+{
+	struct relay *r = ex->user;
+
+	if (status < 0 && !r->cut_by_sandbox)
+		relay_count(&r->context->counters.cut_by_client);
+	if (r->context->access_log.fd >= 0)
+		log_access(r, status);
+	relay_close_dial(r);
+	relay_close_timer(r);
+	relay_drop_client(r, status < 0 || !r->received_end || !r->sent_end);
+	relay_release_part(r);
+}
+
+const struct http_exchange_handler transfer_exchange_handler = {
+	.on_body = on_body,
+	.on_body_end = on_body_end,
+	.on_drained = on_drained,
+	.on_closed = on_closed,
+};
+

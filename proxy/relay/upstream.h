@@ -1,0 +1,98 @@
+/*
+ * The way to sandboxes: connections of one worker, kept apart by lifecycle so that no byte ever
+ * crosses from one sandbox, or one life of it, to another (contract/proxy.md 1.7, S18).
+ *
+ * A *group* is what this worker has to do with one lifecycle: the users (relays) that work for it and
+ * the idle connections kept for it. When the lifecycle ends, upstream_pool_sweep closes the idle ones
+ * and tells every user. A *dial* makes one new connection and retries as contract/proxy.md 1.8 has
+ * it, within about three seconds in all; cancelling it is immediate.
+ *
+ * Everything here belongs to one loop.
+ */
+#ifndef PROXY_RELAY_UPSTREAM_H
+#define PROXY_RELAY_UPSTREAM_H
+
+#include "lib/limits.h"
+#include "lib/loop.h"
+#include "lib/stream.h"
+#include "proxy/relay/error_answer.h"
+#include "proxy/route/catalog.h"
+
+#define ENVD_PORT 49983
+
+struct upstream_pool {
+	struct loop *loop;
+	const struct address_guard *guard;
+	size_t worker; /* index into lifecycle.worker_data */
+	size_t idle_count, idle_max;
+	struct list_node groups;
+	struct list_node idle_envd, idle_user; /* oldest first */
+	uv_timer_t timer;
+	bool timer_running, closing;
+	/* Only this loop counts; others may read. */
+	_Atomic uint64_t dials, retries, reused, idle_now;
+};
+
+struct upstream_group;
+
+/* Embedded by whoever works for a lifecycle. */
+struct upstream_user {
+	struct list_node node;
+	struct upstream_group *group; /* NULL when not joined */
+	/* The lifecycle has ended. The user leaves, then or later. */
+	void (*on_ended)(struct upstream_user *user);
+};
+
+void upstream_pool_open(struct upstream_pool *pool, struct loop *loop, size_t worker,
+			const struct address_guard *guard, size_t idle_max);
+/* Closes idle connections and the timer; users must have left. */
+void upstream_pool_close(struct upstream_pool *pool);
+/* After a change of the catalog: ends what belongs to lifecycles that have ended. */
+void upstream_pool_sweep(struct upstream_pool *pool);
+
+void upstream_join(struct upstream_pool *pool, struct lifecycle *lifecycle,
+		   struct upstream_user *user);
+/* May be called twice. */
+void upstream_leave(struct upstream_pool *pool, struct upstream_user *user);
+
+/* A kept connection of this lifecycle to this port that is alive as far as the kernel knows; NULL
+ * when there is none. The caller owns it and sets its events. */
+struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_user *user,
+				  unsigned port);
+/* Keeps a connection, or closes it when it cannot be kept. Takes ownership. */
+void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
+		       struct stream *stream);
+
+struct upstream_dial {
+	struct upstream_pool *pool;
+	struct catalog_record *record; /* borrowed: the user's */
+	unsigned port;		       /* as the client named it */
+	/* The caller owns the stream. */
+	void (*on_connected)(struct upstream_dial *dial, struct stream *stream);
+	void (*on_failed)(struct upstream_dial *dial, enum error_cause cause);
+	/* The dial's memory is free again; after upstream_dial_close. */
+	void (*on_closed)(struct upstream_dial *dial);
+
+	uv_timer_t timer;
+	struct later later; /* reports what failed at once */
+	uv_getaddrinfo_t resolve;
+	struct stream *stream; /* while connecting */
+	union address addresses[PROXY_RESOLVED_MAX];
+	size_t address_count, address_at;
+	uint64_t deadline_ms;
+	unsigned attempt; /* finished rounds over all addresses */
+	enum error_cause cause;
+	bool starting, active, closing;
+	bool resolving;	     /* the request is under way, perhaps for nobody any more */
+	bool wants_resolved; /* its result is for the current round */
+};
+
+/* `dial` is zeroed but for record, port and callbacks. Callbacks come from the loop, never from
+ * inside this call. */
+void upstream_dial_open(struct upstream_dial *dial, struct upstream_pool *pool);
+/* Starts again, after a result, for the record and port set meanwhile. */
+void upstream_dial_restart(struct upstream_dial *dial);
+/* Stops at once; only on_closed follows, from the loop. */
+void upstream_dial_close(struct upstream_dial *dial);
+
+#endif
