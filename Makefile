@@ -6,7 +6,6 @@
 #help            make test             install what is missing, pass the whole suite
 #help            make test-only        the suite without installing; SUITES="lint unit" picks some
 #help Parts:     make unit [ONLY=lib/test_buf]    unit, loop and spawn tests (PROFILE=asan: under sanitizers)
-#help            make torture          unit tests of lib again, with the Nth allocation failing
 #help            make fuzz [SECS=30]   explore with every fuzzer; make fuzz-replay runs the corpora once
 #help            make lint             include order, banned calls, stand-alone headers, scripts
 #help            make bench            the table of design.md section 9, beside programs from Debian
@@ -42,7 +41,8 @@ CC := $(CC_$(PROFILE))
 endif
 
 WARNINGS := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla -Wformat=2 -Wundef \
-	-Wswitch-enum -Wpointer-arith -Wwrite-strings -Wimplicit-fallthrough -Wno-unused-parameter
+	-Wswitch-enum -Wpointer-arith -Wwrite-strings -Wimplicit-fallthrough -Wno-unused-parameter \
+	-Wno-missing-field-initializers
 ifdef CI
 WARNINGS += -Werror
 endif
@@ -169,14 +169,17 @@ UNIT_SOURCES := $(foreach name,$(ONLY),$(filter %/$(name).c,$(UNIT_SOURCES)))
 endif
 UNIT_PROGRAMS := $(patsubst tests/%.c,$(B)/tests/%,$(UNIT_SOURCES))
 $(B)/support.a: $(SUPPORT_OBJECTS)
-LINK_TEST = @mkdir -p $(@D); $(if $(V),set -x;) $(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LDLIBS)
-$(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(B)/support.a $(B)/lib.a
+# Allocations of test programs can be refused: tests/support/torture.h.
+TORTURE := $(O)/tests/support/torture.o
+WRAP := $(foreach name,malloc calloc realloc xmalloc xcalloc xrealloc xstrdup xstrndup,-Wl,--wrap=$(name))
+LINK_TEST = @mkdir -p $(@D); $(if $(V),set -x;) $(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -lcmocka $(LDLIBS)
+$(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
-$(B)/tests/wire/%: $(O)/tests/wire/%.o $(B)/support.a $(B)/lib.a
+$(B)/tests/wire/%: $(O)/tests/wire/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
-$(B)/tests/unit/envd/%: $(O)/tests/unit/envd/%.o $(B)/support.a $(B)/envd.a $(B)/lib.a
+$(B)/tests/unit/envd/%: $(O)/tests/unit/envd/%.o $(TORTURE) $(B)/support.a $(B)/envd.a $(B)/lib.a
 	$(LINK_TEST)
-$(B)/tests/unit/proxy/%: $(O)/tests/unit/proxy/%.o $(B)/support.a $(B)/proxy.a $(B)/lib.a
+$(B)/tests/unit/proxy/%: $(O)/tests/unit/proxy/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/support/%: $(O)/tests/support/%.o $(B)/lib.a
 	@mkdir -p $(@D)
@@ -247,6 +250,20 @@ fuzz fuzz-build:
 endif
 fuzz-replay:
 	@tests/run.py fuzz
+
+# Programs that measure; built as shipped.
+BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(call sources,tests/bench))
+$(B)/bench/%: $(O)/tests/bench/%.o $(B)/lib.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
+.PHONY: bench bench-build
+bench-build: $(BENCH_PROGRAMS)
+	@:
+bench:
+	@packaging/setup.sh build bench >/dev/null
+	@$(MAKE) --no-print-directory -s static
+	@$(MAKE) --no-print-directory -s PROFILE=opt all bench-build
+	@tests/bench/run.py $(PARTS)
 
 print-%:
 	@echo '$($*)'

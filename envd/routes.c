@@ -40,12 +40,20 @@ static void refuse_unimplemented(struct http_exchange *ex, struct app *app)
 			   ex->request.path.p);
 }
 
+static void serve_files(struct http_exchange *ex, struct app *app)
+{
+	if (auth_pass_files(ex, &app->sandbox))
+		refuse_unimplemented(ex, app);
+}
+
 /* Rows of one path stand together; their order is that of the Allow field. */
 static const struct route routes[] = {
 	{"GET", "/health", serve_health, true},
 	{"GET", "/metrics", serve_metrics, false},
 	{"POST", "/init", serve_init, true},
 	{"GET", "/envs", serve_environment, false},
+	{"GET", "/files", serve_files, true},
+	{"POST", "/files", serve_files, true},
 	{"POST", "/files/compose", refuse_unimplemented, false},
 	{"POST", "/freeze", refuse_unimplemented, false},
 	{"POST", "/unfreeze", refuse_unimplemented, false},
@@ -87,9 +95,11 @@ static int compare_method(const void *key, const void *element)
 static const struct rpc_method *find_method(struct str path)
 {
 	for (size_t i = 0; i < ARRAY_LENGTH(services); i++) {
-		const struct rpc_method *method = bsearch(&path, services[i].methods, services[i].count,
-							  sizeof(struct rpc_method), compare_method);
+		const struct rpc_method *method = NULL;
 
+		if (services[i].count)
+			method = bsearch(&path, services[i].methods, services[i].count,
+					 sizeof(struct rpc_method), compare_method);
 		if (method)
 			return method;
 	}

@@ -194,6 +194,7 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 		x->dispatched = true;
 		enter(c, HTTP_CONN_EXCHANGE);
 		x->request_complete = http_parser_is_complete(&x->parser);
+		x->ex.peer_ended = c->eof;
 		c->shared->config.dispatch(&x->ex);
 		return true;
 	case HTTP_PARSE_BODY:
@@ -565,6 +566,8 @@ static void on_end(struct stream *s, int status)
 
 	c->eof = true;
 	c->reading = false;
+	if (c->exchange)
+		c->exchange->ex.peer_ended = true;
 	if (status < 0)
 		c->broken = status;
 	run(c, NULL, 0);

@@ -69,6 +69,9 @@ struct http_exchange {
 	uint64_t started_ms;
 	unsigned holds;
 	bool closed;
+	/* The client has ended its direction: it is gone, or waits for the answer and has nothing more
+	 * to say. Who must choose may take it for gone. */
+	bool peer_ended;
 	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
 	/* A client that ends its direction after the request is taken to have left (on_closed with
 	 * -ECONNRESET). Off, it is a half-close and still gets its answer. */

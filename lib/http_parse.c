@@ -337,6 +337,8 @@ static int check_framing(struct http_parser *p, llhttp_t *l, int minor)
 {
 	if (p->codings && p->lengths)
 		return fail(p, 400, "both Content-Length and Transfer-Encoding");
+	if (p->codings && !(l->flags & F_CHUNKED))
+		return fail(p, 400, "malformed Transfer-Encoding"); /* llhttp reads it otherwise */
 	if (p->lengths > 1)
 		return fail(p, 400, "more than one Content-Length");
 	if (p->codings && minor == 0)
@@ -353,6 +355,8 @@ static int finish_request_head(struct http_parser *p, llhttp_t *l)
 	bool absolute;
 	int status;
 
+	if (!p->version_seen)
+		return fail(p, 400, "malformed request line"); /* as HTTP/0.9 had them */
 	r->method = str_of(llhttp_method_name((llhttp_method_t)l->method));
 	r->minor = l->http_minor;
 	if (l->method == HTTP_CONNECT || l->method == HTTP_TRACE)
@@ -537,7 +541,7 @@ static void explain(struct http_parser *p, llhttp_errno_t error)
 		status = 505;
 	else if (error == HPE_INVALID_METHOD && p->first >= 'A' && p->first <= 'Z')
 		status = 501;
-	else if (error == HPE_INVALID_TRANSFER_ENCODING && !p->lengths && p->codings <= 1 &&
+	else if (error == HPE_INVALID_TRANSFER_ENCODING && !p->lengths && !p->codings &&
 		 !p->head_done)
 		status = 501;
 	/* llhttp's own reasons quote no input. */

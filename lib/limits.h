@@ -72,10 +72,13 @@
 #define PROCESS_DRAIN_QUIET_MS 100
 /* ... and at most this long. */
 #define PROCESS_DRAIN_MAX_MS 1000
-#define PROCESS_INPUT_BYTES_MAX (256 * 1024)
+/* Inputs waiting for one process; each holds its own request, of RPC_MESSAGE_BYTES_MAX at most. */
+#define PROCESS_INPUTS_MAX 64
 #define PROCESS_RETAINED_EXIT_MS (30 * 1000)
 #define PROCESS_RETAINED_EXITS_MAX 4096
 #define PROCESS_KILL_WAIT_MS 1000
+/* How long a kill goes on looking for members of the session that appear while it kills. */
+#define PROCESS_KILL_SCAN_MS 1000
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
 #define TERMINAL_SIZE_MAX 65535
 

@@ -6,6 +6,7 @@ unittest, or "N passed, N failed") is added up; a command that fails without say
 counts as one failure. Full output is in build/logs/<suite>.log; what failed is shown at the end, before
 the one line that closes every run.
 """
+import concurrent.futures
 import ctypes
 import glob
 import os
@@ -13,6 +14,8 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
@@ -90,32 +93,36 @@ def suite_fuzz():
         yield Step(name, command, timeout=120, check=True)
 
 
-def scripts_in(folder, steps_name):
-    """node:test and unittest files of a folder; each runs alone, so that one cannot spoil the next."""
-    for path in sorted(glob.glob(f"tests/{folder}/*.test.mjs")):
-        yield Step(path, ["node", "--test", "--test-reporter=tap", path], timeout=300)
-    python = os.path.join(OUT, "venv/bin/python3")
-    for path in sorted(glob.glob(f"tests/{folder}/test_*.py")):
-        yield Step(path, [python if os.path.exists(python) else sys.executable, path, "-v"], timeout=300)
-
-
 def suite_wire():
-    for path in sorted(glob.glob("tests/wire/*.test.mjs") + glob.glob("tests/wire/run_*.sh")):
+    """Conversations as files, if a driver besides the unit tests plays them."""
+    for path in sorted(glob.glob("tests/wire/run_*")):
         yield Step(path, [path], timeout=300)
 
 
-def suite_relay():
-    yield Step("build", make("PROFILE=dev", "CI=1", "all"), timeout=900, check=True)
-    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
-    yield from scripts_in("relay", "relay")
+def e2e_steps(env):
+    """Each file in a world of its own, so that one cannot spoil the next."""
+    for path in sorted(glob.glob("tests/e2e/*.test.mjs") + glob.glob("tests/e2e/test_*.py")):
+        name = os.path.basename(path)
+        yield Step(name, ["tests/e2e/run.sh", name], timeout=600, env=env)
 
 
 def suite_e2e():
-    """Real clients and the numbered cases against the envd that is shipped, directly and through the
-    proxy, in namespaces of their own."""
+    """Real clients against the envd that is shipped, directly and through the proxy."""
     yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
     yield Step("opt", make("PROFILE=opt", "CI=1", "all"), timeout=900, check=True)
-    yield Step("e2e", ["tests/e2e/run.sh"], timeout=900)
+    yield from e2e_steps({"ENVD_BIN": f"{OUT}/static/bin/envd", "PROXY_BIN": f"{OUT}/opt/bin/proxy"})
+
+
+def suite_e2e_asan():
+    """The same against the programs with sanitizers."""
+    yield Step("asan", make("PROFILE=asan", "CI=1", "all"), timeout=900, check=True)
+    yield from e2e_steps({"ENVD_BIN": f"{OUT}/asan/bin/envd", "PROXY_BIN": f"{OUT}/asan/bin/proxy"})
+
+
+def suite_tour():
+    """What `make run` does, once."""
+    if os.path.exists("packaging/run.sh"):
+        yield Step("tour", ["make", "-s", "--no-print-directory", "run", "ONCE=1"], timeout=300, check=True)
 
 
 SUITES = {
@@ -125,9 +132,12 @@ SUITES = {
     "unit-asan": suite_unit_asan,
     "wire": suite_wire,
     "fuzz": suite_fuzz,
-    "relay": suite_relay,
     "e2e": suite_e2e,
+    "e2e-asan": suite_e2e_asan,
+    "tour": suite_tour,
 }
+# These run two steps at a time: they wait more than they compute.
+PARALLEL = {"e2e": 2, "e2e-asan": 2}
 
 
 def children():
@@ -135,30 +145,44 @@ def children():
         return [int(pid) for pid in file.read().split()]
 
 
-def end_leftovers():
-    """What a command started and left behind comes to us (subreaper); it must not disturb the next."""
-    names = []
-    for _ in range(1000):
-        pids = children()
-        if not pids:
-            break
-        for pid in pids:
-            try:
-                with open(f"/proc/{pid}/cmdline", "rb") as file:
-                    line = file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
+class Runner:
+    """Runs steps, some side by side, and ends what they leave behind."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+        self.active = set()
+
+    def start(self, step, output, env):
+        with self.lock:
+            process = subprocess.Popen(
+                step.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
+            )
+            self.active.add(process.pid)
+            return process
+
+    def end_leftovers(self):
+        """What a command started and left behind comes to us (subreaper); it must not disturb the next."""
+        names = []
+        with self.lock:
+            for pid in children():
+                if pid in self.active:
+                    continue
+                try:
+                    with open(f"/proc/{pid}/cmdline", "rb") as file:
+                        line = file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
                     if line:
                         names.append(line[:100])
-                os.kill(pid, signal.SIGKILL)
-            except (ProcessLookupError, FileNotFoundError):
-                pass
-            try:
-                os.waitpid(pid, 0)
-            except ChildProcessError:
-                pass
-    return names
+                    os.kill(pid, signal.SIGKILL)
+                except (ProcessLookupError, FileNotFoundError):
+                    pass
+                try:
+                    os.waitpid(pid, 0)
+                except ChildProcessError:
+                    pass
+        return names
 
 
-def run_step(step, log):
+def run_step(runner, step, log):
     env = dict(
         os.environ,
         OUT=OUT,
@@ -173,19 +197,20 @@ def run_step(step, log):
         env.pop(inherited, None)
     began = time.monotonic()
     note = ""
-    with open(os.path.join(LOGS, "step.out"), "wb") as output:
-        process = subprocess.Popen(
-            step.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
-        )
+    with tempfile.TemporaryFile() as output:
+        process = runner.start(step, output, env)
         try:
             code = process.wait(step.timeout)
         except subprocess.TimeoutExpired:
             code, note = -1, f"did not end within {step.timeout} s"
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-    leftovers = end_leftovers()
-    with open(os.path.join(LOGS, "step.out"), encoding="utf-8", errors="replace") as output:
-        text = ANSI.sub("", output.read())
+        with runner.lock:
+            runner.active.discard(process.pid)
+            alone = not runner.active
+        leftovers = runner.end_leftovers() if alone else []
+        output.seek(0)
+        text = ANSI.sub("", output.read().decode("utf-8", "replace"))
 
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     if step.check:
@@ -203,11 +228,12 @@ def run_step(step, log):
             counts["failed"] = 1
     if code and not note:
         note = f"signal {-code}" if code < 0 else f"exit code {code}"
-    log.write(f"==== {step.name}: {' '.join(step.command)}\n{text}\n")
-    log.write(f"---- {time.monotonic() - began:.1f} s {counts} {note}\n")
-    for line in leftovers:
-        log.write(f"---- left running: {line}\n")
-    log.flush()
+    with runner.lock:
+        log.write(f"==== {step.name}: {' '.join(step.command)}\n{text}\n")
+        log.write(f"---- {step.name}: {time.monotonic() - began:.1f} s {counts} {note}\n")
+        for line in leftovers:
+            log.write(f"---- left running: {line}\n")
+        log.flush()
     failure = None
     if counts["failed"]:
         failure = f"==== {step.name}: {note}\n" + excerpt(text)
@@ -241,6 +267,38 @@ def excerpt(text):
     return "\n".join(lines[i] for i in list(chosen)[:200])
 
 
+def run_suite(runner, name):
+    began = time.monotonic()
+    sums = {"passed": 0, "failed": 0, "skipped": 0}
+    failures = []
+
+    def take(step, result):
+        counts, failure, leftovers = result
+        for kind, number in counts.items():
+            sums[kind] += number
+        if failure:
+            failures.append(f"[{name}] {failure}")
+            print(f"  {name}: {step.name}: FAILED", flush=True)
+        if leftovers:
+            print(f"  {name}: {step.name}: left running: {'; '.join(leftovers[:3])}")
+
+    with open(os.path.join(LOGS, f"{name}.log"), "w", encoding="utf-8") as log:
+        steps = SUITES[name]()
+        waiting = []
+        # Builds come first and alone; the rest of a parallel suite goes side by side.
+        for step in steps:
+            if step.check or name not in PARALLEL:
+                take(step, run_step(runner, step, log))
+            else:
+                waiting.append(step)
+        with concurrent.futures.ThreadPoolExecutor(PARALLEL.get(name, 1)) as pool:
+            for step, result in zip(waiting, pool.map(lambda each: run_step(runner, each, log), waiting)):
+                take(step, result)
+    more = f", {sums['skipped']} skipped" if sums["skipped"] else ""
+    print(f"{name:10} {sums['passed']:5} ok {sums['failed']:4} bad{more}  ({time.monotonic() - began:.0f} s)")
+    return sums, failures
+
+
 def main():
     names = sys.argv[1:] or list(SUITES)
     for name in names:
@@ -249,24 +307,14 @@ def main():
     os.makedirs(LOGS, exist_ok=True)
     sys.stdout.reconfigure(line_buffering=True)
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    runner = Runner()
     total = {"passed": 0, "failed": 0, "skipped": 0}
     failures = []
     for name in names:
-        began = time.monotonic()
-        sums = {"passed": 0, "failed": 0, "skipped": 0}
-        with open(os.path.join(LOGS, f"{name}.log"), "w", encoding="utf-8") as log:
-            for step in SUITES[name]():
-                counts, failure, leftovers = run_step(step, log)
-                for kind, number in counts.items():
-                    sums[kind] += number
-                    total[kind] += number
-                if failure:
-                    failures.append(f"[{name}] {failure}")
-                    print(f"  {name}: {step.name}: FAILED", flush=True)
-                if leftovers:
-                    print(f"  {name}: {step.name}: left running: {'; '.join(leftovers[:3])}")
-        more = f", {sums['skipped']} skipped" if sums["skipped"] else ""
-        print(f"{name:10} {sums['passed']:5} ok {sums['failed']:4} bad{more}  ({time.monotonic() - began:.0f} s)")
+        sums, failed = run_suite(runner, name)
+        failures += failed
+        for kind, number in sums.items():
+            total[kind] += number
     for failure in failures:
         print("\n" + failure)
     if failures:

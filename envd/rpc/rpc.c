@@ -455,25 +455,39 @@ void rpc_fail_kind(struct rpc_call *call, enum err_kind kind, const char *format
 	rpc_fail(call, &err);
 }
 
-void rpc_reply(struct rpc_call *call, const ProtobufCMessage *message)
+/* The last thing of an answer, after which the call, and perhaps the exchange, is over. */
+static void send_answer(struct call *c, const ProtobufCMessage *message)
 {
-	struct call *c = call_of(call);
 	struct err err = {0};
 	int status;
 
-	assert(call->method->kind != RPC_SERVER_STREAM);
-	if (c->state != CALL_STARTED)
-		return;
-	/* The end of the answer may be the end of the exchange. */
-	rpc_call_hold(call);
+	rpc_call_hold(&c->base);
 	c->state = CALL_ANSWERED;
 	close_deadline(c);
 	free_request(c);
-	status = call->method->kind == RPC_UNARY ? reply_message(c, message, &err)
-						 : reply_stream_message(c, message, true, &err);
+	status = c->base.method->kind == RPC_UNARY ? reply_message(c, message, &err)
+						   : reply_stream_message(c, message, true, &err);
 	if (status < 0 && err.kind != ERR_OK)
-		reply_error(call->exchange, &c->content, c->begun, &err);
-	rpc_call_release(call);
+		reply_error(c->base.exchange, &c->content, c->begun, &err);
+	rpc_call_release(&c->base);
+}
+
+void rpc_reply(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	struct call *c = call_of(call);
+
+	assert(call->method->kind != RPC_SERVER_STREAM);
+	if (c->state == CALL_STARTED)
+		send_answer(c, message);
+}
+
+void rpc_send_last(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	struct call *c = call_of(call);
+
+	assert(call->method->kind == RPC_SERVER_STREAM);
+	if (c->state == CALL_STARTED)
+		send_answer(c, message);
 }
 
 int rpc_send(struct rpc_call *call, const ProtobufCMessage *message)

@@ -92,6 +92,8 @@ void rpc_reply(struct rpc_call *call, const ProtobufCMessage *message);
 int rpc_send(struct rpc_call *call, const ProtobufCMessage *message);
 /* Server stream: the orderly end. */
 void rpc_finish(struct rpc_call *call);
+/* Server stream: the last message and the orderly end, in one write. */
+void rpc_send_last(struct rpc_call *call, const ProtobufCMessage *message);
 /* Any kind: the error in the form the content type wants. */
 void rpc_fail(struct rpc_call *call, const struct err *err);
 void rpc_fail_kind(struct rpc_call *call, enum err_kind kind, const char *format, ...)

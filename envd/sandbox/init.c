@@ -254,8 +254,11 @@ int init_parse(struct str body, struct arena *arena, struct init_request *ret_re
 	if (!body.len)
 		return 0;
 	status = json_parse(body, arena, &object, err);
-	if (status < 0)
+	if (status < 0) {
+		/* The parser's message quotes what it found. */
+		snprintf(err->message, sizeof(err->message), "body: not JSON");
 		return status;
+	}
 	if (json_type(object) == JSON_NULL)
 		return 0;
 	if (json_type(object) != JSON_OBJECT)

@@ -20,7 +20,7 @@ struct init_call {
 	struct arena arena;
 	struct init_request request;
 	int clock_status;
-	bool decided;
+	bool has_waited, decided;
 };
 
 static void drop_body(struct init_call *call)
@@ -111,6 +111,11 @@ static void on_turn(struct turn *turn)
 	const char *unsupported;
 	struct err err;
 
+	/* Its sender has given up and sent another one, which is in the queue behind it. */
+	if (call->has_waited && call->ex->peer_ended) {
+		answer(call, 503, NULL, STR(""));
+		return;
+	}
 	if (init_parse((struct str){call->body, call->body_len}, &call->arena, &call->request, &err) < 0) {
 		log_info("envd", "init refused", LOG_S("reason", err.message));
 		answer(call, err.kind == ERR_RESOURCE_EXHAUSTED ? 413 : 400, NULL, STR(""));
@@ -209,6 +214,8 @@ static void on_body_end(struct http_exchange *ex)
 		return;
 	if (turn_take(&call->sandbox->init_turns, &call->turn, on_turn) < 0)
 		refuse_load(call);
+	else
+		call->has_waited = call->turn.state == TURN_WAITING;
 }
 
 static void on_closed(struct http_exchange *ex, int status)

@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readdirSync, rmdirSync } from "node:fs";
 import { test } from "node:test";
 import { base64, drain, until } from "./support/connect.mjs";
 import {
-	eventually, freePort, isAlive, processTable, processesWith, sleep, startEnvd, within,
+	assertMemory, eventually, freePort, isAlive, processTable, processesWith, sleep, startEnvd, within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -65,7 +65,7 @@ check("case_040_input_larger_than_the_pipe", async () => {
 	assert.equal((await client.unary("CloseStdin", selected(pid))).status, 200);
 	const result = await drain(stream);
 	assert.equal(result.stdout.toString().split(" ")[0], sha256(data));
-	assert.ok(own.peakMemory() < 64 * 1024, `${own.peakMemory()} KiB`);
+	assertMemory(own, 64 * 1024);
 });
 
 check("case_042_a_broken_pipe_on_stdin", async () => {
@@ -185,7 +185,7 @@ check("case_045_both_directions_full", async () => {
 	}
 	await writing;
 	assert.equal(hash.digest("hex"), sha256(data));
-	assert.ok(own.peakMemory() < 40 * 1024, `${own.peakMemory()} KiB`);
+	assertMemory(own, 40 * 1024);
 });
 
 // --- C. Timeouts, signals, killing

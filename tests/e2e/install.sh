@@ -5,6 +5,9 @@
 set -e
 cd "$(dirname "$0")"
 build=$(cd ../.. && pwd)/build
+mkdir -p "$build"
+exec 8>"$build/e2e-install.lock"
+flock 8
 
 if ! cmp -s package-lock.json node_modules/.installed; then
 	npm ci --no-fund --no-audit --loglevel=error
@@ -12,7 +15,6 @@ if ! cmp -s package-lock.json node_modules/.installed; then
 fi
 for name in "" -old; do
 	if ! cmp -s "requirements$name.txt" "$build/venv$name/.installed"; then
-		mkdir -p "$build"
 		python3 -m venv "$build/venv$name"
 		"$build/venv$name/bin/pip" install --quiet --disable-pip-version-check -r "requirements$name.txt"
 		cp "requirements$name.txt" "$build/venv$name/.installed"

@@ -14,6 +14,9 @@ if [ -z "$PROXY_BIN" ]; then
 	PROXY_BIN=$root/build/opt/bin/proxy
 	[ -x "$PROXY_BIN" ] || PROXY_BIN=$root/build/dev/bin/proxy
 fi
+# Relative names are relative to the repository.
+[[ $ENVD_BIN = /* ]] || ENVD_BIN=$root/$ENVD_BIN
+[[ $PROXY_BIN = /* ]] || PROXY_BIN=$root/$PROXY_BIN
 export PROXY_BIN
 for program in "$ENVD_BIN" "$PROXY_BIN"; do
 	if [ ! -x "$program" ]; then

@@ -23,6 +23,15 @@ function program(variable, ...places) {
 export const envdProgram = () => program("ENVD_BIN", "build/static/bin/envd");
 export const proxyProgram = () => program("PROXY_BIN", "build/opt/bin/proxy", "build/dev/bin/proxy");
 
+// Bounds on memory mean nothing under a sanitizer.
+export const isSanitized = () => /\/asan\//.test(envdProgram());
+
+export function assertMemory(program, kib) {
+	const peak = program.peakMemory();
+	if (peak > kib && !isSanitized())
+		throw new Error(`${program.name} had ${peak} KiB of memory, not at most ${kib}`);
+}
+
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Asks until `ask` returns something true; fails with `what` after the deadline.
@@ -176,6 +185,10 @@ class Program {
 		}
 		if (process.env.E2E_SHOW_LOGS)
 			process.stderr.write(`--- ${this.name}\n${this.output}`);
+		if (/Sanitizer|runtime error:/.test(this.output))
+			throw new Error(`${this.name} is not clean:\n${this.output.slice(-8000)}`);
+		if (signal === "SIGTERM" && this.status.code !== 0)
+			throw new Error(`${this.name} ended with ${JSON.stringify(this.status)} after ${signal}:\n${this.output.slice(-4000)}`);
 		return this.status;
 	}
 }

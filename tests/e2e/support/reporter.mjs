@@ -14,6 +14,8 @@ export default async function* reporter(source) {
 		if (data.details?.type === "suite" || (data.nesting === 0 && data.name.endsWith(".mjs") && type === "test:pass"))
 			continue;
 		const ms = Math.round(data.details?.duration_ms ?? 0);
+		if (data.skip === "test name does not match pattern")
+			continue;
 		if (data.skip !== undefined) {
 			totals.skipped++;
 			yield `skip    ${data.name} (${data.skip})\n`;

@@ -1,12 +1,6 @@
 /* The global environment (contract/envd.md 1.13). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "envd/sandbox/environment.h"
+#include "tests/support/cmocka.h"
 
 static int setup(void **state)
 {

@@ -1,14 +1,8 @@
 /* What /init asks for and whether it may (contract/envd.md 2.4; conformance 18-31, 33-38). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "envd/sandbox/clock.h"
 #include "envd/sandbox/init.h"
 #include "lib/json.h"
+#include "tests/support/cmocka.h"
 
 struct fixture {
 	struct loop loop;

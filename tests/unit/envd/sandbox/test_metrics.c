@@ -1,12 +1,6 @@
 /* GET /metrics: reading, load, form (contract/envd.md 2.3). */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "envd/sandbox/metrics.h"
+#include "tests/support/cmocka.h"
 
 static const char stat_text[] = "cpu  100 20 30 1000 50 6 4 10 15 5\n"
 				"cpu0 50 10 15 500 25 3 2 5 8 2\n"

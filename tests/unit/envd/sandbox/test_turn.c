@@ -1,12 +1,6 @@
 /* The first-come, first-served lock of /init. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
-
 #include "envd/sandbox/turn.h"
+#include "tests/support/cmocka.h"
 
 #define WAITERS_MAX 4
 

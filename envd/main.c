@@ -1,0 +1,254 @@
+#include <signal.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "build_info.h"
+#include "envd/app.h"
+#include "envd/filesystem/user.h"
+#include "envd/sandbox/run_files.h"
+#include "lib/log.h"
+#include "lib/options.h"
+
+#define USER_ARENA_BYTES (4 * 1024 * 1024)
+#define EXIT_USAGE 2
+
+#if defined(__GLIBC__)
+#define LIBC_NAME "glibc"
+#else
+#define LIBC_NAME "musl"
+#endif
+
+static const char summary[] =
+	"The agent inside a sandbox: starts processes and terminals, reads and writes files, and\n"
+	"serves them over HTTP.\n";
+
+struct arguments {
+	bool not_firecracker, version, commit, build_info, no_cgroups, verbose, standalone;
+	int64_t port;
+	const char *address, *cgroup_root, *kill_scope, *log_level;
+};
+
+static bool parse_level(const char *text, enum log_level *ret_level)
+{
+	static const char *const names[] = {
+		[LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"};
+
+	for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
+		if (strcmp(text, names[i]) == 0) {
+			*ret_level = (enum log_level)i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* Standalone: for people, on stderr. -verbose: for the collector, on stdout. Otherwise only what
+ * somebody should look at, on stderr (contract/envd.md 1.8). */
+static bool open_log(const struct arguments *arguments)
+{
+	enum log_level level = arguments->standalone || arguments->verbose ? LOG_INFO : LOG_WARN;
+
+	if (arguments->log_level && !parse_level(arguments->log_level, &level))
+		return false;
+	log_init(level, arguments->standalone ? LOG_TEXT : LOG_JSON,
+		 arguments->verbose && !arguments->standalone ? STDOUT_FILENO : STDERR_FILENO);
+	return true;
+}
+
+static int refuse_value(const char *name, const char *value)
+{
+	dprintf(STDERR_FILENO, "invalid value \"%s\" for flag -%s\n", value, name);
+	return EXIT_USAGE;
+}
+
+/* Many connections and many processes need many descriptors. */
+static void raise_descriptor_limit(struct app_config *config)
+{
+	struct rlimit raised;
+
+	if (getrlimit(RLIMIT_NOFILE, &config->nofile) < 0)
+		return;
+	raised = config->nofile;
+	raised.rlim_cur = raised.rlim_max;
+	config->set_nofile = raised.rlim_cur != config->nofile.rlim_cur &&
+			     setrlimit(RLIMIT_NOFILE, &raised) == 0;
+}
+
+static void write_run_files(const struct app_config *config)
+{
+	int status = run_files_write(RUN_FILES_DIRECTORY, ".E2B_SANDBOX",
+				     config->is_firecracker ? "true" : "false", 0444);
+
+	if (status < 0)
+		dprintf(STDERR_FILENO, "%s/.E2B_SANDBOX: %s\n", RUN_FILES_DIRECTORY, errno_text(status));
+}
+
+/* Its own user by name, the number when it has none; free() it. */
+static char *find_own_user(void)
+{
+	struct user_names *names;
+	struct arena arena;
+	char *name;
+
+	arena_init(&arena, USER_ARENA_BYTES);
+	names = user_names_load(&arena);
+	name = xstrdup(names ? user_names_user(names, geteuid()) : "root");
+	arena_release(&arena);
+	return name;
+}
+
+static void print_welcome(const struct app *app)
+{
+	const char *address = app->config.address;
+	unsigned port = app_port(app);
+
+	dprintf(STDOUT_FILENO,
+		"envd %s (protocol %s) listens on http://%s:%u and acts as '%s'.\n"
+		"For e2b clients:\n"
+		"  export E2B_DEBUG=true E2B_SANDBOX_URL=http://%s:%u\n"
+		"For novita-sandbox clients:\n"
+		"  export NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://%s:%u\n",
+		BUILD_VERSION, ENVD_PROTOCOL_VERSION, address, port, app->sandbox.default_user, address,
+		port, address, port);
+	if (port == ENVD_PORT_DEFAULT)
+		dprintf(STDOUT_FILENO, "Old clients know the debug variables alone; they look for port %u, "
+				       "which this is.\n", ENVD_PORT_DEFAULT);
+	else
+		dprintf(STDOUT_FILENO, "Old clients know the debug variables alone; they look for port %u, "
+				       "which this is not.\n", ENVD_PORT_DEFAULT);
+}
+
+static int report_listen(const struct app *app, const struct err *err)
+{
+	dprintf(STDERR_FILENO, "server stopped: %s\n", err->message);
+	if (app->config.is_standalone && err->sys == EADDRINUSE)
+		dprintf(STDERR_FILENO,
+			"Port %u is in use, perhaps by another envd. Choose another one with -port "
+			"(0: any that is free).\n", app->config.port);
+	return EXIT_FAILURE;
+}
+
+static int run(const struct app_config *config)
+{
+	struct app *app = xcalloc(1, sizeof(*app));
+	int result = EXIT_SUCCESS;
+	struct err err;
+
+	app_init(app, config);
+	if (app_open(app, &err) < 0) {
+		result = report_listen(app, &err);
+	} else {
+		log_info("envd", "listening", LOG_S("address", config->address), LOG_I("port", app_port(app)),
+			 LOG_S("version", BUILD_VERSION), LOG_S("protocol", ENVD_PROTOCOL_VERSION));
+		if (config->is_standalone)
+			print_welcome(app);
+		app_run(app);
+	}
+	app_fini(app);
+	free(app);
+	return result;
+}
+
+/* What is answered without starting anything; `version` goes first (contract/envd.md 1.1). */
+static bool print_information(const struct arguments *arguments)
+{
+	if (arguments->version)
+		puts(ENVD_PROTOCOL_VERSION);
+	else if (arguments->commit)
+		puts(BUILD_COMMIT);
+	else if (arguments->build_info)
+		printf("envd %s\nprotocol %s\ncommit %s\nlibc %s\nprofile %s\n", BUILD_VERSION,
+		       ENVD_PROTOCOL_VERSION, BUILD_COMMIT, LIBC_NAME, BUILD_PROFILE);
+	else
+		return false;
+	return true;
+}
+
+static enum options_result parse_arguments(struct arguments *arguments, int argc, char **argv)
+{
+	const struct option options[] = {
+		{"isnotfc", OPTION_BOOL, &arguments->not_firecracker,
+		 "not in a Firecracker microVM: never ask the host's metadata service"},
+		{"version", OPTION_BOOL, &arguments->version, "print the protocol version and exit"},
+		{"commit", OPTION_BOOL, &arguments->commit, "print the commit this was built from and exit"},
+		{"build-info", OPTION_BOOL, &arguments->build_info,
+		 "print this program's own version and how it was built, and exit"},
+		{"port", OPTION_INT, &arguments->port, "port to listen on (default 49983; 0: any)"},
+		{"address", OPTION_STRING, &arguments->address,
+		 "IPv4 address to listen on (default 0.0.0.0; 127.0.0.1 with -standalone)"},
+		{"cgroup-root", OPTION_STRING, &arguments->cgroup_root,
+		 "cgroup v2 mount for commands (default /sys/fs/cgroup)"},
+		{"no-cgroups", OPTION_BOOL, &arguments->no_cgroups, "leave cgroups alone"},
+		{"kill-scope", OPTION_STRING, &arguments->kill_scope,
+		 "what SIGKILL and timeouts reach: all (default) or leader"},
+		{"verbose", OPTION_BOOL, &arguments->verbose, "write the log to stdout, JSON lines"},
+		{"log-level", OPTION_STRING, &arguments->log_level, "error, warn, info or debug"},
+		{"standalone", OPTION_BOOL, &arguments->standalone,
+		 "for debugging on this machine: no host services, readable log on stderr;\n"
+		 "    \tas an ordinary user, commands run as that user"},
+		{0},
+	};
+	int rest;
+
+	return options_parse(options, argv[0], summary, argc, argv, &rest);
+}
+
+static void ignore_broken_pipes(void)
+{
+	struct sigaction action = {.sa_handler = SIG_IGN};
+
+	sigaction(SIGPIPE, &action, NULL);
+}
+
+static int start(const struct arguments *arguments)
+{
+	struct app_config config = {
+		.port = (unsigned)arguments->port,
+		.cgroup_root = arguments->cgroup_root,
+		.no_cgroups = arguments->no_cgroups,
+		.kill_scope_leader = strcmp(arguments->kill_scope, "leader") == 0,
+		.is_standalone = arguments->standalone,
+		.is_firecracker = !arguments->not_firecracker && !arguments->standalone,
+	};
+	auto_free char *user_name = NULL;
+
+	ignore_broken_pipes();
+	raise_descriptor_limit(&config);
+	config.address = arguments->address;
+	if (!config.address)
+		config.address = config.is_standalone ? "127.0.0.1" : "0.0.0.0";
+	if (config.is_standalone) {
+		config.user_name = user_name = find_own_user();
+		config.uid = geteuid();
+		config.only_that_user = config.uid != 0;
+	} else {
+		write_run_files(&config);
+	}
+	return run(&config);
+}
+
+int main(int argc, char **argv)
+{
+	struct arguments arguments = {.port = ENVD_PORT_DEFAULT, .cgroup_root = "", .kill_scope = "all"};
+
+	switch (parse_arguments(&arguments, argc, argv)) {
+	case OPTIONS_OK:
+		break;
+	case OPTIONS_HELP:
+		return EXIT_SUCCESS;
+	case OPTIONS_BAD:
+		return EXIT_USAGE;
+	}
+	if (print_information(&arguments))
+		return EXIT_SUCCESS;
+	if (!open_log(&arguments))
+		return refuse_value("log-level", arguments.log_level);
+	if (strcmp(arguments.kill_scope, "all") != 0 && strcmp(arguments.kill_scope, "leader") != 0)
+		return refuse_value("kill-scope", arguments.kill_scope);
+	if (arguments.port < 0 || arguments.port > 65535) {
+		dprintf(STDERR_FILENO, "server stopped: listen tcp: address %lld: invalid port\n",
+			(long long)arguments.port);
+		return EXIT_FAILURE;
+	}
+	return start(&arguments);
+}

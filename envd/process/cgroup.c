@@ -1,0 +1,385 @@
+#include "envd/process/cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lib/err.h"
+#include "lib/log.h"
+
+#define CGROUP2_MAGIC 0x63677270
+#define ROOT_DEFAULT "/sys/fs/cgroup"
+#define RESERVED_BYTES_MAX (128ULL * 1024 * 1024)
+#define LINGERING_MAX 4096
+#define LINGERING_TRIED_AT_ONCE 16
+#define CREATE_ATTEMPTS 4
+#define KILL_ROUNDS 64
+#define NAME_BYTES 64
+
+struct lingering {
+	struct list_node node;
+	struct cgroup_place place;
+};
+
+static const char *const kind_names[CGROUP_KINDS] = {
+	[CGROUP_USER] = "user", [CGROUP_PTY] = "ptys", [CGROUP_SOCAT] = "socats"};
+
+static void place_name(const struct cgroups *cgroups, struct cgroup_place place,
+		       char name[NAME_BYTES])
+{
+	snprintf(name, NAME_BYTES, "c%" PRIx64 "-%" PRIu64, cgroups->boot_mark, place.number);
+}
+
+/* Never creates. 0 or a negative errno. */
+static int write_file(int directory, const char *name, const char *text)
+{
+	auto_close int fd = openat(directory, name, O_WRONLY | O_CLOEXEC);
+	ssize_t written;
+
+	if (fd < 0)
+		return -errno;
+	written = write(fd, text, strlen(text));
+	return written < 0 ? -errno : 0;
+}
+
+static ssize_t read_file(int directory, const char *name, char *text, size_t size)
+{
+	auto_close int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
+	ssize_t len;
+
+	if (fd < 0)
+		return -errno;
+	len = read(fd, text, size - 1);
+	if (len < 0)
+		return -errno;
+	text[len] = '\0';
+	return len;
+}
+
+static uint64_t total_memory(void)
+{
+	char text[4096];
+	const char *line;
+	unsigned long long kilobytes;
+
+	if (read_file(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) < 0)
+		return 0;
+	line = strstr(text, "MemTotal:");
+	if (!line || sscanf(line, "MemTotal: %llu kB", &kilobytes) != 1)
+		return 0;
+	return kilobytes * 1024;
+}
+
+/* A property the kernel does not offer here is skipped, anything else makes the whole unusable. */
+static int set_property(int directory, const char *kind, const char *property, const char *value)
+{
+	int status = write_file(directory, property, value);
+
+	if (status == -ENOENT || status == -EACCES || status == -EPERM) {
+		log_debug("process.cgroup", "property not available", LOG_S("cgroup", kind),
+			  LOG_S("property", property));
+		return 0;
+	}
+	return status;
+}
+
+static int set_properties(int directory, enum cgroup_kind kind, uint64_t memory)
+{
+	struct {
+		const char *property;
+		char value[32];
+	} properties[4];
+	size_t count = 0, i;
+	int status;
+
+	memset(properties, 0, sizeof(properties));
+#define PROPERTY(text, ...)                                                                     \
+	do {                                                                                    \
+		properties[count].property = (text);                                            \
+		snprintf(properties[count].value, sizeof(properties[count].value), __VA_ARGS__); \
+		count++;                                                                        \
+	} while (0)
+	if (kind == CGROUP_SOCAT) {
+		PROPERTY("cpu.weight", "150");
+		PROPERTY("io.weight", "default 50");
+		PROPERTY("memory.min", "%d", 5 * 1024 * 1024);
+		PROPERTY("memory.low", "%d", 8 * 1024 * 1024);
+	} else {
+		PROPERTY("cpu.weight", kind == CGROUP_PTY ? "200" : "50");
+		PROPERTY("io.weight", kind == CGROUP_PTY ? "default 50" : "default 10");
+		PROPERTY("memory.high", "%" PRIu64, memory);
+		PROPERTY("memory.max", "%" PRIu64, memory);
+	}
+#undef PROPERTY
+	for (i = 0; i < count; i++) {
+		status = set_property(directory, kind_names[kind], properties[i].property,
+				      properties[i].value);
+		if (status < 0)
+			return status;
+	}
+	return 0;
+}
+
+static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, int *ret_directory)
+{
+	auto_close int directory = -1;
+	int status;
+
+	if (mkdirat(root, kind_names[kind], 0755) < 0 && errno != EEXIST)
+		return -errno;
+	directory = openat(root, kind_names[kind], O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (directory < 0)
+		return -errno;
+	status = set_properties(directory, kind, memory);
+	if (status < 0)
+		return status;
+	*ret_directory = take_fd(&directory);
+	return 0;
+}
+
+/* On a machine without a service manager nobody has switched the controllers on for the cgroups
+ * below the root. One at a time, because each may be refused alone. */
+static void enable_controllers(int root)
+{
+	static const char *const controllers[] = {"+cpu", "+io", "+memory", "+pids"};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LENGTH(controllers); i++)
+		(void)write_file(root, "cgroup.subtree_control", controllers[i]);
+}
+
+static int open_all(struct cgroups *cgroups, const char *path)
+{
+	uint64_t memory = total_memory();
+	auto_close int root = -1;
+	struct statfs about;
+	enum cgroup_kind kind;
+	int status;
+
+	if (statfs(path, &about) < 0)
+		return -errno;
+	if ((uint64_t)about.f_type != CGROUP2_MAGIC)
+		return -EOPNOTSUPP;
+	if (memory == 0)
+		return -ENODATA;
+	memory -= memory / 8 < RESERVED_BYTES_MAX ? memory / 8 : RESERVED_BYTES_MAX;
+	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return -errno;
+	enable_controllers(root);
+	for (kind = CGROUP_USER; kind <= CGROUP_SOCAT; kind++) {
+		status = open_kind(root, kind, memory, &cgroups->directories[kind]);
+		if (status < 0)
+			return status;
+	}
+	return 0;
+}
+
+static void close_all(struct cgroups *cgroups)
+{
+	size_t i;
+
+	for (i = 0; i < CGROUP_KINDS; i++)
+		close_fd(&cgroups->directories[i]);
+}
+
+void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
+{
+	struct timespec now;
+	size_t i;
+	int status;
+
+	memset(cgroups, 0, sizeof(*cgroups));
+	for (i = 0; i < CGROUP_KINDS; i++)
+		cgroups->directories[i] = -1;
+	pthread_mutex_init(&cgroups->lock, NULL);
+	list_init(&cgroups->lingering);
+	clock_gettime(CLOCK_REALTIME, &now);
+	cgroups->boot_mark = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+	if (!enabled) {
+		log_info("process.cgroup", "cgroups are off by configuration");
+		return;
+	}
+	if (!root || !*root)
+		root = ROOT_DEFAULT;
+	status = open_all(cgroups, root);
+	if (status < 0) {
+		close_all(cgroups);
+		log_warn("process.cgroup", "falling back to no-op cgroup manager", LOG_S("root", root),
+			 LOG_S("reason", errno_text(status)));
+		return;
+	}
+	cgroups->available = true;
+	cgroup_saw_out_of_memory(cgroups, CGROUP_USER);
+	cgroup_saw_out_of_memory(cgroups, CGROUP_PTY);
+}
+
+void cgroups_fini(struct cgroups *cgroups)
+{
+	while (!list_is_empty(&cgroups->lingering)) {
+		struct lingering *lingering =
+			container_of(cgroups->lingering.next, struct lingering, node);
+
+		list_remove(&lingering->node);
+		free(lingering);
+	}
+	close_all(cgroups);
+	pthread_mutex_destroy(&cgroups->lock);
+	cgroups->available = false;
+}
+
+void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
+		   int *ret_fd)
+{
+	int attempt, directory;
+
+	*ret_place = (struct cgroup_place){.kind = CGROUP_NONE};
+	*ret_fd = -1;
+	if (!cgroups || !cgroups->available || kind == CGROUP_NONE)
+		return;
+	directory = cgroups->directories[kind];
+	for (attempt = 0; attempt < CREATE_ATTEMPTS; attempt++) {
+		struct cgroup_place place = {
+			.kind = kind, .number = atomic_fetch_add(&cgroups->next_number, 1)};
+		char name[NAME_BYTES];
+
+		place_name(cgroups, place, name);
+		if (mkdirat(directory, name, 0755) < 0) {
+			if (errno == EEXIST)
+				continue;
+			return;
+		}
+		*ret_fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		if (*ret_fd < 0) {
+			unlinkat(directory, name, AT_REMOVEDIR);
+			return;
+		}
+		*ret_place = place;
+		return;
+	}
+}
+
+/* For kernels before 5.14: whoever is listed gets the signal, again until nobody new appears. */
+static int kill_listed(int directory)
+{
+	int round;
+
+	for (round = 0; round < KILL_ROUNDS; round++) {
+		char text[16384];
+		ssize_t len = read_file(directory, "cgroup.procs", text, sizeof(text));
+		const char *line = text, *end;
+		bool any = false;
+
+		if (len < 0)
+			return (int)len;
+		/* A last line without its end may be half a number. */
+		while ((end = strchr(line, '\n'))) {
+			long pid = strtol(line, NULL, 10);
+
+			if (pid > 0 && kill((pid_t)pid, SIGKILL) == 0)
+				any = true;
+			line = end + 1;
+		}
+		if (!any)
+			return 0;
+		usleep(1000);
+	}
+	return -EAGAIN;
+}
+
+int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place)
+{
+	auto_close int directory = -1;
+	char name[NAME_BYTES];
+	int status;
+
+	if (!cgroups || !cgroups->available || place.kind == CGROUP_NONE)
+		return -ENOENT;
+	place_name(cgroups, place, name);
+	directory = openat(cgroups->directories[place.kind], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (directory < 0)
+		return -errno;
+	status = write_file(directory, "cgroup.kill", "1");
+	return status == -ENOENT ? kill_listed(directory) : status;
+}
+
+static bool try_remove(struct cgroups *cgroups, struct cgroup_place place)
+{
+	char name[NAME_BYTES];
+
+	place_name(cgroups, place, name);
+	return unlinkat(cgroups->directories[place.kind], name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place)
+{
+	struct lingering *lingering;
+
+	if (!cgroups || !cgroups->available || place.kind == CGROUP_NONE)
+		return;
+	pthread_mutex_lock(&cgroups->lock);
+	if (cgroups->lingering_count < LINGERING_MAX) {
+		lingering = xmalloc(sizeof(*lingering));
+		lingering->place = place;
+		list_append(&cgroups->lingering, &lingering->node);
+		cgroups->lingering_count++;
+	}
+	pthread_mutex_unlock(&cgroups->lock);
+}
+
+static struct lingering *take_oldest(struct cgroups *cgroups)
+{
+	struct lingering *oldest = NULL;
+
+	pthread_mutex_lock(&cgroups->lock);
+	if (!list_is_empty(&cgroups->lingering)) {
+		oldest = container_of(cgroups->lingering.next, struct lingering, node);
+		list_remove(&oldest->node);
+		cgroups->lingering_count--;
+	}
+	pthread_mutex_unlock(&cgroups->lock);
+	return oldest;
+}
+
+void cgroup_remove(struct cgroups *cgroups, struct cgroup_place place)
+{
+	size_t tries;
+
+	if (!cgroups || !cgroups->available || place.kind == CGROUP_NONE)
+		return;
+	if (!try_remove(cgroups, place))
+		cgroup_remove_later(cgroups, place);
+	/* Oldest first; the ones that stay go to the end, so that each gets its turn. */
+	for (tries = 0; tries < LINGERING_TRIED_AT_ONCE; tries++) {
+		struct lingering *old = take_oldest(cgroups);
+
+		if (!old)
+			break;
+		place = old->place;
+		free(old);
+		if (!try_remove(cgroups, place))
+			cgroup_remove_later(cgroups, place);
+	}
+}
+
+bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind)
+{
+	char text[1024];
+	const char *line;
+	unsigned long long kills = 0;
+
+	if (!cgroups || kind == CGROUP_NONE || cgroups->directories[kind] < 0)
+		return false;
+	if (read_file(cgroups->directories[kind], "memory.events", text, sizeof(text)) < 0)
+		return false;
+	line = strstr(text, "oom_kill ");
+	if (!line || sscanf(line, "oom_kill %llu", &kills) != 1)
+		return false;
+	return atomic_exchange(&cgroups->out_of_memory_kills[kind], kills) < kills;
+}

@@ -1,0 +1,57 @@
+/*
+ * Where commands live: three cgroups made at start-up (contract/envd.md 1.5), and below `user` and
+ * `ptys` one child cgroup for each command, so that a kill reaches everything the command started,
+ * also what left its session. Without a writable cgroup v2 every call here is a quiet no-op: the
+ * commands run, isolation is off (cases.md, case 78).
+ *
+ * cgroups_init blocks and belongs to start-up. Everything else blocks too and is for jobs; any
+ * thread. A command's cgroup is removed once nobody lives in it; those that are still inhabited when
+ * their leader is gone are remembered and tried again whenever another one is removed.
+ */
+#ifndef ENVD_PROCESS_CGROUP_H
+#define ENVD_PROCESS_CGROUP_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "lib/base.h"
+#include "lib/list.h"
+
+enum cgroup_kind { CGROUP_NONE, CGROUP_USER, CGROUP_PTY, CGROUP_SOCAT };
+#define CGROUP_KINDS 4
+
+struct cgroups {
+	bool available;
+	int directories[CGROUP_KINDS]; /* O_PATH; -1 for CGROUP_NONE and when not available */
+	atomic_uint_fast64_t next_number;
+	uint64_t boot_mark; /* part of every name, so that a restarted agent meets no leftovers */
+	pthread_mutex_t lock;
+	struct list_node lingering; /* under lock */
+	size_t lingering_count;
+	atomic_uint_fast64_t out_of_memory_kills[CGROUP_KINDS]; /* last seen */
+};
+
+/* A command's own cgroup. {CGROUP_NONE} means that it has none. */
+struct cgroup_place {
+	enum cgroup_kind kind;
+	uint64_t number;
+};
+
+/* `root`: the cgroup v2 mount, NULL or empty for /sys/fs/cgroup; `enabled` false makes a no-op.
+ * Problems are logged once and never returned: there is always a usable object. */
+void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled);
+void cgroups_fini(struct cgroups *cgroups);
+
+/* Makes a cgroup for one command. *ret_fd is its directory, for the clone; -1 with {CGROUP_NONE}
+ * when there is none to be had. */
+void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
+		   int *ret_fd);
+/* Kills everybody in it, atomically where the kernel can. 0, -ENOENT without cgroup. */
+int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place);
+void cgroup_remove(struct cgroups *cgroups, struct cgroup_place place);
+/* Leaves it to the next removal. Does not block. */
+void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place);
+/* True when the kernel's OOM killer struck in the kind's cgroup since the last time this was asked. */
+bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind);
+
+#endif

@@ -1,0 +1,375 @@
+#include "envd/process/child.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <linux/types.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* No instrumentation of any kind: its runtime takes locks and touches memory that is not ours. */
+#define CHILD_CODE                                                                              \
+	__attribute__((no_sanitize("address"), no_sanitize("undefined"), no_stack_protector,    \
+		       no_profile_instrument_function))
+
+#ifndef CLONE_INTO_CGROUP
+#define CLONE_INTO_CGROUP 0x200000000ULL
+#endif
+#ifndef CLONE_CLEAR_SIGHAND
+#define CLONE_CLEAR_SIGHAND 0x100000000ULL
+#endif
+#ifndef SYS_close_range
+#define SYS_close_range 436
+#endif
+
+#define OOM_SCORE_ADJ "100"
+#define IOPRIO_BEST_EFFORT_4 ((2 << 13) | 4)
+#define IOPRIO_WHO_PROCESS 1
+#define KERNEL_SIGNALS 64
+#define PATH_BYTES 4096
+/* When close_range is missing: how far descriptors are closed one by one. The others are
+ * close-on-exec anyway. */
+#define CLOSE_ONE_BY_ONE 1024
+
+#define NOT_RUNNABLE 126
+#define NOT_FOUND 127
+
+CHILD_CODE static inline long raw6(long number, long a, long b, long c, long d, long e, long f)
+{
+#if defined(__x86_64__)
+	long result;
+	register long r10 __asm__("r10") = d;
+	register long r8 __asm__("r8") = e;
+	register long r9 __asm__("r9") = f;
+
+	__asm__ volatile("syscall"
+			 : "=a"(result)
+			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+			 : "rcx", "r11", "memory");
+	return result;
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = number;
+	register long x0 __asm__("x0") = a;
+	register long x1 __asm__("x1") = b;
+	register long x2 __asm__("x2") = c;
+	register long x3 __asm__("x3") = d;
+	register long x4 __asm__("x4") = e;
+	register long x5 __asm__("x5") = f;
+
+	__asm__ volatile("svc 0"
+			 : "+r"(x0)
+			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+			 : "memory");
+	return x0;
+#else
+#error "the raw system call of this architecture is not written yet"
+#endif
+}
+
+#define raw5(n, a, b, c, d, e) raw6((n), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
+#define raw4(n, a, b, c, d) raw5((n), (a), (b), (c), (d), 0)
+#define raw3(n, a, b, c) raw4((n), (a), (b), (c), 0)
+#define raw2(n, a, b) raw3((n), (a), (b), 0)
+#define raw1(n, a) raw2((n), (a), 0)
+#define raw0(n) raw1((n), 0)
+
+CHILD_CODE __attribute__((noreturn)) static void leave(int status)
+{
+	for (;;)
+		raw1(SYS_exit_group, status);
+}
+
+CHILD_CODE __attribute__((noreturn)) static void fail(const struct child_plan *plan,
+						      enum child_stage stage, long error)
+{
+	struct child_report report = {.stage = (int32_t)stage, .error = (int32_t)-error};
+
+	raw3(SYS_write, plan->status_fd, &report, sizeof(report));
+	leave(NOT_FOUND);
+}
+
+CHILD_CODE static size_t text_length(const char *text)
+{
+	size_t len = 0;
+
+	while (text[len]) {
+		len++;
+		__asm__ volatile("" ::: "memory"); /* or the compiler makes a strlen of it */
+	}
+	return len;
+}
+
+/* Where the kernel could not place the child at birth. Not fatal: isolation is then off. */
+CHILD_CODE static void enter_cgroup(const struct child_plan *plan)
+{
+	long fd;
+
+	if (plan->cgroup_fd < 0)
+		return;
+	fd = raw4(SYS_openat, plan->cgroup_fd, "cgroup.procs", O_WRONLY | O_CLOEXEC, 0);
+	if (fd < 0)
+		return;
+	raw3(SYS_write, fd, "0", 1);
+	raw1(SYS_close, fd);
+}
+
+/* Really closed, not only marked: this child may sit long in a chdir to a dead mount, and would keep
+ * the pipes of other commands and the sockets of clients open for as long. */
+CHILD_CODE static void close_the_rest(void)
+{
+	long fd;
+
+	if (raw3(SYS_close_range, 4, ~0U, 0) == 0)
+		return;
+	for (fd = 4; fd < CLOSE_ONE_BY_ONE; fd++)
+		raw1(SYS_close, fd);
+}
+
+CHILD_CODE static void set_stdio(struct child_plan *plan)
+{
+	long result;
+	int i;
+
+	for (i = 0; i < 3; i++) {
+		result = raw3(SYS_dup3, plan->stdio[i], i, 0);
+		if (result < 0)
+			fail(plan, CHILD_STDIO, result);
+	}
+	if (plan->status_fd != 3) {
+		result = raw3(SYS_dup3, plan->status_fd, 3, O_CLOEXEC);
+		if (result < 0)
+			fail(plan, CHILD_STDIO, result);
+		plan->status_fd = 3;
+	}
+	close_the_rest();
+}
+
+/* The agent's own protection and priority must not reach what it starts (contract/envd.md 1.6).
+ * Refusals are ignored: an ordinary user may not lower values. */
+CHILD_CODE static void set_priorities(void)
+{
+	long fd = raw4(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
+
+	if (fd >= 0) {
+		raw3(SYS_write, fd, OOM_SCORE_ADJ, sizeof(OOM_SCORE_ADJ) - 1);
+		raw1(SYS_close, fd);
+	}
+	raw3(SYS_setpriority, 0 /* PRIO_PROCESS */, 0, 0);
+	raw3(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_BEST_EFFORT_4);
+}
+
+CHILD_CODE static void set_ids(const struct child_plan *plan)
+{
+	long result;
+
+	if (!plan->change_ids)
+		return;
+	result = raw2(SYS_setgroups, plan->group_count, plan->groups);
+	if (result < 0 && !plan->groups_are_optional)
+		fail(plan, CHILD_GROUPS, result);
+	result = raw3(SYS_setresgid, plan->gid, plan->gid, plan->gid);
+	if (result < 0)
+		fail(plan, CHILD_GROUP_ID, result);
+	result = raw3(SYS_setresuid, plan->uid, plan->uid, plan->uid);
+	if (result < 0)
+		fail(plan, CHILD_USER_ID, result);
+}
+
+/* As the user: a directory that only root may enter must not be entered for him. */
+CHILD_CODE static void enter_directory(const struct child_plan *plan)
+{
+	long result = raw1(SYS_chdir, plan->cwd);
+
+	if ((result == -ENOENT || result == -ENOTDIR) && plan->cwd_is_optional) {
+		result = raw1(SYS_chdir, "/");
+		if (plan->cwd_variable)
+			*plan->cwd_variable = (char *)(uintptr_t)"PWD=/";
+	}
+	if (result < 0)
+		fail(plan, CHILD_DIRECTORY, result);
+}
+
+/* Ignored signals survive both the clone and the exec, so each is set to its default here. */
+CHILD_CODE static void reset_signals(void)
+{
+	/* The kernel's struct sigaction: handler, flags, restorer, mask. All zero is SIG_DFL. */
+	uint64_t action[4] = {0, 0, 0, 0};
+	uint64_t none = 0;
+	long number;
+
+	for (number = 1; number <= KERNEL_SIGNALS; number++)
+		raw4(SYS_rt_sigaction, number, action, NULL, sizeof(none));
+	raw4(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
+}
+
+CHILD_CODE static const char *error_text(long error)
+{
+	switch (error) {
+	case -ENOENT:
+		return "No such file or directory";
+	case -EACCES:
+		return "Permission denied";
+	case -ENOTDIR:
+		return "Not a directory";
+	case -EISDIR:
+		return "Is a directory";
+	case -ELOOP:
+		return "Too many levels of symbolic links";
+	case -ENAMETOOLONG:
+		return "File name too long";
+	case -ENOEXEC:
+		return "Exec format error";
+	case -ETXTBSY:
+		return "Text file busy";
+	case -ELIBBAD:
+		return "Accessing a corrupted shared library";
+	case -EPERM:
+		return "Operation not permitted";
+	case -EINVAL:
+		return "Invalid argument";
+	case -EIO:
+		return "Input/output error";
+	default:
+		return "Cannot be executed";
+	}
+}
+
+CHILD_CODE __attribute__((noreturn)) static void report_not_runnable(const struct child_plan *plan,
+								      long error,
+								      bool no_interpreter)
+{
+	const char *parts[4] = {plan->command[0] ? plan->command : "''",
+				no_interpreter ? ": bad interpreter: " : ": ", error_text(error), "\n"};
+	struct iovec pieces[4];
+	int i;
+
+	for (i = 0; i < 4; i++) {
+		pieces[i].iov_base = (void *)(uintptr_t)parts[i];
+		pieces[i].iov_len = text_length(parts[i]);
+	}
+	raw3(SYS_writev, 2, pieces, 4);
+	leave(error == -ENOENT && !no_interpreter ? NOT_FOUND : NOT_RUNNABLE);
+}
+
+/* One candidate; returns only on failure. A file without a known format is run by the shell, as
+ * execvp does. */
+CHILD_CODE static long try_exec(struct child_plan *plan, const char *path)
+{
+	long error = raw3(SYS_execve, path, plan->argv, plan->envp);
+
+	if (error == -ENOEXEC) {
+		char *first = plan->argv[0];
+
+		plan->argv[-1] = (char *)(uintptr_t)"/bin/sh";
+		plan->argv[0] = (char *)(uintptr_t)path;
+		raw3(SYS_execve, "/bin/sh", plan->argv - 1, plan->envp);
+		plan->argv[0] = first;
+	}
+	return error;
+}
+
+/* ENOENT for a file that is there means that its interpreter is not. */
+CHILD_CODE static bool is_there(const char *path)
+{
+	return raw3(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
+}
+
+CHILD_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)
+{
+	char path[PATH_BYTES];
+	const char *element = plan->search_path;
+	size_t command_len = text_length(plan->command);
+	long error, worst = -ENOENT;
+	bool no_interpreter = false;
+
+	if (!element || command_len == 0) {
+		error = command_len ? try_exec(plan, plan->command) : -ENOENT;
+		if (error == -E2BIG || error == -ENOMEM || error == -EAGAIN)
+			fail(plan, CHILD_EXEC, error);
+		report_not_runnable(plan, error,
+				    error == -ENOENT && command_len && is_there(plan->command));
+	}
+	for (;;) {
+		size_t len = 0, i;
+
+		while (element[len] && element[len] != ':')
+			len++;
+		if (len + command_len + 2 <= sizeof(path)) {
+			for (i = 0; i < len; i++)
+				path[i] = element[i];
+			if (len > 0)
+				path[i++] = '/'; /* an empty element is the current directory */
+			for (len = 0; len <= command_len; len++)
+				path[i + len] = plan->command[len];
+			error = try_exec(plan, path);
+			if (error == -E2BIG || error == -ENOMEM || error == -EAGAIN)
+				fail(plan, CHILD_EXEC, error);
+			if (error == -ENOENT && is_there(path))
+				no_interpreter = true;
+			else if (error == -EACCES)
+				worst = error; /* a later directory may still have a good one */
+			else if (error != -ENOENT && error != -ENOTDIR && error != -ESTALE &&
+				 error != -ENODEV && error != -ETIMEDOUT && error != -ENAMETOOLONG &&
+				 error != -ELOOP)
+				report_not_runnable(plan, error, false);
+		}
+		while (*element && *element != ':')
+			element++;
+		if (!*element)
+			break;
+		element++;
+	}
+	report_not_runnable(plan, worst, worst == -ENOENT && no_interpreter);
+}
+
+CHILD_CODE void child_run(struct child_plan *plan)
+{
+	long result;
+
+	enter_cgroup(plan);
+	result = raw0(SYS_setsid);
+	if (result < 0)
+		fail(plan, CHILD_SESSION, result);
+	set_stdio(plan);
+	if (plan->with_terminal) {
+		result = raw3(SYS_ioctl, 0, TIOCSCTTY, 0);
+		if (result < 0)
+			fail(plan, CHILD_TERMINAL, result);
+	}
+	set_priorities();
+	if (plan->set_nofile) {
+		result = raw4(SYS_prlimit64, 0, RLIMIT_NOFILE, &plan->nofile, NULL);
+		if (result < 0 && result != -EPERM)
+			fail(plan, CHILD_LIMITS, result);
+	}
+	raw1(SYS_umask, 022);
+	set_ids(plan);
+	enter_directory(plan);
+	reset_signals();
+	run_command(plan);
+}
+
+CHILD_CODE pid_t child_clone3(int cgroup_fd, int *ret_pidfd)
+{
+	/* struct clone_args of linux/sched.h, spelled out: old headers lack its later fields. */
+	struct {
+		__aligned_u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+			set_tid, set_tid_size, cgroup;
+	} args = {
+		.flags = CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+		.exit_signal = SIGCHLD,
+	};
+
+	if (cgroup_fd >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)cgroup_fd;
+	}
+	return (pid_t)raw2(SYS_clone3, &args, sizeof(args));
+}
+
+CHILD_CODE pid_t child_clone_plain(void)
+{
+	return (pid_t)raw5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+}

@@ -1,0 +1,68 @@
+/*
+ * What happens between the clone and the exec, in the child. It runs in a copy of the parent's
+ * memory in which only one thread exists, so any lock may be held for ever: nothing here calls libc.
+ * Everything is a raw system call, nothing allocates, and every array was finished by the parent.
+ * A check of the build (`nm -u` on this object lists memory primitives at most) holds that line.
+ *
+ * A failure before the exec is reported as {stage, error} over the status pipe; its silent end means
+ * that the exec happened, or that the command could not be run: then the child behaves as a shell
+ * would, with a line on its stderr and exit status 127 (not found) or 126 (found, not runnable).
+ */
+#ifndef ENVD_PROCESS_CHILD_H
+#define ENVD_PROCESS_CHILD_H
+
+#include <sys/resource.h>
+
+#include "lib/base.h"
+
+enum child_stage {
+	CHILD_SESSION,
+	CHILD_TERMINAL,
+	CHILD_STDIO,
+	CHILD_CGROUP,
+	CHILD_LIMITS,
+	CHILD_GROUPS,
+	CHILD_GROUP_ID,
+	CHILD_USER_ID,
+	CHILD_DIRECTORY,
+	CHILD_EXEC,
+};
+
+/* One write of 8 bytes to a pipe, so it arrives whole or not at all. */
+struct child_report {
+	int32_t stage;
+	int32_t error; /* positive errno */
+};
+
+struct child_plan {
+	int stdio[3];   /* all above 2 */
+	int status_fd;  /* above 2 */
+	int cgroup_fd;  /* directory the child enters by itself; -1: none, or it was born there */
+	bool with_terminal;  /* stdio[0] becomes the controlling terminal */
+	bool change_ids;
+	bool groups_are_optional; /* the ids do not change, so a refused setgroups does no harm */
+	uid_t uid;
+	gid_t gid;
+	const gid_t *groups;
+	size_t group_count;
+	bool set_nofile;
+	struct rlimit nofile;
+	const char *cwd;
+	/* When `cwd` is missing, "/" does as well. */
+	bool cwd_is_optional;
+	/* The place of PWD=... in envp, NULL when it stays as it is; then it becomes "PWD=/". */
+	char **cwd_variable;
+	const char *command;
+	const char *search_path; /* NULL: the command is a path */
+	/* Ends with NULL. argv[-1] is a spare slot, for scripts without an interpreter line. */
+	char **argv;
+	char **envp;
+};
+
+void child_run(struct child_plan *plan) __attribute__((noreturn));
+/* clone(2) without libc's bookkeeping: 0 in the child, the pid or a negative errno in the parent.
+ * `cgroup_fd` may be -1. *ret_pidfd is filled in the parent. */
+pid_t child_clone3(int cgroup_fd, int *ret_pidfd);
+pid_t child_clone_plain(void);
+
+#endif

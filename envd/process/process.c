@@ -1,0 +1,740 @@
+#include "envd/process/process.h"
+
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "envd/process/kill.h"
+#include "envd/process/process_internal.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+
+/* How often a terminal that nobody had open is tried again while its program lives. */
+#define TERMINAL_RETRY_MS 1000
+
+static void enter(struct process *process, enum process_state state)
+{
+	/* Only forward, except that a start may fail at once. */
+	assert(state > process->state);
+	process->state = state;
+}
+
+static struct process_subscriber *subscriber_of(struct output_reader *reader)
+{
+	return container_of(reader, struct process_subscriber, reader);
+}
+
+/* ---- life of the object ---- */
+
+void process_hold(struct process *process)
+{
+	process->live++;
+}
+
+void process_drop(struct process *process)
+{
+	assert(process->live > 0);
+	process->live--;
+	process_settle(process);
+}
+
+static void free_process(struct process *process)
+{
+	struct process_table *table = process->table;
+
+	later_cancel(&process->replan);
+	output_fini(&process->output);
+	free(process->spec_memory);
+	process_table_forget(table, process);
+	free(process);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	process_drop(container_of(handle, struct process, timer));
+}
+
+static void clean_up(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+	struct cgroups *cgroups = process->table->config.cgroups;
+
+	if (process->record.signal == SIGKILL && !process->record.stopped &&
+	    !process->record.timed_out)
+		process->record.out_of_memory =
+			cgroup_saw_out_of_memory(cgroups, process->place.kind);
+	cgroup_remove(cgroups, process->place);
+}
+
+static void on_cleaned_up(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	process->place.kind = CGROUP_NONE;
+	if (process->record.out_of_memory)
+		log_warn("process", "killed because memory ran out", LOG_I("pid", process->pid));
+	process_drop(process);
+}
+
+void process_settle(struct process *process)
+{
+	if (process->state != PROCESS_DONE)
+		return;
+	if (process->place.kind != CGROUP_NONE && !process->is_tracked && !process->job.active) {
+		if (job_run(process->loop, &process->job, JOB_QUICK, clean_up, on_cleaned_up) == 0) {
+			process_hold(process);
+		} else {
+			cgroup_remove_later(process->table->config.cgroups, process->place);
+			process->place.kind = CGROUP_NONE;
+		}
+	}
+	if (process->output.reader_count == 0 && list_is_empty(&process->kill_waiters) &&
+	    !process->timer_is_closing) {
+		process->timer_is_closing = true;
+		uv_close((uv_handle_t *)&process->timer, on_timer_closed);
+	}
+	if (process->live == 0)
+		free_process(process);
+}
+
+/* ---- subscribers ---- */
+
+static int on_reader_output(struct output_reader *reader, enum output_stream stream,
+			    struct str bytes)
+{
+	struct process_subscriber *subscriber = subscriber_of(reader);
+
+	return subscriber->ops->on_output(subscriber, stream, bytes);
+}
+
+static size_t reader_queued(struct output_reader *reader)
+{
+	struct process_subscriber *subscriber = subscriber_of(reader);
+
+	return subscriber->ops->queued(subscriber);
+}
+
+static void fail_subscriber(struct process_subscriber *subscriber, const struct err *err)
+{
+	output_detach(&subscriber->reader);
+	subscriber->process = NULL;
+	subscriber->ops->on_failed(subscriber, err);
+}
+
+static void fail_with_deadline(struct process_subscriber *subscriber)
+{
+	struct err err;
+
+	err_set(&err, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
+	fail_subscriber(subscriber, &err);
+}
+
+static void on_reader_end(struct output_reader *reader)
+{
+	struct process_subscriber *subscriber = subscriber_of(reader);
+	struct process *process = subscriber->process;
+
+	if (subscriber->is_starter && process->record.timed_out) {
+		fail_with_deadline(subscriber);
+	} else {
+		subscriber->process = NULL;
+		subscriber->ops->on_ended(subscriber, &process->record);
+	}
+	process_settle(process);
+}
+
+static void on_reader_cut(struct output_reader *reader)
+{
+	struct process_subscriber *subscriber = subscriber_of(reader);
+	struct process *process = subscriber->process;
+	struct err err;
+
+	err_set(&err, ERR_RESOURCE_EXHAUSTED,
+		"output was not read for %d seconds while the process waited",
+		PROCESS_SUBSCRIBER_STALL_MS / 1000);
+	log_info("process", "reader cut off for stalling", LOG_I("pid", process->pid));
+	fail_subscriber(subscriber, &err);
+	process_settle(process);
+}
+
+static const struct output_reader_ops reader_ops = {
+	.on_output = on_reader_output,
+	.on_end = on_reader_end,
+	.on_cut = on_reader_cut,
+	.queued = reader_queued,
+};
+static const struct output_reader_ops reader_ops_without_measure = {
+	.on_output = on_reader_output,
+	.on_end = on_reader_end,
+	.on_cut = on_reader_cut,
+};
+
+static void attach(struct process *process, struct process_subscriber *subscriber)
+{
+	subscriber->process = process;
+	subscriber->reader.ops =
+		subscriber->ops->queued ? &reader_ops : &reader_ops_without_measure;
+	output_attach(&process->output, &subscriber->reader);
+}
+
+void process_subscribe(struct process *process, struct process_subscriber *subscriber)
+{
+	assert(process->state == PROCESS_RUNNING || process->state == PROCESS_DRAINING);
+	attach(process, subscriber);
+	process_plan_timer(process);
+}
+
+void process_unsubscribe(struct process_subscriber *subscriber)
+{
+	struct process *process = subscriber->process;
+
+	if (!process)
+		return;
+	output_detach(&subscriber->reader);
+	subscriber->process = NULL;
+	if (process->state == PROCESS_STARTING && process->pid == 0 && subscriber->is_starter)
+		process_dispatch(process, PROCESS_KILL);
+	process_settle(process);
+}
+
+void process_subscriber_drained(struct process_subscriber *subscriber)
+{
+	struct process *process = subscriber->process;
+
+	if (!process)
+		return;
+	output_reader_drained(&subscriber->reader);
+	if (process->state != PROCESS_DONE)
+		process_plan_timer(process);
+}
+
+static struct process_subscriber *find_starter(struct process *process)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &process->output.readers) {
+		struct process_subscriber *subscriber =
+			subscriber_of(container_of(node, struct output_reader, node));
+
+		if (subscriber->is_starter)
+			return subscriber;
+	}
+	return NULL;
+}
+
+/* ---- signals ---- */
+
+static void signal_leader(struct process *process, int number)
+{
+	syscall(SYS_pidfd_send_signal, process->child.pidfd, number, NULL, 0);
+}
+
+int process_terminate(struct process *process)
+{
+	assert(process->state == PROCESS_RUNNING);
+	process->record.stopped = true;
+	/* Uncollected, so both the pid and the group it leads are its own. */
+	if (process->table->config.kill_scope_leader)
+		signal_leader(process, SIGTERM);
+	else if (kill(-process->pid, SIGTERM) < 0)
+		return -errno;
+	return 0;
+}
+
+void process_hang_up(struct process *process)
+{
+	(void)process_terminate(process);
+	if (process->spec.with_terminal) {
+		kill(-process->pid, SIGHUP);
+		kill(-process->pid, SIGCONT);
+	}
+}
+
+static void kill_everything(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	kill_tree(process->pid, process->table->config.cgroups, process->place);
+}
+
+static void on_everything_killed(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	reaper_release(&process->child);
+	process_drop(process);
+}
+
+static void send_kill(struct process *process)
+{
+	signal_leader(process, SIGKILL);
+	if (process->table->config.kill_scope_leader)
+		return;
+	kill(-process->pid, SIGKILL);
+	if (process->job.active)
+		return; /* a kill is already going through */
+	if (job_run(process->loop, &process->job, JOB_QUICK, kill_everything,
+		    on_everything_killed) < 0) {
+		log_warn("process", "no thread to look for left processes",
+			 LOG_I("pid", process->pid));
+		return;
+	}
+	process_hold(process);
+	reaper_hold(&process->child);
+}
+
+static void tell_kill_waiters(struct process *process)
+{
+	struct list_node waiters;
+
+	process->kill_due_ms = 0;
+	list_init(&waiters);
+	list_splice(&waiters, &process->kill_waiters);
+	while (!list_is_empty(&waiters)) {
+		struct process_kill_waiter *waiter =
+			container_of(waiters.next, struct process_kill_waiter, node);
+
+		list_remove(&waiter->node);
+		waiter->on_killed(waiter);
+	}
+}
+
+void process_kill(struct process *process, struct process_kill_waiter *waiter)
+{
+	assert(process->state == PROCESS_RUNNING);
+	process->record.stopped = true;
+	if (waiter) {
+		list_init(&waiter->node);
+		list_append(&process->kill_waiters, &waiter->node);
+		process->kill_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
+		process_plan_timer(process);
+	}
+	process_dispatch(process, PROCESS_KILL);
+}
+
+void process_kill_wait_cancel(struct process_kill_waiter *waiter)
+{
+	list_remove(&waiter->node);
+}
+
+int process_resize(struct process *process, struct terminal_size size)
+{
+	if (process->terminal_fd < 0)
+		return -ENOTTY;
+	return terminal_resize(process->terminal_fd, size);
+}
+
+/* ---- actions of the table ---- */
+
+static void ignore(struct process *process)
+{
+}
+
+static void become_running(struct process *process)
+{
+	struct process_subscriber *starter = find_starter(process);
+
+	enter(process, PROCESS_RUNNING);
+	process->start_due_ms = 0;
+	process_end_start(process);
+	process_table_insert(process->table, process);
+	process_plan_timer(process);
+	if (starter)
+		starter->ops->on_started(starter);
+	output_start(&process->output);
+}
+
+static void close_input(struct process *process)
+{
+	process->terminal_fd = -1;
+	if (input_close(&process->input, -ESRCH))
+		process_hold(process);
+}
+
+/* Not one byte of it ran for the user; the reason is in process->err. */
+static void fail_start(struct process *process)
+{
+	struct process_subscriber *starter = find_starter(process);
+	struct err err = *process->err;
+
+	enter(process, PROCESS_DONE);
+	process_end_start(process);
+	close_input(process);
+	output_discard(&process->output);
+	if (starter)
+		fail_subscriber(starter, &err);
+	process_settle(process);
+}
+
+static void give_up_start(struct process *process)
+{
+	if (process->job.active)
+		job_abandon(&process->job);
+	if (process->is_tracked)
+		signal_leader(process, SIGKILL);
+	if (process->job.active) {
+		/* The plan belongs to the job; on_prepared ends it. */
+		struct process_subscriber *starter = find_starter(process);
+
+		enter(process, PROCESS_DONE);
+		if (starter)
+			fail_subscriber(starter, process->give_up);
+		process_settle(process);
+	} else {
+		*process->err = *process->give_up;
+		fail_start(process);
+	}
+}
+
+static void cancel_start(struct process *process)
+{
+	struct err err;
+
+	err_set(&err, ERR_CANCELED, "the start was cancelled");
+	process->give_up = &err;
+	give_up_start(process);
+	process->give_up = NULL;
+}
+
+static void time_out_start(struct process *process)
+{
+	struct err err;
+
+	err_set(&err, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
+	process->give_up = &err;
+	give_up_start(process);
+	process->give_up = NULL;
+}
+
+/* The child is gone, and nobody writes to the status pipe any more: what it says is the truth. */
+static void exit_while_starting(struct process *process)
+{
+	process_check_status(process);
+	if (process->state == PROCESS_STARTING)
+		process_dispatch(process, PROCESS_EXEC_OK);
+	process_dispatch(process, PROCESS_EXIT);
+}
+
+static void begin_draining(struct process *process)
+{
+	uint64_t now = loop_now_ms(process->loop);
+
+	enter(process, PROCESS_DRAINING);
+	process->deadline_ms = 0;
+	/* First, so that whoever is told of the end finds the exit. */
+	process_table_retain_exit(process->table, process);
+	close_input(process);
+	tell_kill_waiters(process);
+	output_retry_terminal(&process->output);
+	if (output_has_ended(&process->output)) {
+		process_dispatch(process, PROCESS_OUT_EOF);
+		return;
+	}
+	process->drain_owed_end = process->output.log.end + output_pending(&process->output);
+	process->drain_left_ms = PROCESS_DRAIN_MAX_MS;
+	process->drain_since_ms = now;
+	process->drain_quiet_ms = now;
+	process->drain_is_paused = process->output.paused;
+	process_plan_timer(process);
+}
+
+static void finish(struct process *process)
+{
+	enter(process, PROCESS_DONE);
+	process_table_remove(process->table, process);
+	output_finish(&process->output);
+	process_settle(process);
+}
+
+static void time_out(struct process *process)
+{
+	process->record.timed_out = true;
+	process->deadline_ms = 0;
+	process->expire_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
+	log_debug("process", "deadline passed", LOG_I("pid", process->pid));
+	send_kill(process);
+	process_plan_timer(process);
+}
+
+/* NULL: cannot happen. */
+static void (*const actions[][PROCESS_DRAIN_OVER + 1])(struct process *process) = {
+	[PROCESS_STARTING] = {
+		[PROCESS_EXEC_OK] = become_running,
+		[PROCESS_EXEC_FAIL] = fail_start,
+		[PROCESS_EXIT] = exit_while_starting,
+		[PROCESS_KILL] = cancel_start,
+		[PROCESS_TIMEOUT] = time_out_start,
+	},
+	[PROCESS_RUNNING] = {
+		[PROCESS_OUT_EOF] = ignore, /* it may go on working in silence (case 2) */
+		[PROCESS_EXIT] = begin_draining,
+		[PROCESS_KILL] = send_kill,
+		[PROCESS_TIMEOUT] = time_out,
+	},
+	[PROCESS_DRAINING] = {
+		[PROCESS_OUT_EOF] = finish,
+		[PROCESS_DRAIN_OVER] = finish,
+	},
+	[PROCESS_DONE] = {
+		[PROCESS_EXIT] = ignore, /* of a start that had failed */
+	},
+};
+
+void process_dispatch(struct process *process, enum process_event event)
+{
+	void (*action)(struct process *) = actions[process->state][event];
+
+	assert(action);
+	action(process);
+}
+
+/* ---- what the loop tells ---- */
+
+static void on_exit_collected(struct reaper_child *child, const struct exit_record *record)
+{
+	struct process *process = container_of(child, struct process, child);
+	struct exit_record merged = *record;
+
+	merged.timed_out = process->record.timed_out;
+	merged.stopped = process->record.stopped;
+	merged.started_ms = process->record.started_ms;
+	process->record = merged;
+	process->is_tracked = false;
+	reaper_untrack(child);
+	process_dispatch(process, PROCESS_EXIT);
+}
+
+static void on_untracked(struct reaper_child *child)
+{
+	process_drop(container_of(child, struct process, child));
+}
+
+static void on_output_ended(struct output *output)
+{
+	process_dispatch(container_of(output, struct process, output), PROCESS_OUT_EOF);
+}
+
+/* The clock of the drain stands still while readers keep us from reading. */
+static void update_drain_clock(struct process *process)
+{
+	uint64_t now = loop_now_ms(process->loop);
+
+	if (process->output.paused == process->drain_is_paused)
+		return;
+	process->drain_is_paused = process->output.paused;
+	if (process->drain_is_paused) {
+		uint64_t spent = now - process->drain_since_ms;
+
+		process->drain_left_ms -= spent < process->drain_left_ms ? spent
+									 : process->drain_left_ms;
+	} else {
+		process->drain_since_ms = process->drain_quiet_ms = now;
+	}
+}
+
+static void on_output_changed(struct output *output)
+{
+	struct process *process = container_of(output, struct process, output);
+
+	if (process->state == PROCESS_DRAINING)
+		update_drain_clock(process);
+	/* Not now: the timer's work may cut readers off, and somebody is walking along them. */
+	later_call(process->loop, &process->replan);
+}
+
+static void on_replan(struct later *later)
+{
+	process_plan_timer(container_of(later, struct process, replan));
+}
+
+static void on_input_closed(struct input *input)
+{
+	process_drop(container_of(input, struct process, input));
+}
+
+/* ---- time ---- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return b != 0 && b < a ? b : a;
+}
+
+static uint64_t drain_due(const struct process *process)
+{
+	uint64_t quiet = process->drain_quiet_ms;
+
+	if (process->output.last_read_ms > quiet)
+		quiet = process->output.last_read_ms;
+	return earlier(quiet + PROCESS_DRAIN_QUIET_MS,
+		       process->drain_since_ms + process->drain_left_ms);
+}
+
+static void check_drain(struct process *process)
+{
+	uint64_t now = loop_now_ms(process->loop);
+	struct output *output = &process->output;
+	bool time_is_up = now >= process->drain_since_ms + process->drain_left_ms;
+
+	if (output->paused || drain_due(process) > now)
+		return;
+	/* The loop may have been late, and the pipes have something after all. */
+	if (output->log.end < process->drain_owed_end)
+		output_read_now(output, (size_t)(process->drain_owed_end - output->log.end));
+	if (process->state != PROCESS_DRAINING || output->paused)
+		return;
+	if (!time_is_up && output_pending(output) > 0) {
+		process->drain_quiet_ms = now;
+		return;
+	}
+	process_dispatch(process, PROCESS_DRAIN_OVER);
+}
+
+static uint64_t send_keepalives(struct process *process)
+{
+	uint64_t now = loop_now_ms(process->loop), next = UINT64_MAX;
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &process->output.readers) {
+		struct output_reader *reader = container_of(node, struct output_reader, node);
+		struct process_subscriber *subscriber = subscriber_of(reader);
+
+		if (subscriber->keepalive_ms == 0)
+			continue;
+		if (reader->last_sent_ms + subscriber->keepalive_ms <= now) {
+			reader->last_sent_ms = now;
+			if (!reader->full)
+				subscriber->ops->on_keepalive(subscriber);
+		}
+		next = earlier(next, reader->last_sent_ms + subscriber->keepalive_ms);
+	}
+	return next;
+}
+
+static bool is_due(uint64_t due, uint64_t now)
+{
+	return due != 0 && due <= now;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct process *process = container_of(timer, struct process, timer);
+	uint64_t now = loop_now_ms(process->loop);
+	struct process_subscriber *starter;
+
+	process->timer_due_ms = 0;
+	if (process->state == PROCESS_STARTING && is_due(process->start_due_ms, now)) {
+		struct err err;
+
+		err_set(&err, ERR_UNAVAILABLE, "the command could not be started within %d seconds",
+			PROCESS_STATUS_PIPE_MS / 1000);
+		process->give_up = &err;
+		give_up_start(process);
+		process->give_up = NULL;
+		return;
+	}
+	if (is_due(process->deadline_ms, now) &&
+	    (process->state == PROCESS_STARTING || process->state == PROCESS_RUNNING))
+		process_dispatch(process, PROCESS_TIMEOUT);
+	if (is_due(process->kill_due_ms, now))
+		tell_kill_waiters(process);
+	if (is_due(process->expire_due_ms, now)) {
+		process->expire_due_ms = 0;
+		starter = find_starter(process);
+		if (starter)
+			fail_with_deadline(starter);
+	}
+	if (process->state == PROCESS_DRAINING)
+		check_drain(process);
+	else if (process->state == PROCESS_RUNNING && process->terminal_fd >= 0)
+		output_retry_terminal(&process->output);
+	process_plan_timer(process);
+	process_settle(process);
+}
+
+void process_plan_timer(struct process *process)
+{
+	uint64_t now = loop_now_ms(process->loop), next = UINT64_MAX;
+
+	if (process->timer_is_closing)
+		return;
+	next = earlier(next, process->start_due_ms);
+	next = earlier(next, process->deadline_ms);
+	next = earlier(next, process->kill_due_ms);
+	next = earlier(next, process->expire_due_ms);
+	if (process->state == PROCESS_DRAINING && !process->output.paused)
+		next = earlier(next, drain_due(process));
+	if (process->state == PROCESS_RUNNING && process->terminal_fd >= 0 &&
+	    output_has_ended(&process->output))
+		next = earlier(next, now + TERMINAL_RETRY_MS);
+	if (process->state == PROCESS_RUNNING || process->state == PROCESS_DRAINING) {
+		next = earlier(next, output_check_stalls(&process->output));
+		next = earlier(next, send_keepalives(process));
+	}
+	if (next == process->timer_due_ms)
+		return;
+	process->timer_due_ms = next;
+	if (next == UINT64_MAX)
+		uv_timer_stop(&process->timer);
+	else
+		uv_timer_start(&process->timer, on_timer, next > now ? next - now : 0, 0);
+}
+
+/* ---- the beginning ---- */
+
+static int refuse(const struct process_table *table, struct err *err)
+{
+	if (table->phase != TABLE_OPEN)
+		return err_set(err, ERR_UNAVAILABLE, "envd is shutting down");
+	if (table->count >= PROCESS_MAX)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many processes (%d)", PROCESS_MAX);
+	return 0;
+}
+
+int process_open(struct process_table *table, const struct process_spec *spec,
+		 struct process_subscriber *starter, struct process **ret_process, struct err *err)
+{
+	struct process *process;
+	int status = refuse(table, err);
+
+	if (status < 0)
+		return status;
+	process = xcalloc(1, sizeof(*process));
+	process->table = table;
+	process->loop = table->config.loop;
+	process->terminal_fd = -1;
+	process->deadline_ms = spec->deadline_ms;
+	process->start_due_ms = loop_now_ms(process->loop) + PROCESS_STATUS_PIPE_MS;
+	process->child.on_exit = on_exit_collected;
+	process->child.on_untracked = on_untracked;
+	list_init(&process->bucket);
+	list_init(&process->kill_waiters);
+	list_append(&table->all, &process->node);
+	table->count++;
+	process_copy_spec(process, spec);
+	output_init(&process->output, process->loop, &table->discarding);
+	process->output.on_ended = on_output_ended;
+	process->output.on_changed = on_output_changed;
+	later_init(&process->replan, on_replan);
+	input_init(&process->input, process->loop);
+	process->input.on_closed = on_input_closed;
+	uv_timer_init(&process->loop->uv, &process->timer);
+	process_hold(process);
+	status = process_begin_start(process);
+	if (status < 0) {
+		enter(process, PROCESS_DONE);
+		process_end_start(process);
+		process_settle(process);
+		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "error starting process");
+	}
+	if (starter) {
+		starter->is_starter = true;
+		attach(process, starter);
+	}
+	process_plan_timer(process);
+	*ret_process = process;
+	return 0;
+}

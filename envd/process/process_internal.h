@@ -1,0 +1,28 @@
+/*
+ * What process.c (life cycle) and process_start.c (from the request to the exec) share with each
+ * other and with nobody else.
+ */
+#ifndef ENVD_PROCESS_PROCESS_INTERNAL_H
+#define ENVD_PROCESS_PROCESS_INTERNAL_H
+
+#include "envd/process/process.h"
+#include "envd/process/process_table.h"
+
+/* The one way into the table of states and events. */
+void process_dispatch(struct process *process, enum process_event event);
+/* Sets the timer to what comes next. */
+void process_plan_timer(struct process *process);
+/* Starts what can be started and frees what can be freed, once the process is DONE. */
+void process_settle(struct process *process);
+void process_hold(struct process *process);
+void process_drop(struct process *process);
+
+/* process_start.c */
+void process_copy_spec(struct process *process, const struct process_spec *spec);
+/* 0 or -EAGAIN, -ENOMEM. */
+int process_begin_start(struct process *process);
+/* Reads the status pipe; dispatches EXEC_OK or EXEC_FAIL when it tells. */
+void process_check_status(struct process *process);
+void process_end_start(struct process *process);
+
+#endif

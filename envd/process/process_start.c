@@ -1,0 +1,224 @@
+/* From the request to the exec: the copy of the request, the preparing job, the clone, the status
+ * pipe. */
+#include "envd/process/process_internal.h"
+
+#include <signal.h>
+
+/* ---- the copy: everything in one block, strings behind the arrays ---- */
+
+static size_t size_of_text(const char *text)
+{
+	return text ? strlen(text) + 1 : 0;
+}
+
+static const char *copy_text(char **room, const char *text)
+{
+	size_t size = size_of_text(text);
+	char *copy = *room;
+
+	if (!text)
+		return NULL;
+	memcpy(copy, text, size);
+	*room += size;
+	return copy;
+}
+
+void process_copy_spec(struct process *process, const struct process_spec *spec)
+{
+	size_t size = spec->arg_count * sizeof(char *) +
+		      spec->variable_count * sizeof(struct spawn_variable);
+	struct spawn_variable *variables;
+	const char **args;
+	char *room;
+	size_t i;
+
+	size += size_of_text(spec->command) + size_of_text(spec->cwd) + size_of_text(spec->tag) +
+		size_of_text(spec->user_name);
+	for (i = 0; i < spec->arg_count; i++)
+		size += size_of_text(spec->args[i]);
+	for (i = 0; i < spec->variable_count; i++)
+		size += size_of_text(spec->variables[i].name) + size_of_text(spec->variables[i].value);
+	process->spec_memory = xmalloc(size + 1);
+	args = process->spec_memory;
+	variables = (struct spawn_variable *)(args + spec->arg_count);
+	room = (char *)(variables + spec->variable_count);
+	process->spec = *spec;
+	process->spec.args = args;
+	process->spec.variables = variables;
+	process->spec.command = copy_text(&room, spec->command);
+	process->spec.cwd = copy_text(&room, spec->cwd);
+	process->spec.tag = copy_text(&room, spec->tag);
+	process->spec.user_name = copy_text(&room, spec->user_name);
+	for (i = 0; i < spec->arg_count; i++)
+		args[i] = copy_text(&room, spec->args[i]);
+	for (i = 0; i < spec->variable_count; i++) {
+		variables[i].name = copy_text(&room, spec->variables[i].name);
+		variables[i].value = copy_text(&room, spec->variables[i].value);
+	}
+}
+
+/* Commands tagged like this stay in envd's own cgroup (contract/envd.md 1.5). */
+static enum cgroup_kind cgroup_kind_of(const struct process_spec *spec)
+{
+	if (spec->tag && strcmp(spec->tag, "_system") == 0)
+		return CGROUP_NONE;
+	return spec->with_terminal ? CGROUP_PTY : CGROUP_USER;
+}
+
+/* ---- the job ---- */
+
+static void prepare(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	if (spawn_prepare(process->plan, &process->table->spawn_settings, process->err) < 0)
+		process->prepare_failed = true;
+}
+
+static void on_status(uv_poll_t *poll, int status, int events)
+{
+	process_check_status(container_of(poll, struct process, status_poll));
+}
+
+static void on_status_closed(uv_handle_t *handle)
+{
+	process_drop(container_of(handle, struct process, status_poll));
+}
+
+/* Adopts the parent's ends of everything. The child is already on its way. */
+static int watch(struct process *process)
+{
+	struct spawn_plan *plan = process->plan;
+	struct process_table *table = process->table;
+	int terminal_fd = plan->request->with_terminal ? plan->output_fd : -1;
+	int status;
+
+	process->pid = plan->pid;
+	process->record.started_ms = wall_clock_ms();
+	process_hold(process);
+	status = reaper_track(&table->reaper, &process->child, plan->pid, take_fd(&plan->pidfd));
+	if (status < 0) {
+		process_drop(process);
+		return status;
+	}
+	process->is_tracked = true;
+	status = uv_poll_init(&process->loop->uv, &process->status_poll, plan->status_fd);
+	if (status < 0)
+		return status;
+	process->status_is_open = true;
+	process_hold(process);
+	uv_poll_start(&process->status_poll, UV_READABLE, on_status);
+	if (plan->output_fd >= 0) {
+		status = output_add_source(&process->output,
+					   terminal_fd >= 0 ? OUTPUT_TERMINAL : OUTPUT_STDOUT,
+					   take_fd(&plan->output_fd));
+		if (status < 0)
+			return status;
+		process->terminal_fd = terminal_fd;
+	}
+	if (plan->error_fd >= 0) {
+		status = output_add_source(&process->output, OUTPUT_STDERR,
+					   take_fd(&plan->error_fd));
+		if (status < 0)
+			return status;
+	}
+	if (terminal_fd >= 0)
+		input_open(&process->input, terminal_fd, true);
+	else if (plan->input_fd >= 0)
+		input_open(&process->input, take_fd(&plan->input_fd), false);
+	return 0;
+}
+
+static void on_prepared(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+	struct spawn_plan *plan = process->plan;
+	int status;
+
+	process->place = plan->place;
+	if (process->state != PROCESS_STARTING) {
+		/* Given up meanwhile; everybody was told. */
+		process_end_start(process);
+	} else if (process->prepare_failed || spawn_clone(plan, process->err) < 0) {
+		if (plan->pid > 0)
+			reaper_dispose(plan->pid);
+		process_dispatch(process, PROCESS_EXEC_FAIL);
+	} else {
+		status = watch(process);
+		if (status < 0) {
+			err_set_sys(process->err, ERR_RESOURCE_EXHAUSTED, status,
+				    "error starting process");
+			if (!process->is_tracked) {
+				kill(plan->pid, SIGKILL);
+				reaper_dispose(plan->pid);
+			}
+			process_dispatch(process, PROCESS_EXEC_FAIL);
+		}
+	}
+	process_drop(process);
+}
+
+int process_begin_start(struct process *process)
+{
+	const struct process_spec *spec = &process->spec;
+	int status;
+
+	process->request = (struct spawn_request){
+		.command = spec->command,
+		.args = spec->args,
+		.arg_count = spec->arg_count,
+		.variables = spec->variables,
+		.variable_count = spec->variable_count,
+		.cwd = spec->cwd,
+		.user_name = spec->user_name,
+		.user_is_default = spec->user_is_default,
+		.with_stdin = spec->with_stdin,
+		.with_terminal = spec->with_terminal,
+		.size = spec->size,
+		.cgroup_kind = cgroup_kind_of(spec),
+		.stdout_fd = -1,
+		.stderr_fd = -1,
+	};
+	process->err = xcalloc(1, sizeof(*process->err));
+	process->plan = xmalloc(sizeof(*process->plan));
+	status = spawn_plan_init(process->plan, &process->request, process->table->config.sandbox);
+	if (status < 0)
+		return status;
+	status = job_run(process->loop, &process->job, JOB_QUICK, prepare, on_prepared);
+	if (status < 0)
+		return status;
+	process_hold(process);
+	return 0;
+}
+
+void process_check_status(struct process *process)
+{
+	struct spawn_plan *plan = process->plan;
+
+	switch (spawn_read_status(plan->status_fd, &process->request, plan->cwd, process->err)) {
+	case SPAWN_PENDING:
+		break;
+	case SPAWN_RUNNING:
+		process_dispatch(process, PROCESS_EXEC_OK);
+		break;
+	case SPAWN_FAILED:
+		process_dispatch(process, PROCESS_EXEC_FAIL);
+		break;
+	}
+}
+
+/* The plan is history: its memory goes, and what nobody took out of it is closed. */
+void process_end_start(struct process *process)
+{
+	if (process->status_is_open) {
+		process->status_is_open = false;
+		uv_close((uv_handle_t *)&process->status_poll, on_status_closed);
+	}
+	if (process->plan) {
+		spawn_plan_fini(process->plan);
+		free(process->plan);
+		process->plan = NULL;
+	}
+	free(process->err);
+	process->err = NULL;
+}

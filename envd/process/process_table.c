@@ -1,0 +1,296 @@
+#include "envd/process/process_table.h"
+
+#include <signal.h>
+
+#include "envd/process/process_internal.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+static struct list_node *bucket_of(const struct process_table *table, pid_t pid)
+{
+	return (struct list_node *)&table->buckets[(size_t)pid % PROCESS_BUCKETS];
+}
+
+/* ---- exits ---- */
+
+static void drop_exit(struct process_table *table, struct process_exit *record)
+{
+	list_remove(&record->node);
+	table->exit_count--;
+	free(record);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* One timer for the oldest: when nothing is retained, nothing wakes up. */
+static void plan_timer(struct process_table *table)
+{
+	uint64_t now = loop_now_ms(table->config.loop);
+	const struct process_exit *oldest;
+
+	if (table->phase != TABLE_OPEN || list_is_empty(&table->exits)) {
+		if (table->phase == TABLE_OPEN)
+			uv_timer_stop(&table->timer);
+		return;
+	}
+	if (uv_is_active((uv_handle_t *)&table->timer))
+		return;
+	oldest = container_of(table->exits.next, struct process_exit, node);
+	uv_timer_start(&table->timer, on_timer, oldest->due_ms > now ? oldest->due_ms - now : 0, 0);
+}
+
+static void drop_old_exits(struct process_table *table)
+{
+	uint64_t now = loop_now_ms(table->config.loop);
+
+	while (!list_is_empty(&table->exits)) {
+		struct process_exit *oldest =
+			container_of(table->exits.next, struct process_exit, node);
+
+		if (oldest->due_ms > now && table->exit_count <= PROCESS_RETAINED_EXITS_MAX)
+			break;
+		drop_exit(table, oldest);
+	}
+}
+
+static void drop_exits_like(struct process_table *table, pid_t pid, const char *tag)
+{
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &table->exits) {
+		struct process_exit *record = container_of(node, struct process_exit, node);
+
+		if (record->pid == pid ||
+		    (tag && record->has_tag && strcmp(record->tag, tag) == 0))
+			drop_exit(table, record);
+	}
+}
+
+void process_table_retain_exit(struct process_table *table, const struct process *process)
+{
+	const char *tag = process->spec.tag;
+	struct process_exit *record;
+
+	/* Its successor may live already, when the kernel was quick to use the number again. */
+	if (process_table_find(table, process->pid))
+		return;
+	record = xmalloc(sizeof(*record) + (tag ? strlen(tag) : 0) + 1);
+	record->pid = process->pid;
+	record->due_ms = loop_now_ms(table->config.loop) + PROCESS_RETAINED_EXIT_MS;
+	record->record = process->record;
+	record->has_tag = tag != NULL;
+	strcpy(record->tag, tag ? tag : "");
+	list_append(&table->exits, &record->node);
+	table->exit_count++;
+	drop_old_exits(table);
+	plan_timer(table);
+}
+
+const struct process_exit *process_table_find_exit(struct process_table *table, pid_t pid)
+{
+	struct list_node *node;
+
+	drop_old_exits(table);
+	for (node = table->exits.previous; node != &table->exits; node = node->previous) {
+		const struct process_exit *record = container_of(node, struct process_exit, node);
+
+		if (record->pid == pid)
+			return record;
+	}
+	return NULL;
+}
+
+const struct process_exit *process_table_find_exit_tag(struct process_table *table, const char *tag)
+{
+	struct list_node *node;
+
+	drop_old_exits(table);
+	for (node = table->exits.previous; node != &table->exits; node = node->previous) {
+		const struct process_exit *record = container_of(node, struct process_exit, node);
+
+		if (record->has_tag && strcmp(record->tag, tag) == 0)
+			return record;
+	}
+	return NULL;
+}
+
+/* ---- processes ---- */
+
+static struct process *find(const struct process_table *table, pid_t pid, enum process_state last)
+{
+	struct list_node *head = bucket_of(table, pid), *node;
+
+	/* Newest first: a draining one may share its pid with a successor. */
+	LIST_FOR_EACH(node, head) {
+		struct process *process = container_of(node, struct process, bucket);
+
+		if (process->pid == pid && process->state >= PROCESS_RUNNING &&
+		    process->state <= last)
+			return process;
+	}
+	return NULL;
+}
+
+static struct process *find_tag(const struct process_table *table, const char *tag,
+				enum process_state last)
+{
+	struct process *draining = NULL;
+	struct list_node *node;
+
+	for (node = table->all.previous; node != &table->all; node = node->previous) {
+		struct process *process = container_of(node, struct process, node);
+
+		if (!process->spec.tag || strcmp(process->spec.tag, tag) != 0)
+			continue;
+		if (process->state == PROCESS_RUNNING)
+			return process;
+		if (process->state == PROCESS_DRAINING && last == PROCESS_DRAINING && !draining)
+			draining = process;
+	}
+	return draining;
+}
+
+struct process *process_table_find(const struct process_table *table, pid_t pid)
+{
+	return find(table, pid, PROCESS_RUNNING);
+}
+
+struct process *process_table_find_tag(const struct process_table *table, const char *tag)
+{
+	return find_tag(table, tag, PROCESS_RUNNING);
+}
+
+struct process *process_table_find_attachable(const struct process_table *table, pid_t pid)
+{
+	return find(table, pid, PROCESS_DRAINING);
+}
+
+struct process *process_table_find_attachable_tag(const struct process_table *table,
+						  const char *tag)
+{
+	return find_tag(table, tag, PROCESS_DRAINING);
+}
+
+void process_table_insert(struct process_table *table, struct process *process)
+{
+	drop_exits_like(table, process->pid, process->spec.tag);
+	list_prepend(bucket_of(table, process->pid), &process->bucket);
+}
+
+void process_table_remove(struct process_table *table, struct process *process)
+{
+	(void)table;
+	list_remove(&process->bucket);
+}
+
+/* ---- the orderly end ---- */
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	struct process_table *table = container_of(handle, struct process_table, timer);
+
+	table->on_stopped(table, table->on_stopped_user);
+}
+
+static void close_when_empty(struct process_table *table)
+{
+	if (table->count > 0 || table->phase == TABLE_OPEN || table->phase == TABLE_CLOSING)
+		return;
+	table->phase = TABLE_CLOSING;
+	while (!list_is_empty(&table->exits))
+		drop_exit(table, container_of(table->exits.next, struct process_exit, node));
+	output_close_discarding(&table->discarding);
+	reaper_fini(&table->reaper);
+	uv_close((uv_handle_t *)&table->timer, on_timer_closed);
+}
+
+void process_table_forget(struct process_table *table, struct process *process)
+{
+	list_remove(&process->node);
+	list_remove(&process->bucket);
+	table->count--;
+	close_when_empty(table);
+}
+
+static void end_one(struct process *process, bool hard)
+{
+	switch (process->state) {
+	case PROCESS_STARTING:
+		process_dispatch(process, PROCESS_KILL);
+		break;
+	case PROCESS_RUNNING:
+		if (hard)
+			process_kill(process, NULL);
+		else
+			process_hang_up(process);
+		break;
+	case PROCESS_DRAINING:
+		if (hard)
+			process_dispatch(process, PROCESS_DRAIN_OVER);
+		break;
+	case PROCESS_DONE:
+		break;
+	}
+}
+
+static void end_all(struct process_table *table, bool hard)
+{
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &table->all)
+		end_one(container_of(node, struct process, node), hard);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct process_table *table = container_of(timer, struct process_table, timer);
+
+	if (table->phase == TABLE_OPEN) {
+		drop_old_exits(table);
+		plan_timer(table);
+	} else if (table->phase == TABLE_TERMINATING) {
+		table->phase = TABLE_KILLING;
+		log_info("process", "grace is over, killing", LOG_I("processes", table->count));
+		end_all(table, true);
+	}
+}
+
+void process_table_stop(struct process_table *table, uint64_t grace_ms,
+			void (*on_stopped)(struct process_table *table, void *user), void *user)
+{
+	assert(table->phase == TABLE_OPEN);
+	table->phase = TABLE_TERMINATING;
+	table->on_stopped = on_stopped;
+	table->on_stopped_user = user;
+	uv_timer_start(&table->timer, on_timer, grace_ms, 0);
+	end_all(table, false);
+	close_when_empty(table);
+}
+
+struct process_table *process_table_new(const struct process_table_config *config)
+{
+	struct process_table *table = xcalloc(1, sizeof(*table));
+	size_t i;
+
+	table->config = *config;
+	table->spawn_settings = (struct spawn_settings){
+		.sandbox = config->sandbox,
+		.cgroups = config->cgroups,
+		.set_nofile = config->set_nofile,
+		.nofile = config->nofile,
+	};
+	reaper_init(&table->reaper, config->loop, config->adopts_orphans);
+	list_init(&table->all);
+	list_init(&table->exits);
+	list_init(&table->discarding);
+	for (i = 0; i < PROCESS_BUCKETS; i++)
+		list_init(&table->buckets[i]);
+	uv_timer_init(&config->loop->uv, &table->timer);
+	return table;
+}
+
+void process_table_free(struct process_table *table)
+{
+	assert(table->count == 0);
+	free(table);
+}

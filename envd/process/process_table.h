@@ -1,0 +1,75 @@
+/*
+ * All processes of one envd: found by pid and by tag, and the exits of those that have just ended,
+ * which Connect can still ask for during PROCESS_RETAINED_EXIT_MS. A live process always wins over a
+ * retained exit with the same pid; a new process takes its predecessor's exit with the same pid or
+ * the same tag out of the table. Loop thread only.
+ */
+#ifndef ENVD_PROCESS_PROCESS_TABLE_H
+#define ENVD_PROCESS_PROCESS_TABLE_H
+
+#include "envd/process/process.h"
+
+#define PROCESS_BUCKETS 256
+
+struct process_table_config {
+	struct loop *loop;
+	const struct sandbox *sandbox;
+	struct cgroups *cgroups;  /* NULL: none. Borrowed until process_table_free. */
+	bool kill_scope_leader;   /* signals reach the leader alone */
+	bool adopts_orphans;      /* PID 1 or subreaper: reap strangers too */
+	bool set_nofile;          /* envd raised its own limit; commands get this one */
+	struct rlimit nofile;
+};
+
+/* The exit of a process that is gone. */
+struct process_exit {
+	struct list_node node; /* oldest first */
+	pid_t pid;
+	uint64_t due_ms;
+	struct exit_record record;
+	bool has_tag;
+	char tag[];
+};
+
+struct process_table {
+	struct process_table_config config;
+	struct spawn_settings spawn_settings;
+	struct reaper reaper;
+	struct list_node all; /* every process object, oldest first */
+	size_t count;
+	struct list_node buckets[PROCESS_BUCKETS]; /* RUNNING and DRAINING, by pid */
+	struct list_node exits;
+	size_t exit_count;
+	struct list_node discarding; /* outputs whose process is over but whose pipes are held open */
+	uv_timer_t timer;
+	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING } phase;
+	void (*on_stopped)(struct process_table *table, void *user);
+	void *on_stopped_user;
+};
+
+struct process_table *process_table_new(const struct process_table_config *config);
+/* Orderly end: SIGTERM to every process (and SIGHUP where there is a terminal), SIGKILL after
+ * `grace_ms`. No new ones are started. `on_stopped` comes when all are gone and collected and every
+ * subscriber was told; the loop then holds nothing of the table. */
+void process_table_stop(struct process_table *table, uint64_t grace_ms,
+			void (*on_stopped)(struct process_table *table, void *user), void *user);
+/* After on_stopped. */
+void process_table_free(struct process_table *table);
+
+/* RUNNING ones. The newest of several with one tag. NULL when there is none. */
+struct process *process_table_find(const struct process_table *table, pid_t pid);
+struct process *process_table_find_tag(const struct process_table *table, const char *tag);
+/* For Connect: RUNNING or DRAINING. */
+struct process *process_table_find_attachable(const struct process_table *table, pid_t pid);
+struct process *process_table_find_attachable_tag(const struct process_table *table,
+						  const char *tag);
+const struct process_exit *process_table_find_exit(struct process_table *table, pid_t pid);
+const struct process_exit *process_table_find_exit_tag(struct process_table *table, const char *tag);
+
+/* For process.c. */
+void process_table_insert(struct process_table *table, struct process *process);
+void process_table_retain_exit(struct process_table *table, const struct process *process);
+void process_table_remove(struct process_table *table, struct process *process);
+void process_table_forget(struct process_table *table, struct process *process);
+
+#endif

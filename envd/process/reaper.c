@@ -1,0 +1,224 @@
+#include "envd/process/reaper.h"
+
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef P_PIDFD
+#define P_PIDFD 3
+#endif
+
+/* The system call rather than libc's waitid, which leaves out the usage. */
+static int wait_for(int type, int id, siginfo_t *info, int options, struct rusage *usage)
+{
+	int status;
+
+	memset(info, 0, sizeof(*info));
+	do {
+		status = (int)syscall(SYS_waitid, type, id, info, options, usage);
+	} while (status < 0 && errno == EINTR);
+	return status < 0 ? -errno : 0;
+}
+
+static uint64_t microseconds(struct timeval time)
+{
+	return (uint64_t)time.tv_sec * 1000000 + (uint64_t)time.tv_usec;
+}
+
+static void fill_record(struct exit_record *record, const siginfo_t *info,
+			const struct rusage *usage)
+{
+	*record = (struct exit_record){
+		.exited = info->si_code == CLD_EXITED,
+		.code = info->si_code == CLD_EXITED ? info->si_status : -1,
+		.signal = info->si_code == CLD_EXITED ? 0 : info->si_status,
+		.core_dumped = info->si_code == CLD_DUMPED,
+		.user_us = microseconds(usage->ru_utime),
+		.system_us = microseconds(usage->ru_stime),
+		.peak_rss_bytes = (uint64_t)usage->ru_maxrss * 1024,
+		.ended_ms = wall_clock_ms(),
+	};
+}
+
+static struct list_node *bucket_of(const struct reaper *reaper, pid_t pid)
+{
+	return (struct list_node *)&reaper->buckets[(size_t)pid % REAPER_BUCKETS];
+}
+
+static struct reaper_child *find(const struct reaper *reaper, pid_t pid)
+{
+	struct list_node *head = bucket_of(reaper, pid), *node;
+
+	LIST_FOR_EACH(node, head) {
+		struct reaper_child *child = container_of(node, struct reaper_child, node);
+
+		if (child->pid == pid)
+			return child;
+	}
+	return NULL;
+}
+
+bool reaper_tracks(const struct reaper *reaper, pid_t pid)
+{
+	return find(reaper, pid) != NULL;
+}
+
+void reaper_check(struct reaper_child *child)
+{
+	struct exit_record record;
+	struct rusage usage;
+	siginfo_t info;
+	int status;
+
+	if (child->collected || child->holds > 0)
+		return;
+	status = wait_for(P_PIDFD, child->pidfd, &info, WEXITED | WNOHANG, &usage);
+	if (status == 0 && info.si_pid == 0)
+		return;
+	child->collected = true;
+	uv_poll_stop(&child->poll);
+	list_remove(&child->node);
+	child->reaper->tracked--;
+	if (status == 0)
+		fill_record(&record, &info, &usage);
+	else /* somebody else collected it: a fault of ours, but its end must not stay unnoticed */
+		record = (struct exit_record){.code = -1, .signal = SIGKILL, .ended_ms = wall_clock_ms()};
+	/* A stranger may have stood behind it in the kernel's queue. */
+	if (child->reaper->adopts_orphans)
+		later_call(child->reaper->loop, &child->reaper->look_again);
+	child->on_exit(child, &record);
+}
+
+/* The kernel always shows the first of those that have exited. As long as that one is held, the ones
+ * behind it wait; whoever lets go of it looks again. */
+static void reap_strangers(struct reaper *reaper)
+{
+	siginfo_t info;
+	struct rusage usage;
+
+	while (wait_for(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT, &usage) == 0 &&
+	       info.si_pid != 0) {
+		struct reaper_child *child = find(reaper, info.si_pid);
+
+		if (!child) {
+			(void)wait_for(P_PID, info.si_pid, &info, WEXITED | WNOHANG, &usage);
+			continue;
+		}
+		reaper_check(child);
+		if (!child->collected)
+			break;
+	}
+}
+
+static void on_sigchld(uv_signal_t *handle, int number)
+{
+	reap_strangers(handle->data);
+}
+
+static void on_look_again(struct later *later)
+{
+	reap_strangers(container_of(later, struct reaper, look_again));
+}
+
+void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans)
+{
+	size_t i;
+
+	memset(reaper, 0, sizeof(*reaper));
+	reaper->loop = loop;
+	reaper->adopts_orphans = adopts_orphans;
+	for (i = 0; i < REAPER_BUCKETS; i++)
+		list_init(&reaper->buckets[i]);
+	later_init(&reaper->look_again, on_look_again);
+	if (!adopts_orphans)
+		return;
+	uv_signal_init(&loop->uv, &reaper->signal);
+	reaper->signal.data = reaper;
+	uv_signal_start(&reaper->signal, on_sigchld, SIGCHLD);
+	uv_unref((uv_handle_t *)&reaper->signal);
+	/* Orphans that ended before anybody listened. */
+	later_call(loop, &reaper->look_again);
+}
+
+void reaper_fini(struct reaper *reaper)
+{
+	assert(reaper->tracked == 0);
+	later_cancel(&reaper->look_again);
+	if (reaper->adopts_orphans)
+		uv_close((uv_handle_t *)&reaper->signal, NULL);
+}
+
+static void on_pidfd(uv_poll_t *poll, int status, int events)
+{
+	struct reaper_child *child = container_of(poll, struct reaper_child, poll);
+
+	if (child->holds > 0)
+		uv_poll_stop(poll); /* or it would be told again and again; release looks */
+	else
+		reaper_check(child);
+}
+
+int reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd)
+{
+	int status = uv_poll_init(&reaper->loop->uv, &child->poll, pidfd);
+
+	if (status < 0) {
+		close_fd(&pidfd);
+		return status;
+	}
+	child->reaper = reaper;
+	child->pid = pid;
+	child->pidfd = pidfd;
+	child->holds = 0;
+	child->collected = false;
+	list_init(&child->node);
+	list_append(bucket_of(reaper, pid), &child->node);
+	reaper->tracked++;
+	uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
+	return 0;
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+	struct reaper_child *child = container_of(handle, struct reaper_child, poll);
+
+	if (child->on_untracked)
+		child->on_untracked(child);
+}
+
+void reaper_untrack(struct reaper_child *child)
+{
+	if (!child->collected) {
+		child->collected = true;
+		list_remove(&child->node);
+		child->reaper->tracked--;
+		if (child->reaper->adopts_orphans)
+			later_call(child->reaper->loop, &child->reaper->look_again);
+	}
+	uv_close((uv_handle_t *)&child->poll, on_poll_closed);
+	close_fd(&child->pidfd);
+}
+
+void reaper_hold(struct reaper_child *child)
+{
+	child->holds++;
+}
+
+void reaper_release(struct reaper_child *child)
+{
+	assert(child->holds > 0);
+	if (--child->holds > 0 || child->collected)
+		return;
+	uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
+	reaper_check(child);
+}
+
+void reaper_dispose(pid_t pid)
+{
+	struct rusage usage;
+	siginfo_t info;
+
+	(void)wait_for(P_PID, pid, &info, WEXITED, &usage);
+}

@@ -1,0 +1,60 @@
+/*
+ * The one place that waits for children. A tracked child is watched through its pidfd and collected
+ * when it exits, unless somebody holds it: an uncollected child keeps its pid, its process group and
+ * its session id from being given to somebody else, which is what a kill in progress needs.
+ *
+ * When envd is PID 1 or a subreaper it also inherits orphans. Then SIGCHLD makes it look (without
+ * collecting: WNOWAIT) who has exited, and only those that nobody tracks are reaped, so a tracked
+ * child's status is never stolen. Otherwise no signal is listened to.
+ */
+#ifndef ENVD_PROCESS_REAPER_H
+#define ENVD_PROCESS_REAPER_H
+
+#include "envd/process/exit_record.h"
+#include "lib/list.h"
+#include "lib/loop.h"
+
+#define REAPER_BUCKETS 256
+
+struct reaper {
+	struct loop *loop;
+	struct list_node buckets[REAPER_BUCKETS]; /* tracked children, by pid */
+	size_t tracked;
+	bool adopts_orphans;
+	uv_signal_t signal;
+	struct later look_again;
+};
+
+struct reaper_child {
+	struct list_node node;
+	struct reaper *reaper;
+	uv_poll_t poll;
+	int pidfd;
+	pid_t pid;
+	unsigned holds;
+	bool collected;
+	/* Loop thread, once; `record` holds what the kernel tells. The pid is free from now on. */
+	void (*on_exit)(struct reaper_child *child, const struct exit_record *record);
+	/* After reaper_untrack, once its handle is closed. */
+	void (*on_untracked)(struct reaper_child *child);
+};
+
+void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans);
+/* Its handle is closed when the loop runs next. Nobody may be tracked any more. */
+void reaper_fini(struct reaper *reaper);
+
+/* Takes ownership of the pidfd, also on failure. Must be called before the loop runs again after
+ * the clone. 0 or a negative errno. */
+int reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd) NODISCARD;
+/* For a collected child, or one that is no longer of interest; it is then a stranger. */
+void reaper_untrack(struct reaper_child *child);
+/* Looks whether it has exited, without waiting for the loop to tell; may call on_exit. */
+void reaper_check(struct reaper_child *child);
+void reaper_hold(struct reaper_child *child);
+/* May call on_exit. */
+void reaper_release(struct reaper_child *child);
+bool reaper_tracks(const struct reaper *reaper, pid_t pid);
+/* Collects a child that was just sent SIGKILL and that nobody has seen. Waits for it. */
+void reaper_dispose(pid_t pid);
+
+#endif

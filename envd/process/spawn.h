@@ -1,0 +1,95 @@
+/*
+ * Starting a program, in two steps. spawn_prepare runs in a job and does everything that can block,
+ * fail or allocate: the user and his groups, the working directory, arguments and environment,
+ * pipes or terminal, a cgroup. The result, a plan, is finished memory. spawn_clone runs on the loop
+ * thread and makes the child out of it without waiting for anything; what the child then does is in
+ * child.h. How it went comes over the status pipe, which the caller watches and hands to
+ * spawn_read_status.
+ *
+ * A plan owns its arena and its descriptors until spawn_plan_fini; the caller takes the parent's
+ * ends out with take_fd.
+ */
+#ifndef ENVD_PROCESS_SPAWN_H
+#define ENVD_PROCESS_SPAWN_H
+
+#include "envd/process/cgroup.h"
+#include "envd/process/child.h"
+#include "envd/process/terminal.h"
+#include "envd/sandbox/sandbox.h"
+#include "lib/arena.h"
+#include "lib/err.h"
+
+struct spawn_variable {
+	const char *name, *value;
+};
+
+/* Borrowed until the plan is finished with. */
+struct spawn_request {
+	const char *command;
+	const char *const *args; /* without the command itself */
+	size_t arg_count;
+	const struct spawn_variable *variables; /* of equal names the last one counts */
+	size_t variable_count;
+	const char *cwd;       /* as given by the client; NULL or empty: none given */
+	const char *user_name;
+	bool user_is_default;  /* nobody asked for this user by name */
+	bool with_stdin;       /* a pipe; otherwise /dev/null */
+	bool with_terminal;    /* instead of all pipes */
+	struct terminal_size size;
+	enum cgroup_kind cgroup_kind;
+	/* -1: pipes are made. Otherwise where the output goes, duplicated into the plan; there is then
+	 * no output_fd or error_fd to read from. Not with a terminal. */
+	int stdout_fd, stderr_fd;
+};
+
+/* The same for every start; lives as long as envd. */
+struct spawn_settings {
+	const struct sandbox *sandbox; /* jobs only call sandbox_check_user on it */
+	struct cgroups *cgroups;       /* NULL: none */
+	bool set_nofile;               /* envd raised its own limit; commands get this one */
+	struct rlimit nofile;
+};
+
+struct spawn_plan {
+	struct arena arena;
+	const struct spawn_request *request;
+	/* Copies of the sandbox's state, made on the loop thread. */
+	const struct spawn_variable *globals;
+	size_t global_count;
+	const char *default_workdir; /* NULL: unset */
+	/* Results of spawn_prepare. */
+	struct child_plan child;
+	const char *cwd; /* resolved */
+	int child_fds[4]; /* 0, 1, 2, status */
+	int input_fd;     /* -1: none */
+	int output_fd;    /* stdout, or the terminal's master */
+	int error_fd;     /* -1: a terminal */
+	int status_fd;
+	int cgroup_fd;
+	struct cgroup_place place;
+	/* Result of spawn_clone. */
+	pid_t pid;
+	int pidfd;
+};
+
+/* Loop thread. -ENOMEM when the sandbox's environment does not fit. */
+int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request,
+		    const struct sandbox *sandbox) NODISCARD;
+/* Closes what was not taken. A cgroup in `place` that was not taken over is the caller's to remove. */
+void spawn_plan_fini(struct spawn_plan *plan);
+/* Blocking, any thread. Errors as contract/envd.md 4.4: unauthenticated, invalid_argument,
+ * permission_denied, resource_exhausted. */
+int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings,
+		  struct err *err) NODISCARD;
+/* Loop thread; fills pid and pidfd and closes the child's ends. */
+int spawn_clone(struct spawn_plan *plan, struct err *err) NODISCARD;
+
+enum spawn_status { SPAWN_PENDING, SPAWN_RUNNING, SPAWN_FAILED };
+/* Reads the status pipe, without waiting. SPAWN_FAILED fills err; the child is about to exit. */
+enum spawn_status spawn_read_status(int status_fd, const struct spawn_request *request,
+				    const char *cwd, struct err *err);
+
+/* Tests: from now on clone3 is believed not to exist, as on old kernels and under filters. */
+void spawn_forget_clone3(bool forget);
+
+#endif

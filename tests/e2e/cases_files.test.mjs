@@ -1,0 +1,675 @@
+// Cases 84 to 112 of cases.md: uploads, downloads and the filesystem service, as raw HTTP.
+// Sizes are smaller than the cases say where size alone would only cost time.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import {
+	chmodSync, chownSync, existsSync, lstatSync, mkdirSync, readFileSync, readdirSync, readlinkSync, statSync, symlinkSync,
+	utimesSync, writeFileSync,
+} from "node:fs";
+import http from "node:http";
+import net from "node:net";
+import { join } from "node:path";
+import { test } from "node:test";
+import { gunzipSync, gzipSync } from "node:zlib";
+import { get, multipart, put, putMultipart, query } from "./support/files.mjs";
+import { assertMemory, eventually, sleep, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
+
+const envd = await startEnvd();
+const user = envd.client();
+const root = envd.client({ user: "root" });
+const folder = temporaryFolder();
+chownSync(folder, 1000, 1000);
+const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const home = "/home/user";
+
+// A small filesystem in memory for one test.
+function mount(t, options) {
+	const place = join(folder, "mount-" + randomBytes(4).toString("hex"));
+	mkdirSync(place);
+	execFileSync("mount", ["-t", "tmpfs", "-o", `uid=1000,gid=1000,${options}`, "tmpfs", place]);
+	t.after(() => execFileSync("umount", ["-l", place]));
+	return place;
+}
+
+function isError(answer, status, pattern) {
+	assert.equal(answer.status, status, answer.text);
+	assert.match(answer.headers["content-type"], /^application\/json/);
+	assert.equal(answer.json.code, status);
+	assert.equal(typeof answer.json.message, "string");
+	if (pattern)
+		assert.match(answer.json.message, pattern);
+}
+
+// --- F. Upload
+
+check("case_084_large_uploads_flow_through", async () => {
+	// 200 MB in each form, with and without a length, through the proxy.
+	const own = await startEnvd();
+	const proxy = await startProxy({ sandboxes: { sbx1: own.port } });
+	const block = randomBytes(1000000);
+	const blocks = 200;
+	const hash = createHash("sha256");
+	for (let i = 0; i < blocks; i++)
+		hash.update(block);
+	const expected = hash.digest("hex");
+	const path = join(folder, "large");
+	for (const form of ["octets, length", "octets, chunked", "multipart, length", "multipart, chunked"]) {
+		const whole = multipart([{ filename: path, data: "@@" }]);
+		const at = whole.body.indexOf("@@");
+		const [before, after] = form.startsWith("multipart") ?
+			[whole.body.subarray(0, at), whole.body.subarray(at + 2)] : [Buffer.alloc(0), Buffer.alloc(0)];
+		const headers = {
+			host: proxy.hostOf("sbx1"),
+			"content-type": form.startsWith("multipart") ? whole.type : "application/octet-stream",
+		};
+		if (form.endsWith("length"))
+			headers["content-length"] = before.length + blocks * block.length + after.length;
+		const answer = await new Promise((resolve, reject) => {
+			const req = http.request({ host: "127.0.0.1", port: proxy.port, method: "POST", path: query(path), headers });
+			req.on("error", reject);
+			req.on("response", (res) => {
+				let text = "";
+				res.on("data", (chunk) => { text += chunk; });
+				res.on("end", () => resolve({ status: res.statusCode, text }));
+			});
+			(async () => {
+				if (before.length)
+					req.write(before);
+				for (let i = 0; i < blocks; i++) {
+					if (!req.write(block))
+						await new Promise((go) => req.once("drain", go));
+				}
+				req.end(after);
+			})();
+		});
+		assert.equal(answer.status, 200, `${form}: ${answer.text}`);
+		assert.equal(execFileSync("sha256sum", [path]).toString().split(" ")[0], expected, form);
+	}
+	assertMemory(own, 40 * 1024);
+	assertMemory(proxy, 60 * 1024);
+	await root.call("Remove", { path });
+});
+
+check("case_085_parallel_uploads_into_new_directories", async () => {
+	for (let round = 0; round < 10; round++) {
+		const base = `${home}/case085-${round}`;
+		const answers = await Promise.all(Array.from({ length: 64 }, (_, i) => put(user, `${base}/b/c/d/f${i}`, `content ${i}`)));
+		for (const answer of answers)
+			assert.equal(answer.status, 200, answer.text);
+		for (const dir of ["", "/b", "/b/c", "/b/c/d"]) {
+			const stat = statSync(base + dir);
+			assert.deepEqual([stat.uid, stat.gid, stat.mode & 0o7777], [1000, 1000, 0o755]);
+		}
+		for (let i = 0; i < 64; i++)
+			assert.equal(readFileSync(`${base}/b/c/d/f${i}`, "latin1"), `content ${i}`);
+		await user.call("Remove", { path: base });
+	}
+});
+
+check("case_086_full_disks_say_so", async (t) => {
+	const small = mount(t, "size=8m");
+	for (const headers of [{ "content-length": 9000000 }, { "transfer-encoding": "chunked" }]) {
+		const answer = await put(user, `${small}/big`, Buffer.alloc(9000000, 1), { headers });
+		isError(answer, 507, /space/);
+		assert.ok(!existsSync(`${small}/big`), "no part of it is left");
+	}
+	writeFileSync(`${small}/old`, "old content");
+	isError(await put(user, `${small}/old`, Buffer.alloc(9000000, 1)), 507);
+	assert.equal(readFileSync(`${small}/old`, "latin1"), "old content");
+	assert.equal((await put(user, `${small}/fits`, Buffer.alloc(1000000, 1))).status, 200);
+	const few = mount(t, "size=8m,nr_inodes=6");
+	let answer;
+	for (let i = 0; i < 8; i++) {
+		answer = await put(user, `${few}/file${i}`, "x");
+		if (answer.status !== 200)
+			break;
+	}
+	isError(answer, 507, /inode/);
+});
+
+check("case_087_replacing_on_a_full_disk", async (t) => {
+	const full = mount(t, "size=1m");
+	writeFileSync(`${full}/f`, Buffer.alloc(1024 * 1024, 1));
+	const answer = await put(user, `${full}/f`, Buffer.alloc(1024 * 1024, 2));
+	assert.equal(answer.status, 200, answer.text);
+	assert.ok(readFileSync(`${full}/f`).every((byte) => byte === 2));
+	// A virtual file system, where nothing can be put beside the file.
+	const { pid, stream } = await root.start("sleep", ["100"]);
+	const virtual = await put(root, `/proc/${pid}/oom_score_adj`, "321");
+	assert.equal(virtual.status, 200, virtual.text);
+	assert.equal(readFileSync(`/proc/${pid}/oom_score_adj`, "latin1"), "321\n");
+	await root.signal(pid);
+	stream.abort();
+});
+
+check("case_088_interrupted_uploads_keep_the_old_content", async () => {
+	const dir = join(folder, "case088");
+	mkdirSync(dir);
+	chownSync(dir, 1000, 1000);
+	const old = join(dir, "f");
+	writeFileSync(old, "old", { mode: 0o751 });
+	chmodSync(old, 0o751);
+	chownSync(old, 1000, 1000);
+	const inode = statSync(old).ino;
+
+	const cut = (path, headers, data) => new Promise((resolve) => {
+		const socket = net.connect(envd.port, "127.0.0.1", () => {
+			socket.write(`POST ${query(path)} HTTP/1.1\r\nHost: x\r\n${headers}\r\n\r\n`);
+			socket.write(data);
+			setTimeout(() => socket.resetAndDestroy(), 150);
+		});
+		socket.on("error", () => {});
+		socket.on("close", resolve);
+	});
+	const half = multipart([{ filename: "f", data: "x".repeat(100000) }], { close: false });
+	for (const name of ["f", "new"]) {
+		await cut(join(dir, name), "Content-Type: application/octet-stream\r\nContent-Length: 100000000", Buffer.alloc(3000000, 120));
+		await cut(join(dir, name), "Content-Type: application/octet-stream\r\nTransfer-Encoding: chunked", "1000\r\nabc");
+		await cut(join(dir, name), `Content-Type: ${half.type}\r\nContent-Length: ${half.body.length + 1000}`, half.body);
+	}
+	// A multipart body whose closing boundary never comes, in a complete request.
+	const truncated = await user.request({ method: "POST", path: query(old), body: half.body, headers: { "content-type": half.type } });
+	assert.ok(truncated.status >= 400, truncated.text);
+	await sleep(200);
+	assert.equal(readFileSync(old, "latin1"), "old");
+	assert.equal(statSync(old).ino, inode);
+	assert.deepEqual(readdirSync(dir), ["f"], "neither a part nor a temporary file");
+
+	// A complete one keeps inode and mode.
+	assert.equal((await put(user, old, "new content")).status, 200);
+	assert.equal(readFileSync(old, "latin1"), "new content");
+	assert.equal(statSync(old).ino, inode);
+	assert.equal(statSync(old).mode & 0o777, 0o751);
+});
+
+check("case_089_multipart_corner_cases", async () => {
+	const base = join(folder, "case089");
+	const descriptors = envd.descriptors();
+	const three = await putMultipart(user, ["a/1", "b/2", "c/d/3"].map((name) => ({ filename: `${base}/${name}`, data: name })));
+	assert.equal(three.status, 200, three.text);
+	assert.deepEqual(three.json, ["a/1", "b/2", "c/d/3"].map((name) => ({ name: name.split("/").at(-1), path: `${base}/${name}`, type: "file" })));
+	assert.equal(readFileSync(`${base}/c/d/3`, "latin1"), "c/d/3");
+
+	const twice = await putMultipart(user, [{ filename: `${base}/t`, data: "first" }, { filename: `${base}/t`, data: "second" }]);
+	isError(twice, 400, /case089\/t/);
+	assert.equal(readFileSync(`${base}/t`, "latin1"), "first");
+
+	isError(await putMultipart(user, [{ data: "nameless" }]), 400, /filename/);
+	assert.equal((await putMultipart(user, [{ data: "by query" }], { path: `${base}/q` })).status, 200);
+	assert.equal(readFileSync(`${base}/q`, "latin1"), "by query");
+	assert.equal((await putMultipart(user, [{ filename: "undefined", data: "by query 2" }], { path: `${base}/q` })).status, 200);
+	assert.equal(readFileSync(`${base}/q`, "latin1"), "by query 2");
+
+	const field = await putMultipart(user, [{ name: "comment", data: "not a file" }, { filename: `${base}/after`, data: "file" }]);
+	assert.equal(field.status, 200, field.text);
+	assert.equal(field.json.length, 1);
+
+	const extended = await putMultipart(user, [{
+		disposition: `form-data; name="file"; filename*=UTF-8''${encodeURIComponent(`${base}/ä 日`)}`, data: "extended",
+	}]);
+	assert.equal(extended.status, 200, extended.text);
+	assert.equal(readFileSync(`${base}/ä 日`, "latin1"), "extended");
+
+	const none = await putMultipart(user, []);
+	assert.ok(none.status === 400 || (none.status === 200 && none.text === "[]"), none.text);
+
+	// Everything split at every byte, with data that looks like a boundary.
+	const { body, type } = multipart([{ filename: `${base}/split`, data: "\r\n--not\r\n-\r\n------e2e\r\nend\r" }]);
+	const answer = await new Promise((resolve, reject) => {
+		const socket = net.connect({ port: envd.port, host: "127.0.0.1", noDelay: true });
+		let text = "";
+		socket.on("data", (chunk) => {
+			text += chunk;
+			if (text.includes("]"))
+				socket.destroy();
+		});
+		socket.on("close", () => resolve(text));
+		socket.on("error", reject);
+		(async () => {
+			socket.write(`POST /files HTTP/1.1\r\nHost: x\r\nContent-Type: ${type}\r\nContent-Length: ${body.length}\r\n\r\n`);
+			for (const byte of body) {
+				socket.write(Buffer.from([byte]));
+				await new Promise(setImmediate);
+			}
+		})();
+	});
+	assert.match(answer, /^HTTP\/1.1 200 /);
+	assert.equal(readFileSync(`${base}/split`, "latin1"), "\r\n--not\r\n-\r\n------e2e\r\nend\r");
+
+	const noBoundary = await user.request({ method: "POST", path: "/files", body: "x", headers: { "content-type": "multipart/form-data" } });
+	assert.ok([400, 500].includes(noBoundary.status), noBoundary.text);
+	isError(await user.request({ method: "POST", path: query(`${base}/x`), body: "x", headers: { "content-type": "application/json" } }), 400, /content type/);
+	isError(await user.request({ method: "POST", path: "/files", body: "x", headers: { "content-type": "application/octet-stream" } }), 400, /path/);
+	await eventually("descriptors are back", () => envd.descriptors() <= descriptors + 3);
+});
+
+check("case_090_empty_files", async () => {
+	const path = join(folder, "empty");
+	const part = join(folder, "empty-part");
+	assert.equal((await put(user, path, "")).status, 200);
+	assert.equal((await putMultipart(user, [{ filename: part, data: "" }])).status, 200);
+	for (const each of [path, part]) {
+		assert.equal(statSync(each).size, 0);
+		const plain = await get(user, each, { headers: { "accept-encoding": "identity" } });
+		assert.deepEqual([plain.status, plain.headers["content-length"], plain.body.length], [200, "0", 0]);
+		const zipped = await get(user, each, { headers: { "accept-encoding": "gzip" } });
+		assert.equal(zipped.status, 200);
+		const content = zipped.headers["content-encoding"] === "gzip" ? gunzipSync(zipped.body) : zipped.body;
+		assert.equal(content.length, 0);
+		const range = await get(user, each, { headers: { range: "bytes=0-4", "accept-encoding": "identity" } });
+		assert.ok([200, 416, 501].includes(range.status), String(range.status));
+	}
+	await put(user, path, "full");
+	await put(user, path, "");
+	assert.equal(statSync(path).size, 0);
+	assert.equal(Number((await user.call("Stat", { path })).entry.size ?? 0), 0);
+});
+
+check("case_091_the_wrong_kind_of_target", async () => {
+	const readOnly = join(folder, "read-only");
+	mkdirSync(readOnly);
+	execFileSync("mount", ["-t", "tmpfs", "-o", "ro", "tmpfs", readOnly]);
+	try {
+		const attempts = [
+			[folder, /directory/], ["/etc/passwd/x", /not a directory|is a file/], [`${readOnly}/x`, /read-only/i],
+			[`/tmp/${"a/".repeat(2500)}x`, /too long/i], [`/tmp/${"b".repeat(300)}`, /too long/i], ["", /directory/], [`${folder}/`, /directory/],
+		];
+		for (const [path, pattern] of attempts) {
+			const answer = await put(user, path, "x");
+			assert.ok(answer.status >= 400 && answer.status < 500, `${path.slice(0, 40)}: ${answer.status} ${answer.text}`);
+			isError(answer, answer.status, pattern);
+		}
+		assert.ok(!existsSync("/tmp/a"), "nothing was created");
+	} finally {
+		execFileSync("umount", [readOnly]);
+	}
+});
+
+check("case_092_existing_directories_and_links_to_others_files_are_left_alone", async () => {
+	const shared = join(folder, "shared");
+	mkdirSync(shared);
+	chmodSync(shared, 0o1777);
+	const owner = () => {
+		const { uid, gid, mode } = statSync(shared);
+		return [uid, gid, mode & 0o7777];
+	};
+	assert.equal((await put(user, `${shared}/x`, "x")).status, 200);
+	await user.call("MakeDir", { path: `${shared}/y/z` });
+	assert.deepEqual(owner(), [0, 0, 0o1777]);
+	for (const path of ["x", "y", "y/z"])
+		assert.equal(statSync(`${shared}/${path}`).uid, 1000, path);
+
+	// A system file stands in for /etc/shadow: root's, mode 0600.
+	const secret = join(folder, "secret");
+	writeFileSync(secret, "root's secret", { mode: 0o600 });
+	symlinkSync(secret, join(folder, "link"));
+	const answer = await put(user, join(folder, "link"), "overwritten", { more: { username: "user" } });
+	assert.ok(answer.status >= 400, answer.text);
+	assert.equal(readFileSync(secret, "latin1"), "root's secret");
+	assert.deepEqual([statSync(secret).uid, statSync(secret).mode & 0o777], [0, 0o600]);
+
+	// A link to something of one's own is followed, and stays a link.
+	writeFileSync(join(folder, "target"), "old");
+	chownSync(join(folder, "target"), 1000, 1000);
+	symlinkSync("target", join(folder, "own-link"));
+	assert.equal((await put(user, join(folder, "own-link"), "through")).status, 200);
+	assert.equal(readFileSync(join(folder, "target"), "latin1"), "through");
+	assert.ok(lstatSync(join(folder, "own-link")).isSymbolicLink());
+});
+
+check("case_094_compressed_uploads", async () => {
+	const path = join(folder, "zipped");
+	const data = randomBytes(50000);
+	writeFileSync(path, "old");
+	chownSync(path, 1000, 1000);
+	const good = gzipSync(data);
+	const first = await put(user, path, good, { headers: { "content-encoding": "gzip" } });
+	if (first.status === 501) {
+		// Not there yet: said clearly, and nothing stored wrongly.
+		assert.equal(first.json.code, 501);
+		assert.equal(readFileSync(path, "latin1"), "old");
+		return;
+	}
+	assert.equal(first.status, 200, first.text);
+	assert.ok(readFileSync(path).equals(data));
+	assert.equal((await put(user, path, good, { headers: { "content-encoding": "GZIP" } })).status, 200);
+	const parts = multipart([{ filename: path, data: "in a part" }]);
+	assert.equal((await user.request({
+		method: "POST", path: "/files", body: gzipSync(parts.body), headers: { "content-type": parts.type, "content-encoding": "gzip" },
+	})).status, 200);
+	assert.equal(readFileSync(path, "latin1"), "in a part");
+	const corrupt = Buffer.from(good);
+	corrupt.fill(0x55, 100, 200);
+	for (const [name, body] of Object.entries({ corrupt, truncated: good.subarray(0, good.length / 2), garbage: Buffer.from("not gzip") })) {
+		const answer = await put(user, path, body, { headers: { "content-encoding": "gzip" } });
+		assert.equal(answer.status, 400, `${name}: ${answer.text}`);
+		assert.equal(readFileSync(path, "latin1"), "in a part", name);
+	}
+	const unknown = await put(user, path, "x", { headers: { "content-encoding": "br" } });
+	assert.ok([400, 415].includes(unknown.status), unknown.text);
+});
+
+check("case_095_visible_right_after_the_answer", async () => {
+	const agent = new http.Agent({ keepAlive: true });
+	const writer = envd.client({ agent });
+	for (let i = 0; i < 300; i++) {
+		assert.equal((await put(writer, `${home}/case095`, `content ${i}`)).status, 200);
+		assert.equal((await user.run("cat", ["case095"])).out, `content ${i}`);
+	}
+	agent.destroy();
+	await user.call("Remove", { path: "case095" });
+});
+
+check("case_096_metadata", async () => {
+	const path = join(folder, "meta");
+	const first = await put(user, path, "x", { headers: { "x-metadata-colour": "blue" } });
+	if (first.status === 501) {
+		assert.equal(first.json.code, 501);
+		assert.ok(!existsSync(path));
+		return;
+	}
+	assert.equal(first.status, 200, first.text);
+	// tmpfs may not keep attributes; what is claimed must then be nothing.
+	const kept = first.json[0].metadata;
+	const stat = async () => (await user.call("Stat", { path })).entry.metadata;
+	assert.deepEqual(await stat(), kept);
+	if (kept)
+		assert.deepEqual(kept, { colour: "blue" });
+	await put(user, path, "y");
+	assert.equal(await stat(), undefined);
+	isError(await put(user, path, "z", { headers: { "x-metadata-big": "v".repeat(5000) } }), 400, /metadata/);
+	assert.equal(readFileSync(path, "latin1"), "y");
+});
+
+const ODD_NAMES = ["a\nb", "quote\"'", "x;y", " lead", "trail ", "-rf", "ä日本🙂", "#?&+%", "a%2Fb", "x".repeat(255), "back\\slash", "$HOME", "*"];
+
+check("case_097_odd_names_round_trip", async () => {
+	const dir = join(folder, "odd");
+	for (const name of ODD_NAMES) {
+		const path = `${dir}/${name}`;
+		const written = await put(user, path, `content of ${name}`);
+		assert.equal(written.status, 200, `${JSON.stringify(name)}: ${written.text}`);
+		assert.deepEqual(written.json, [{ name, path, type: "file" }]);
+		const read = await get(user, path);
+		assert.equal(read.text, `content of ${name}`);
+		const disposition = read.headers["content-disposition"];
+		assert.match(disposition, /^inline; filename(=|\*=)/);
+		assert.match(disposition, /^[\x20-\x7e]*$/);
+		assert.ok(!Object.keys(read.headers).includes("b"));
+		const { entry } = await user.call("Stat", { path });
+		assert.deepEqual([entry.name, entry.path], [name, path]);
+	}
+	const { entries } = await user.call("ListDir", { path: dir });
+	assert.deepEqual(entries.map((each) => each.name), [...ODD_NAMES].sort((a, b) => Buffer.compare(Buffer.from(a), Buffer.from(b))));
+	for (const name of ODD_NAMES) {
+		await user.call("Move", { source: `${dir}/${name}`, destination: `${dir}/moved/${name}` });
+		await user.call("Remove", { path: `${dir}/moved/${name}` });
+	}
+	assert.deepEqual(readdirSync(dir), ["moved"]);
+	// In multipart, a quote inside a name is escaped as the clients do it.
+	const quoted = await putMultipart(user, [{ filename: `${dir}/say \\"hi\\"`, data: "q" }]);
+	assert.equal(quoted.status, 200, quoted.text);
+	assert.equal(readFileSync(`${dir}/say "hi"`, "latin1"), "q");
+});
+
+check("case_098_every_call_resolves_paths_alike", async () => {
+	await user.sh("echo u > ~/f98; mkdir -p ~/d98");
+	await root.sh("echo r > ~/f98");
+	const resolved = {
+		"f98": `${home}/f98`, "./f98": `${home}/f98`, "~/f98": `${home}/f98`, "d98/../f98": `${home}/f98`,
+		"../user/f98": `${home}/f98`, [`${home}/./d98/../f98`]: `${home}/f98`, [`/${home}/f98`]: `${home}/f98`, "~": home, "": home, ".": home,
+		"d98/": `${home}/d98`,
+	};
+	for (const [path, clean] of Object.entries(resolved)) {
+		const { entry } = await user.call("Stat", { path });
+		assert.equal(entry.path, clean, `Stat ${path}`);
+		const read = await get(user, path);
+		if (clean.endsWith("f98"))
+			assert.equal(read.text, "u\n", `GET ${path}`);
+		else
+			isError(read, 400, /directory/);
+	}
+	assert.equal((await root.call("Stat", { path: "f98" })).entry.path, "/root/f98");
+	assert.equal((await get(user, "f98", { more: { username: "root" } })).text, "r\n");
+	const { entries } = await user.call("ListDir", { path: "~" });
+	assert.ok(entries.some((each) => each.path === `${home}/f98`));
+	const moved = await user.call("Move", { source: "f98", destination: "~/d98/./g" });
+	assert.equal(moved.entry.path, `${home}/d98/g`);
+	const made = await user.call("MakeDir", { path: "d98//e" });
+	assert.equal(made.entry.path, `${home}/d98/e`);
+	const uploaded = await put(user, "d98/../d98/up", "x");
+	assert.equal(uploaded.json[0].path, `${home}/d98/up`);
+	for (const path of ["~other/f", "~nobody-here"]) {
+		for (const [method, message] of [["Stat", { path }], ["ListDir", { path }], ["MakeDir", { path }], ["Remove", { path }],
+			["Move", { source: path, destination: "/tmp/x" }], ["Move", { source: "/tmp/x", destination: path }]])
+			assert.equal((await user.unary(method, message)).error?.code, "invalid_argument", `${method} ${path}`);
+		isError(await get(user, path), 400);
+		isError(await put(user, path, "x"), 400);
+		assert.equal((await user.run("true", [], { process: { cwd: path } })).error?.code, "invalid_argument");
+	}
+	assert.equal((await user.unary("Stat", { path: "$HOME/d98" })).error?.code, "not_found");
+	await user.call("Remove", { path: "d98" });
+	await root.call("Remove", { path: "f98" });
+
+	// With a default workdir: an empty path means it, relative ones mean the home (contract 4.5).
+	const own = await startEnvd({ init: { defaultUser: "user", defaultWorkdir: folder } });
+	assert.equal((await own.client().call("Stat", { path: "" })).entry.path, folder);
+	assert.equal((await own.client().call("Stat", { path: "." })).entry.path, home);
+	assert.equal((await own.client().run("pwd")).out, `${folder}\n`);
+});
+
+// --- G. Download, H. File-system RPC
+
+check("case_101_what_is_not_a_file", async () => {
+	const fifo = join(folder, "fifo");
+	execFileSync("mkfifo", [fifo]);
+	chownSync(fifo, 1000, 1000);
+	const socketPath = join(folder, "socket");
+	const server = net.createServer().listen(socketPath);
+	try {
+		const quick = (promise) => within(3000, "an answer", promise);
+		for (const path of [fifo, "/dev/zero", "/dev/tty", socketPath, folder]) {
+			const read = await quick(get(user, path));
+			assert.ok(read.status >= 400 && read.status < 500, `GET ${path}: ${read.status}`);
+			isError(read, read.status);
+			const write = await quick(put(user, path, "x"));
+			assert.ok(write.status >= 400 && write.status < 500, `POST ${path}: ${write.status} ${write.text}`);
+			isError(write, write.status);
+		}
+		const many = await within(10000, "200 answers", Promise.all(Array.from({ length: 200 }, () => get(user, fifo))));
+		assert.ok(many.every((each) => each.status >= 400 && each.status < 500));
+		assert.equal((await user.sh("echo ok")).out, "ok\n");
+	} finally {
+		server.close();
+	}
+	// Files of procfs say size 0 and are read to their end all the same.
+	const status = await get(user, "/proc/version");
+	assert.equal(status.status, 200);
+	assert.equal(status.text, readFileSync("/proc/version", "latin1"));
+});
+
+check("case_105_symbolic_links", async () => {
+	const dir = join(folder, "links");
+	mkdirSync(join(dir, "real/sub"), { recursive: true });
+	writeFileSync(join(dir, "real/file"), "x");
+	symlinkSync("real", join(dir, "to-dir"));
+	symlinkSync("real/file", join(dir, "to-file"));
+	symlinkSync("nowhere", join(dir, "broken"));
+	symlinkSync("loop-b", join(dir, "loop-a"));
+	symlinkSync("loop-a", join(dir, "loop-b"));
+	chownSync(dir, 1000, 1000);
+	const stat = async (name) => (await user.call("Stat", { path: join(dir, name) })).entry;
+	const toDir = await stat("to-dir");
+	assert.deepEqual([toDir.type, toDir.symlinkTarget, toDir.permissions[0]], ["FILE_TYPE_DIRECTORY", join(dir, "real"), "L"]);
+	const toFile = await stat("to-file");
+	assert.deepEqual([toFile.type, toFile.symlinkTarget], ["FILE_TYPE_FILE", join(dir, "real/file")]);
+	assert.ok((await stat("broken")).symlinkTarget);
+	assert.ok((await stat("loop-a")).symlinkTarget);
+	const under = await user.call("ListDir", { path: join(dir, "to-dir") });
+	assert.deepEqual(under.entries.map((each) => each.path), [join(dir, "to-dir/file"), join(dir, "to-dir/sub")]);
+	const all = await user.call("ListDir", { path: dir, depth: 5 });
+	assert.deepEqual(all.entries.map((each) => each.path.slice(dir.length + 1)),
+		["broken", "loop-a", "loop-b", "real", "real/file", "real/sub", "to-dir", "to-file"]);
+	const loop = await user.unary("ListDir", { path: join(dir, "loop-a") });
+	assert.equal(loop.error.code, "failed_precondition");
+	assert.equal((await user.unary("ListDir", { path: join(dir, "to-file") })).error.code, "invalid_argument");
+	let previous = "real";
+	for (let i = 0; i < 300; i++) {
+		symlinkSync(previous, join(dir, `chain${i}`));
+		previous = `chain${i}`;
+	}
+	assert.equal((await user.unary("ListDir", { path: join(dir, previous) })).error.code, "failed_precondition");
+	assert.equal((await user.unary("ListDir", { path: join(dir, "chain2") })).status, 200);
+	await root.call("Move", { source: join(dir, "to-file"), destination: join(dir, "moved") });
+	assert.equal(readlinkSync(join(dir, "moved")), "real/file");
+	await root.call("Remove", { path: join(dir, "to-dir") });
+	assert.ok(existsSync(join(dir, "real/file")));
+	assert.ok(!existsSync(join(dir, "to-dir")));
+});
+
+check("case_106_listing_what_changes", async () => {
+	const dir = join(folder, "changing");
+	mkdirSync(dir);
+	chownSync(dir, 1000, 1000);
+	const { pid, stream } = await user.start("sh", ["-c",
+		`cd ${dir}; echo go; while :; do mkdir -p a/b/c d/e; : > a/b/c/f; : > d/e/g; : > h; rm -rf a d h; done`]);
+	await stream.next();
+	for (let i = 0; i < 300; i++) {
+		const answer = await user.unary("ListDir", { path: dir, depth: 5 });
+		assert.equal(answer.status, 200, answer.text);
+	}
+	await user.signal(pid);
+	stream.abort();
+});
+
+check("case_107_huge_directories", async () => {
+	const dir = join(folder, "huge");
+	execFileSync("sh", ["-c", `mkdir ${dir}; cd ${dir}; seq -f 'file%06g' 1 50000 | xargs touch`]);
+	const own = await startEnvd();
+	const listing = own.client().unary("ListDir", { path: dir }, { timeout: 50000 });
+	const begin = Date.now();
+	await own.client().request({ path: "/health" });
+	assert.ok(Date.now() - begin < 1500, "others are not blocked");
+	const answer = await listing;
+	assert.ok(answer.status === 200 || answer.error.code === "resource_exhausted", answer.text.slice(0, 200));
+	if (answer.status === 200) {
+		assert.equal(answer.message.entries.length, 50000);
+		assert.equal(answer.message.entries[49999].name, "file050000");
+	}
+	assertMemory(own, 250 * 1024);
+	execFileSync("sh", ["-c", `mkdir -p ${folder}/deep/1/2/3/4/5/6/7/8`]);
+	assert.equal((await user.call("ListDir", { path: `${folder}/deep`, depth: 0 })).entries.length, 1);
+	assert.equal((await user.call("ListDir", { path: `${folder}/deep`, depth: 4294967295 })).entries.length, 8);
+	assert.equal((await root.unary("ListDir", { path: "/proc", depth: 2 })).status, 200);
+});
+
+check("case_108_a_name_that_is_not_utf8", async () => {
+	const dir = join(folder, "bytes");
+	mkdirSync(dir);
+	writeFileSync(join(dir, "ok"), "");
+	writeFileSync(Buffer.concat([Buffer.from(dir + "/"), Buffer.from([0xc3, 0x28])]), "");
+	for (const codec of ["json", "proto"]) {
+		const { entries } = await user.call("ListDir", { path: dir }, { codec });
+		assert.equal(entries.length, 2, codec);
+		assert.ok(entries.some((each) => each.name === "ok"));
+	}
+	// A process with such an argument is listed, too: the clients cannot send one, the shell can.
+	const { pid, stream } = await user.start("bash", ["-c", "exec -a $'\\xc3(' sleep 100"]);
+	assert.ok((await user.pids()).includes(pid));
+	await user.signal(pid);
+	stream.abort();
+});
+
+check("case_109_moving", async (t) => {
+	const dir = join(folder, "move");
+	mkdirSync(join(dir, "full/inner"), { recursive: true });
+	writeFileSync(join(dir, "a"), "a");
+	writeFileSync(join(dir, "b"), "b");
+	execFileSync("chown", ["-R", "user:user", dir]);
+	const move = (source, destination) => user.unary("Move", { source, destination });
+	assert.equal((await move(join(dir, "none"), join(dir, "x"))).error.code, "not_found");
+	assert.equal((await move(join(dir, "a"), join(dir, "b"))).status, 200);
+	assert.equal(readFileSync(join(dir, "b"), "latin1"), "a");
+	const onto = await move(join(dir, "b"), join(dir, "full"));
+	assert.notEqual(onto.status, 200);
+	assert.ok(existsSync(join(dir, "full/inner")) && existsSync(join(dir, "b")));
+	const inside = await move(join(dir, "full"), join(dir, "full/inner/x"));
+	assert.equal(inside.error?.code, "invalid_argument", inside.text);
+	const made = await move(join(dir, "b"), join(dir, "new/deep/b"));
+	assert.equal(made.status, 200);
+	assert.equal(statSync(join(dir, "new/deep")).uid, 1000);
+
+	const other = mount(t, "size=4m");
+	writeFileSync(join(dir, "script"), "data", { mode: 0o750 });
+	chmodSync(join(dir, "script"), 0o750);
+	chownSync(join(dir, "script"), 1000, 1000);
+	const across = await move(join(dir, "script"), `${other}/script`);
+	if (across.status === 200) {
+		const stat = statSync(`${other}/script`);
+		assert.deepEqual([stat.uid, stat.mode & 0o777, readFileSync(`${other}/script`, "latin1")], [1000, 0o750, "data"]);
+		assert.ok(!existsSync(join(dir, "script")));
+	} else {
+		assert.equal(across.error.code, "unimplemented", across.text);
+		assert.ok(existsSync(join(dir, "script")));
+		assert.ok(!existsSync(`${other}/script`));
+	}
+});
+
+check("case_110_making_what_exists", async () => {
+	const dir = join(folder, "make");
+	mkdirSync(dir, { mode: 0o711 });
+	chmodSync(dir, 0o711);
+	writeFileSync(join(dir, "file"), "");
+	chownSync(dir, 1000, 1000);
+	const make = (path) => user.unary("MakeDir", { path });
+	assert.equal((await make(dir)).error.code, "already_exists");
+	assert.equal(statSync(dir).mode & 0o777, 0o711);
+	assert.equal((await make(join(dir, "file"))).error.code, "invalid_argument");
+	const below = await make(join(dir, "file/below"));
+	assert.equal(below.error.code, "invalid_argument", below.text);
+	const answers = await Promise.all(Array.from({ length: 64 }, () => make(join(dir, "once"))));
+	assert.equal(answers.filter((each) => each.status === 200).length, 1);
+	assert.equal(answers.filter((each) => each.error?.code === "already_exists").length, 63);
+	const relative = await make("case110/b/c");
+	assert.equal(relative.message.entry.path, `${home}/case110/b/c`);
+	await user.call("Remove", { path: "case110" });
+});
+
+check("conformance_173_removing", async () => {
+	const dir = join(folder, "remove");
+	mkdirSync(join(dir, "a/b/c"), { recursive: true });
+	writeFileSync(join(folder, "outside"), "stays");
+	symlinkSync(folder, join(dir, "a/link"));
+	const remove = (path) => root.unary("Remove", { path });
+	assert.equal((await remove(join(dir, "missing"))).status, 200);
+	assert.equal((await remove(dir)).status, 200);
+	assert.ok(!existsSync(dir));
+	assert.equal(readFileSync(join(folder, "outside"), "latin1"), "stays");
+	const busy = await remove("/proc/self");
+	assert.notEqual(busy.status, 200);
+});
+
+check("case_112_entry_fields", async () => {
+	const path = join(folder, "entry");
+	writeFileSync(path, "");
+	chownSync(path, 4242, 4343);
+	chmodSync(path, 0o4755);
+	execFileSync("touch", ["-d", "1960-01-02T03:04:05.123456789Z", path]);
+	const { entry } = await user.call("Stat", { path });
+	assert.equal(entry.owner, "4242");
+	assert.equal(entry.group, "4343");
+	assert.equal(entry.mode, 0o755);
+	assert.equal(entry.permissions, "urwxr-xr-x");
+	assert.equal(entry.modifiedTime, "1960-01-02T03:04:05.123456789Z");
+	assert.ok(entry.size === undefined || entry.size === "0");
+	const big = join(folder, "sparse");
+	execFileSync("truncate", ["-s", "5G", big]);
+	assert.equal((await user.call("Stat", { path: big })).entry.size, String(5 * 1024 ** 3));
+	assert.equal(Number((await user.call("Stat", { path: big }, { codec: "proto" })).entry.size), 5 * 1024 ** 3);
+	utimesSync(big, 1, 1);
+	assert.equal((await user.call("Stat", { path: big })).entry.modifiedTime, "1970-01-01T00:00:01Z");
+	const sticky = (await user.call("Stat", { path: "/tmp" })).entry;
+	assert.equal(sticky.permissions, "dtrwxrwxrwx");
+});
+

@@ -1,0 +1,322 @@
+#include "tests/support/process_lab.h"
+
+#include <limits.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/log.h"
+#include "tests/support/cmocka.h"
+
+/* ---- the lab ---- */
+
+static const char *cgroup_root(char *path, size_t size)
+{
+	static const char *const mounts[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
+	size_t i;
+
+	for (i = 0; i < ARRAY_LENGTH(mounts); i++) {
+		snprintf(path, size, "%s/cgroup.controllers", mounts[i]);
+		if (access(path, F_OK) != 0)
+			continue;
+		snprintf(path, size, "%s/envd-test-%d", mounts[i], getpid());
+		if (mkdir(path, 0755) == 0 || errno == EEXIST)
+			return path;
+	}
+	return NULL;
+}
+
+void lab_open(struct process_lab *lab, const struct lab_options *options)
+{
+	static const struct lab_options none;
+	struct process_table_config config = {0};
+	char root[PATH_MAX];
+
+	if (!options)
+		options = &none;
+	memset(lab, 0, sizeof(*lab));
+	signal(SIGPIPE, SIG_IGN);
+	log_init(LOG_ERROR, LOG_TEXT, -1);
+	strcpy(lab->directory, "/tmp/process-lab-XXXXXX");
+	assert_non_null(mkdtemp(lab->directory));
+	assert_int_equal(chmod(lab->directory, 0755), 0);
+	loop_init(&lab->loop);
+	sandbox_init(&lab->sandbox, &lab->loop);
+	cgroups_init(&lab->cgroups, options->with_cgroups ? cgroup_root(root, sizeof(root)) : NULL,
+		     options->with_cgroups);
+	config.loop = &lab->loop;
+	config.sandbox = &lab->sandbox;
+	config.cgroups = &lab->cgroups;
+	config.kill_scope_leader = options->kill_scope_leader;
+	config.adopts_orphans = options->adopts_orphans;
+	config.set_nofile = options->nofile > 0;
+	config.nofile = (struct rlimit){options->nofile, options->nofile};
+	lab->table = process_table_new(&config);
+}
+
+static void on_stopped(struct process_table *table, void *user)
+{
+	struct process_lab *lab = user;
+
+	lab->stopped = true;
+}
+
+void lab_close(struct process_lab *lab)
+{
+	static const char *const kinds[] = {"user", "ptys", "socats", "."};
+	char path[PATH_MAX], command[PATH_MAX + 16];
+	size_t i;
+
+	process_table_stop(lab->table, 500, on_stopped, lab);
+	lab_run_until(lab, &lab->stopped);
+	process_table_free(lab->table);
+	uv_run(&lab->loop.uv, UV_RUN_DEFAULT);
+	sandbox_fini(&lab->sandbox);
+	cgroups_fini(&lab->cgroups);
+	loop_fini(&lab->loop);
+	if (cgroup_root(path, sizeof(path))) {
+		for (i = 0; i < ARRAY_LENGTH(kinds); i++) {
+			snprintf(command, sizeof(command), "%s/%s", path, kinds[i]);
+			rmdir(strcmp(kinds[i], ".") == 0 ? path : command);
+		}
+	}
+	snprintf(command, sizeof(command), "rm -rf %s", lab->directory);
+	assert_int_equal(system(command), 0);
+}
+
+static void on_alarm(uv_timer_t *timer)
+{
+	container_of(timer, struct process_lab, alarm)->alarmed = true;
+}
+
+static void start_alarm(struct process_lab *lab, uint64_t ms)
+{
+	lab->alarmed = false;
+	uv_timer_init(&lab->loop.uv, &lab->alarm);
+	uv_update_time(&lab->loop.uv);
+	uv_timer_start(&lab->alarm, on_alarm, ms, 0);
+}
+
+static void stop_alarm(struct process_lab *lab)
+{
+	uv_close((uv_handle_t *)&lab->alarm, NULL);
+	uv_run(&lab->loop.uv, UV_RUN_NOWAIT);
+}
+
+void lab_run_until(struct process_lab *lab, const bool *flag)
+{
+	start_alarm(lab, LAB_DEADLINE_MS);
+	while (!*flag && !lab->alarmed)
+		uv_run(&lab->loop.uv, UV_RUN_ONCE);
+	if (!*flag)
+		fail_msg("the condition did not come true in time");
+	stop_alarm(lab);
+}
+
+void lab_run_until_true(struct process_lab *lab, bool (*condition)(void *user), void *user)
+{
+	start_alarm(lab, LAB_DEADLINE_MS);
+	while (!condition(user) && !lab->alarmed)
+		uv_run(&lab->loop.uv, UV_RUN_ONCE);
+	if (!condition(user))
+		fail_msg("the condition did not come true in time");
+	stop_alarm(lab);
+}
+
+void lab_run_for(struct process_lab *lab, uint64_t ms)
+{
+	start_alarm(lab, ms);
+	while (!lab->alarmed)
+		uv_run(&lab->loop.uv, UV_RUN_ONCE);
+	stop_alarm(lab);
+}
+
+/* ---- captures ---- */
+
+static void note(struct capture *capture, char letter)
+{
+	size_t len = strlen(capture->order);
+
+	/* A run of outputs is one letter: how many there are is the kernel's business. */
+	if (letter == 'o' && len > 0 && capture->order[len - 1] == 'o')
+		return;
+	if (len + 1 < sizeof(capture->order))
+		capture->order[len] = letter;
+}
+
+static struct capture *capture_of(struct process_subscriber *subscriber)
+{
+	return container_of(subscriber, struct capture, subscriber);
+}
+
+static void on_started(struct process_subscriber *subscriber)
+{
+	struct capture *capture = capture_of(subscriber);
+
+	capture->started = true;
+	capture->pid = subscriber->process->pid;
+	note(capture, 's');
+}
+
+static int on_output(struct process_subscriber *subscriber, enum output_stream stream,
+		     struct str bytes)
+{
+	struct capture *capture = capture_of(subscriber);
+
+	assert_int_equal(buf_append(&capture->output[stream], bytes.p, bytes.len), 0);
+	capture->events++;
+	capture->largest = size_max(capture->largest, bytes.len);
+	note(capture, 'o');
+	return capture->slow ? OUTPUT_FULL : 0;
+}
+
+static size_t queued(struct process_subscriber *subscriber)
+{
+	return capture_of(subscriber)->queued;
+}
+
+static void on_keepalive(struct process_subscriber *subscriber)
+{
+	note(capture_of(subscriber), 'k');
+}
+
+static void on_ended(struct process_subscriber *subscriber, const struct exit_record *record)
+{
+	struct capture *capture = capture_of(subscriber);
+
+	assert_false(capture->ended);
+	capture->ended = true;
+	capture->record = *record;
+	note(capture, 'e');
+}
+
+static void on_failed(struct process_subscriber *subscriber, const struct err *err)
+{
+	struct capture *capture = capture_of(subscriber);
+
+	capture->failed = true;
+	capture->err = *err;
+	note(capture, 'f');
+}
+
+static const struct process_subscriber_ops capture_ops = {
+	.on_started = on_started,
+	.on_output = on_output,
+	.queued = queued,
+	.on_keepalive = on_keepalive,
+	.on_ended = on_ended,
+	.on_failed = on_failed,
+};
+
+void capture_init(struct capture *capture)
+{
+	size_t i;
+
+	memset(capture, 0, sizeof(*capture));
+	capture->subscriber.ops = &capture_ops;
+	for (i = 0; i < ARRAY_LENGTH(capture->output); i++)
+		buf_init(&capture->output[i], SIZE_MAX / 2);
+}
+
+void capture_fini(struct capture *capture)
+{
+	size_t i;
+
+	process_unsubscribe(&capture->subscriber);
+	for (i = 0; i < ARRAY_LENGTH(capture->output); i++)
+		buf_fini(&capture->output[i]);
+}
+
+void lab_spec(struct process_spec *spec, const char *const *args)
+{
+	*spec = (struct process_spec){.command = args[0], .args = args + 1, .user_name = "root"};
+	while (args[spec->arg_count + 1])
+		spec->arg_count++;
+}
+
+void capture_open(struct process_lab *lab, struct capture *capture, const struct process_spec *spec)
+{
+	struct err err;
+
+	uv_update_time(&lab->loop.uv);
+	if (process_open(lab->table, spec, &capture->subscriber, &capture->process, &err) < 0)
+		fail_msg("refused: %s", err.message);
+}
+
+void capture_shell(struct process_lab *lab, struct capture *capture, const char *script)
+{
+	const char *const args[] = {"sh", "-c", script, NULL};
+	struct process_spec spec;
+
+	lab_spec(&spec, args);
+	capture_open(lab, capture, &spec);
+}
+
+void capture_subscribe(struct capture *capture, struct process *process)
+{
+	capture->process = process;
+	capture->pid = process->pid;
+	process_subscribe(process, &capture->subscriber);
+}
+
+static bool is_over(void *user)
+{
+	const struct capture *capture = user;
+
+	return capture->ended || capture->failed;
+}
+
+void capture_wait(struct process_lab *lab, struct capture *capture)
+{
+	lab_run_until_true(lab, is_over, capture);
+}
+
+void capture_drain(struct capture *capture)
+{
+	process_subscriber_drained(&capture->subscriber);
+}
+
+const char *capture_text(struct capture *capture, enum output_stream stream)
+{
+	struct buf *output = &capture->output[stream];
+
+	assert_int_equal(buf_append(output, "", 1), 0);
+	output->end--;
+	return buf_data(output);
+}
+
+const char *report_value(struct capture *capture, const char *name, char *value, size_t size)
+{
+	struct str rest = buf_str(&capture->output[OUTPUT_STDOUT]), line;
+	size_t len = strlen(name);
+
+	if (rest.len == 0)
+		rest = buf_str(&capture->output[OUTPUT_TERMINAL]);
+	value[0] = '\0';
+	while (str_split(&rest, '\n', &line)) {
+		line = str_trim(line);
+		if (line.len > len + 1 && memcmp(line.p, name, len) == 0 && line.p[len] == ':') {
+			while (line.len > 0 && line.p[line.len - 1] == '\r')
+				line.len--;
+			snprintf(value, size, "%.*s", (int)(line.len - len - 2), line.p + len + 2);
+			break;
+		}
+	}
+	return value;
+}
+
+const char *report_program(void)
+{
+	static char path[PATH_MAX + 32];
+	char self[PATH_MAX];
+	ssize_t len = readlink("/proc/self/exe", self, sizeof(self) - 1);
+	char *tests;
+
+	assert_true(len > 0);
+	self[len] = '\0';
+	tests = strstr(self, "/tests/unit/");
+	assert_non_null(tests);
+	*tests = '\0';
+	snprintf(path, sizeof(path), "%s/tests/support/report", self);
+	return path;
+}

@@ -1,0 +1,73 @@
+/*
+ * A process table on a real loop, and subscribers that write down what they are told. For tests of
+ * envd/process below the wire.
+ */
+#ifndef TESTS_SUPPORT_PROCESS_LAB_H
+#define TESTS_SUPPORT_PROCESS_LAB_H
+
+#include "envd/process/process_table.h"
+#include "lib/buf.h"
+
+#define LAB_DEADLINE_MS 20000
+
+struct process_lab {
+	struct loop loop;
+	struct sandbox sandbox;
+	struct cgroups cgroups;
+	struct process_table *table;
+	uv_timer_t alarm;
+	bool alarmed, stopped;
+	char directory[64]; /* temporary, removed at the end */
+};
+
+/* What one subscriber saw. */
+struct capture {
+	struct process_subscriber subscriber;
+	struct process *process; /* as long as it may be used: until ended or failed */
+	struct buf output[3];    /* by enum output_stream */
+	char order[256];         /* one letter an event: s(tarted) o(utput) k(eepalive) e(nded) f(ailed) */
+	bool started, ended, failed;
+	pid_t pid;
+	size_t events, largest;
+	struct exit_record record;
+	struct err err;
+	/* Plays a slow client: full after every output event until the test calls capture_drain. */
+	bool slow;
+	size_t queued;
+	bool has_measure;
+};
+
+struct lab_options {
+	bool with_cgroups; /* a fresh directory of the machine's cgroup v2, if there is one */
+	bool kill_scope_leader;
+	bool adopts_orphans;
+	rlim_t nofile; /* 0: not set */
+};
+
+void lab_open(struct process_lab *lab, const struct lab_options *options);
+/* Stops the table, and asserts that nothing is left. */
+void lab_close(struct process_lab *lab);
+/* Runs the loop until *flag; fails the test after LAB_DEADLINE_MS. */
+void lab_run_until(struct process_lab *lab, const bool *flag);
+void lab_run_until_true(struct process_lab *lab, bool (*condition)(void *user), void *user);
+void lab_run_for(struct process_lab *lab, uint64_t ms);
+
+/* A command as root; args end with NULL and include the command. */
+void lab_spec(struct process_spec *spec, const char *const *args);
+void capture_init(struct capture *capture);
+void capture_fini(struct capture *capture);
+/* Opens and fails the test if that is refused. */
+void capture_open(struct process_lab *lab, struct capture *capture, const struct process_spec *spec);
+/* Opens `sh -c script`. */
+void capture_shell(struct process_lab *lab, struct capture *capture, const char *script);
+void capture_subscribe(struct capture *capture, struct process *process);
+/* Runs until it has ended or failed. */
+void capture_wait(struct process_lab *lab, struct capture *capture);
+void capture_drain(struct capture *capture);
+const char *capture_text(struct capture *capture, enum output_stream stream);
+/* The value of a line "name: value" of the report program, "" when there is none. */
+const char *report_value(struct capture *capture, const char *name, char *value, size_t size);
+/* The path of the report program of this build. */
+const char *report_program(void);
+
+#endif

@@ -1,0 +1,205 @@
+#include "tests/support/stream_mem.h"
+
+#include "lib/limits.h"
+
+static struct stream_mem *of(const struct stream *s)
+{
+	return container_of(s, struct stream_mem, stream);
+}
+
+static void must(int status)
+{
+	if (status < 0)
+		abort();
+}
+
+static void deliver(struct stream_mem *m)
+{
+	struct buf input = m->input;
+
+	if (!m->reading || m->closed)
+		return;
+	if (buf_length(&input)) {
+		buf_init(&m->input, input.max);
+		m->stream.events->on_read(&m->stream, buf_data(&input), buf_length(&input));
+		buf_fini(&input);
+	}
+	if (m->closed || !m->reading || buf_length(&m->input))
+		return;
+	if (m->broken && !m->broken_told) {
+		m->reading = false;
+		m->broken_told = true;
+		m->stream.events->on_end(&m->stream, m->broken);
+	} else if (m->eof && !m->eof_told) {
+		m->reading = false;
+		m->eof_told = true;
+		m->stream.events->on_end(&m->stream, 0);
+	}
+}
+
+static void flush(struct stream_mem *m)
+{
+	size_t len = size_min(buf_length(&m->queue), m->room);
+
+	if (m->broken || m->closed || len == 0)
+		return;
+	must(buf_append(&m->output, buf_data(&m->queue), len));
+	buf_consume(&m->queue, len);
+	m->room -= m->room == SIZE_MAX ? 0 : len;
+	m->stream.queued = buf_length(&m->queue);
+}
+
+static void on_later(struct later *later)
+{
+	struct stream_mem *m = container_of(later, struct stream_mem, later);
+
+	if (m->closed) {
+		if (!m->close_told && m->stream.events && m->stream.events->on_closed)
+			m->stream.events->on_closed(&m->stream);
+		m->close_told = true;
+		return;
+	}
+	deliver(m);
+	if (!m->closed && m->broken && !m->broken_told && !m->reading) {
+		m->broken_told = true;
+		m->stream.events->on_end(&m->stream, m->broken);
+	}
+	if (!m->closed && m->full && m->stream.queued <= STREAM_LOW_MARK_BYTES) {
+		m->full = false;
+		m->stream.events->on_drained(&m->stream);
+	}
+	if (!m->closed && m->shut_wanted && !m->shut_told && m->stream.queued == 0) {
+		m->shut_told = true;
+		m->stream.events->on_shut(&m->stream);
+	}
+}
+
+static void look_again(struct stream_mem *m)
+{
+	later_call(m->stream.loop, &m->later);
+}
+
+static int read_start(struct stream *s)
+{
+	struct stream_mem *m = of(s);
+
+	if (m->closed || m->eof_told || m->broken_told)
+		return 0;
+	m->reading = true;
+	look_again(m);
+	return 0;
+}
+
+static void read_stop(struct stream *s)
+{
+	of(s)->reading = false;
+	look_again(of(s));
+}
+
+static int write_pieces(struct stream *s, const struct iovec *pieces, size_t count)
+{
+	struct stream_mem *m = of(s);
+
+	assert(count <= 16);
+	if (m->closed || m->shut_wanted)
+		return -EPIPE;
+	if (m->broken)
+		return m->broken;
+	for (size_t i = 0; i < count; i++)
+		must(buf_append(&m->queue, pieces[i].iov_base, pieces[i].iov_len));
+	flush(m);
+	m->stream.queued = buf_length(&m->queue);
+	m->full |= m->stream.queued > STREAM_HIGH_MARK_BYTES;
+	return m->full ? STREAM_FULL : 0;
+}
+
+static int shutdown_stream(struct stream *s)
+{
+	struct stream_mem *m = of(s);
+
+	if (!m->closed)
+		m->shut_wanted = true;
+	look_again(m);
+	return 0;
+}
+
+static void close_stream(struct stream *s, bool reset)
+{
+	struct stream_mem *m = of(s);
+
+	if (m->closed)
+		return;
+	m->closed = true;
+	m->reset = reset;
+	look_again(m);
+}
+
+static int descriptor(const struct stream *s)
+{
+	(void)s;
+	return -1;
+}
+
+static const struct stream_ops ops = {
+	.read_start = read_start,
+	.read_stop = read_stop,
+	.write = write_pieces,
+	.shutdown = shutdown_stream,
+	.close = close_stream,
+	.fd = descriptor,
+};
+
+struct stream_mem *stream_mem_new(struct loop *loop)
+{
+	struct stream_mem *m = xcalloc(1, sizeof(*m));
+
+	m->stream.ops = &ops;
+	m->stream.loop = loop;
+	m->room = SIZE_MAX;
+	later_init(&m->later, on_later);
+	buf_init(&m->input, SIZE_MAX / 2);
+	buf_init(&m->output, SIZE_MAX / 2);
+	buf_init(&m->queue, SIZE_MAX / 2);
+	return m;
+}
+
+void stream_mem_free(struct stream_mem *m)
+{
+	later_cancel(&m->later);
+	buf_fini(&m->input);
+	buf_fini(&m->output);
+	buf_fini(&m->queue);
+	free(m);
+}
+
+void stream_mem_feed(struct stream_mem *m, const void *data, size_t len)
+{
+	must(buf_append(&m->input, data, len));
+	deliver(m);
+}
+
+void stream_mem_feed_eof(struct stream_mem *m)
+{
+	m->eof = true;
+	deliver(m);
+}
+
+void stream_mem_break(struct stream_mem *m, int status)
+{
+	m->broken = status;
+	look_again(m);
+}
+
+void stream_mem_take(struct stream_mem *m, size_t len)
+{
+	m->room = len > SIZE_MAX - m->room ? SIZE_MAX : m->room + len;
+	flush(m);
+	look_again(m);
+}
+
+void stream_mem_settle(struct loop *loop)
+{
+	/* Handles on their way to be closed are done after two turns, deferred calls may queue more. */
+	for (int turns = 0; turns < 2 || !list_is_empty(&loop->later); turns++)
+		uv_run(&loop->uv, UV_RUN_NOWAIT);
+}
