@@ -705,6 +705,7 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 	process = xcalloc(1, sizeof(*process));
 	process->table = table;
 	process->loop = table->config.loop;
+	process->serial = ++table->next_serial;
 	process->terminal_fd = -1;
 	process->deadline_ms = spec->deadline_ms;
 	process->start_due_ms = loop_now_ms(process->loop) + PROCESS_STATUS_PIPE_MS;

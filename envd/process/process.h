@@ -90,6 +90,7 @@ struct process {
 	struct loop *loop;
 	enum process_state state;
 	pid_t pid; /* 0 before the clone */
+	uint64_t serial; /* unlike the pid never used again */
 	/* The copy of the spec, in one block of memory. */
 	struct process_spec spec;
 	void *spec_memory;

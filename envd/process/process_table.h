@@ -37,6 +37,7 @@ struct process_table {
 	struct reaper reaper;
 	struct list_node all; /* every process object, oldest first */
 	size_t count;
+	uint64_t next_serial;
 	struct list_node buckets[PROCESS_BUCKETS]; /* RUNNING and DRAINING, by pid */
 	struct list_node exits;
 	size_t exit_count;

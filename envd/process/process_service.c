@@ -1,0 +1,279 @@
+/* The method table, and the methods that answer about one process or all: List, Update, SendSignal. */
+#include "envd/process/process_service.h"
+
+#include "envd/app.h"
+#include "envd/process/process_service_internal.h"
+#include "lib/limits.h"
+
+struct process_table *service_table(const struct rpc_call *call)
+{
+	const struct app *app = call->app;
+
+	return app->processes;
+}
+
+/* ---- what all methods need ---- */
+
+void service_set_not_found(const Process__ProcessSelector *selector, struct err *err)
+{
+	if (selector->selector_case == PROCESS__PROCESS_SELECTOR__SELECTOR_PID)
+		err_set(err, ERR_NOT_FOUND, "process with pid %u not found", selector->pid);
+	else
+		err_set(err, ERR_NOT_FOUND, "process with tag %s not found", selector->tag);
+}
+
+struct process *service_find(const struct rpc_call *call, const Process__ProcessSelector *selector,
+			     struct err *err)
+{
+	const struct process_table *table = service_table(call);
+	struct process *process = NULL;
+
+	if (!selector || selector->selector_case == PROCESS__PROCESS_SELECTOR__SELECTOR__NOT_SET) {
+		err_set(err, ERR_UNIMPLEMENTED, "invalid input type *process.ProcessSelector");
+		return NULL;
+	}
+	if (selector->selector_case == PROCESS__PROCESS_SELECTOR__SELECTOR_TAG)
+		process = process_table_find_tag(table, selector->tag);
+	else if (selector->pid <= INT32_MAX)
+		process = process_table_find(table, (pid_t)selector->pid);
+	if (!process)
+		service_set_not_found(selector, err);
+	return process;
+}
+
+int service_terminal_size(const Process__PTY__Size *size, struct terminal_size *ret_size,
+			  struct err *err)
+{
+	if (size->cols == 0 || size->cols > TERMINAL_SIZE_MAX || size->rows == 0 ||
+	    size->rows > TERMINAL_SIZE_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "invalid terminal size %ux%u: both must be from 1 to %d", size->cols,
+			       size->rows, TERMINAL_SIZE_MAX);
+	*ret_size = (struct terminal_size){(uint16_t)size->cols, (uint16_t)size->rows};
+	return 0;
+}
+
+/* ---- List ---- */
+
+static Process__ProcessConfig *make_config(struct arena *arena, const struct process_spec *spec)
+{
+	Process__ProcessConfig *config = arena_new(arena, Process__ProcessConfig);
+	Process__ProcessConfig__EnvsEntry *entries;
+	size_t i;
+
+	entries = arena_alloc_array(arena, spec->variable_count + 1, sizeof(*entries));
+	if (!config || !entries)
+		return NULL;
+	process__process_config__init(config);
+	config->cmd = (char *)(uintptr_t)spec->command; /* encoding only reads */
+	config->args = (char **)(uintptr_t)spec->args;
+	config->n_args = spec->arg_count;
+	config->envs = arena_alloc_array(arena, spec->variable_count + 1, sizeof(*config->envs));
+	if (!config->envs)
+		return NULL;
+	for (i = 0; i < spec->variable_count; i++) {
+		process__process_config__envs_entry__init(&entries[i]);
+		entries[i].key = (char *)(uintptr_t)spec->variables[i].name;
+		entries[i].value = (char *)(uintptr_t)spec->variables[i].value;
+		config->envs[i] = &entries[i];
+	}
+	config->n_envs = spec->variable_count;
+	if (spec->cwd) {
+		config->opt_cwd_case = PROCESS__PROCESS_CONFIG__OPT_CWD_CWD;
+		config->cwd = (char *)(uintptr_t)spec->cwd;
+	}
+	return config;
+}
+
+static Process__ProcessInfo *make_info(struct arena *arena, const struct process *process)
+{
+	Process__ProcessInfo *info = arena_new(arena, Process__ProcessInfo);
+
+	if (!info)
+		return NULL;
+	process__process_info__init(info);
+	info->pid = (uint32_t)process->pid;
+	info->config = make_config(arena, &process->spec);
+	if (process->spec.tag) {
+		info->opt_tag_case = PROCESS__PROCESS_INFO__OPT_TAG_TAG;
+		info->tag = (char *)(uintptr_t)process->spec.tag;
+	}
+	return info->config ? info : NULL;
+}
+
+static int make_list(struct arena *arena, const struct process_table *table,
+		     Process__ListResponse *response)
+{
+	struct list_node *node;
+
+	response->processes =
+		arena_alloc_array(arena, table->count + 1, sizeof(*response->processes));
+	if (!response->processes)
+		return -ENOMEM;
+	LIST_FOR_EACH(node, &table->all) {
+		const struct process *process = container_of(node, struct process, node);
+		Process__ProcessInfo *info;
+
+		if (process->state != PROCESS_RUNNING)
+			continue;
+		info = make_info(arena, process);
+		if (!info)
+			return -ENOMEM;
+		response->processes[response->n_processes++] = info;
+	}
+	return 0;
+}
+
+static void list_processes(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	Process__ListResponse response = PROCESS__LIST_RESPONSE__INIT;
+	struct arena arena;
+
+	/* More than an exchange's arena holds: thousands of processes with their environments. */
+	arena_init(&arena, RPC_ARENA_BYTES);
+	if (make_list(&arena, service_table(call), &response) < 0)
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "no memory for the list");
+	else
+		rpc_reply(call, &response.base);
+	arena_release(&arena);
+}
+
+/* ---- Update ---- */
+
+static void update(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Process__UpdateRequest *request = (const Process__UpdateRequest *)message;
+	Process__UpdateResponse response = PROCESS__UPDATE_RESPONSE__INIT;
+	struct terminal_size size;
+	struct process *process;
+	struct err err;
+	int status;
+
+	process = service_find(call, request->process, &err);
+	if (!process) {
+		rpc_fail(call, &err);
+		return;
+	}
+	if (request->pty && request->pty->size) {
+		if (service_terminal_size(request->pty->size, &size, &err) < 0) {
+			rpc_fail(call, &err);
+			return;
+		}
+		status = process_resize(process, size);
+		if (status == -ENOTTY) {
+			rpc_fail_kind(call, ERR_INVALID_ARGUMENT,
+				      "error resizing tty: tty not assigned to process");
+			return;
+		}
+		if (status < 0) {
+			rpc_fail_kind(call, ERR_INTERNAL, "error resizing tty: %s",
+				      errno_text(status));
+			return;
+		}
+	}
+	rpc_reply(call, &response.base);
+}
+
+/* ---- SendSignal ---- */
+
+struct kill_call {
+	struct process_kill_waiter waiter;
+	struct rpc_call *call;
+};
+
+static void reply_signalled(struct rpc_call *call)
+{
+	Process__SendSignalResponse response = PROCESS__SEND_SIGNAL_RESPONSE__INIT;
+
+	rpc_reply(call, &response.base);
+}
+
+static void on_killed(struct process_kill_waiter *waiter)
+{
+	reply_signalled(container_of(waiter, struct kill_call, waiter)->call);
+}
+
+static void on_kill_call_closed(struct rpc_call *call, int status)
+{
+	struct kill_call *kill = call->user;
+
+	process_kill_wait_cancel(&kill->waiter);
+}
+
+static const struct rpc_handler kill_handler = {.on_closed = on_kill_call_closed};
+
+/* Answered when the process is collected, so that its pid is gone for whoever looks next. */
+static void send_kill(struct rpc_call *call, struct process *process)
+{
+	struct kill_call *kill = arena_new(call->arena, struct kill_call);
+
+	if (!kill) {
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "no memory for the call");
+		return;
+	}
+	kill->call = call;
+	kill->waiter.on_killed = on_killed;
+	list_init(&kill->waiter.node);
+	rpc_call_set_handler(call, &kill_handler, kill);
+	process_kill(process, &kill->waiter);
+}
+
+static void send_signal(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Process__SendSignalRequest *request = (const Process__SendSignalRequest *)message;
+	struct process *process;
+	struct err err;
+	int status;
+
+	process = service_find(call, request->process, &err);
+	if (!process) {
+		rpc_fail(call, &err);
+		return;
+	}
+	switch ((int)request->signal) {
+	case PROCESS__SIGNAL__SIGNAL_SIGKILL:
+		send_kill(call, process);
+		break;
+	case PROCESS__SIGNAL__SIGNAL_SIGTERM:
+		status = process_terminate(process);
+		if (status < 0)
+			rpc_fail_kind(call, ERR_INTERNAL, "error sending signal: %s",
+				      errno_text(status));
+		else
+			reply_signalled(call);
+		break;
+	case PROCESS__SIGNAL__SIGNAL_UNSPECIFIED:
+		rpc_fail_kind(call, ERR_UNIMPLEMENTED, "invalid signal: SIGNAL_UNSPECIFIED");
+		break;
+	default:
+		rpc_fail_kind(call, ERR_UNIMPLEMENTED, "invalid signal: %d", (int)request->signal);
+		break;
+	}
+}
+
+/* ---- the table ---- */
+
+#define METHOD(name, how, in, out, fn)                                                          \
+	{                                                                                       \
+		.path = "/process.Process/" name, .kind = (how), .input = &(in),                \
+		.output = &(out), .start = (fn),                                                \
+	}
+
+const struct rpc_method process_service_methods[PROCESS_SERVICE_METHODS] = {
+	METHOD("CloseStdin", RPC_UNARY, process__close_stdin_request__descriptor,
+	       process__close_stdin_response__descriptor, service_close_stdin),
+	METHOD("Connect", RPC_SERVER_STREAM, process__connect_request__descriptor,
+	       process__connect_response__descriptor, service_connect),
+	METHOD("List", RPC_UNARY, process__list_request__descriptor,
+	       process__list_response__descriptor, list_processes),
+	METHOD("SendInput", RPC_UNARY, process__send_input_request__descriptor,
+	       process__send_input_response__descriptor, service_send_input),
+	METHOD("SendSignal", RPC_UNARY, process__send_signal_request__descriptor,
+	       process__send_signal_response__descriptor, send_signal),
+	METHOD("Start", RPC_SERVER_STREAM, process__start_request__descriptor,
+	       process__start_response__descriptor, service_start),
+	METHOD("StreamInput", RPC_CLIENT_STREAM, process__stream_input_request__descriptor,
+	       process__stream_input_response__descriptor, service_stream_input),
+	METHOD("Update", RPC_UNARY, process__update_request__descriptor,
+	       process__update_response__descriptor, update),
+};

@@ -1,0 +1,24 @@
+/*
+ * process.Process on the wire (contract/envd.md 4.4): Connect, List, Start, Update, SendInput,
+ * StreamInput, SendSignal, CloseStdin. Only the process_service*.c files see generated types and
+ * RPC calls; below them everything is plain C.
+ *
+ * rpc_call->app is the struct app; its `processes` must be set.
+ *
+ * Decisions of ours where the contract leaves room or is improved upon:
+ * - A terminal's size: missing means 80x24; 0 and more than 65535 are invalid_argument (case 59). A
+ *   resize without a size changes nothing.
+ * - Input to the wrong channel and to a closed or broken stdin is failed_precondition (cases 42, 67).
+ * - StreamInput: data before a start is invalid_argument; a further start switches the target (44).
+ * - Every number in `signal` but 9 and 15 is unimplemented, as in the reference.
+ */
+#ifndef ENVD_PROCESS_PROCESS_SERVICE_H
+#define ENVD_PROCESS_PROCESS_SERVICE_H
+
+#include "envd/rpc/rpc.h"
+
+/* Sorted by path. */
+#define PROCESS_SERVICE_METHODS 8
+extern const struct rpc_method process_service_methods[PROCESS_SERVICE_METHODS];
+
+#endif

@@ -1,0 +1,25 @@
+/* What the process_service*.c files share. */
+#ifndef ENVD_PROCESS_PROCESS_SERVICE_INTERNAL_H
+#define ENVD_PROCESS_PROCESS_SERVICE_INTERNAL_H
+
+#include "envd/process/process_service.h"
+#include "envd/process/process_table.h"
+#include "proto/process.pb-c.h"
+
+struct process_table *service_table(const struct rpc_call *call);
+/* A live process. NULL with err: not_found, or unimplemented for a selector that selects nothing. */
+struct process *service_find(const struct rpc_call *call, const Process__ProcessSelector *selector,
+			     struct err *err);
+/* err for a selector that found nothing. */
+void service_set_not_found(const Process__ProcessSelector *selector, struct err *err);
+/* 0; -EINVAL with invalid_argument for sizes a terminal cannot have. */
+int service_terminal_size(const Process__PTY__Size *size, struct terminal_size *ret_size,
+			  struct err *err);
+
+void service_start(struct rpc_call *call, const ProtobufCMessage *message);
+void service_connect(struct rpc_call *call, const ProtobufCMessage *message);
+void service_send_input(struct rpc_call *call, const ProtobufCMessage *message);
+void service_stream_input(struct rpc_call *call, const ProtobufCMessage *message);
+void service_close_stdin(struct rpc_call *call, const ProtobufCMessage *message);
+
+#endif
