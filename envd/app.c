@@ -1,8 +1,10 @@
 #include "envd/app.h"
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
+#include "envd/process/process_table.h"
 #include "envd/routes.h"
 #include "lib/http_server.h"
 #include "lib/job.h"
@@ -35,6 +37,30 @@ static void open_signals(struct app *app)
 	}
 }
 
+static bool adopts_orphans(void)
+{
+	int subreaper = 0;
+
+	return getpid() == 1 ||
+	       (prctl(PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper != 0);
+}
+
+static void open_processes(struct app *app)
+{
+	const struct process_table_config config = {
+		.loop = &app->loop,
+		.sandbox = &app->sandbox,
+		.cgroup_root = app->config.cgroup_root,
+		.with_cgroups = !app->config.no_cgroups,
+		.kill_scope_leader = app->config.kill_scope_leader,
+		.adopts_orphans = adopts_orphans(),
+		.set_nofile = app->config.set_nofile,
+		.nofile = app->config.nofile,
+	};
+
+	app->processes = process_table_new(&config);
+}
+
 void app_init(struct app *app, const struct app_config *config)
 {
 	struct sandbox *sandbox = &app->sandbox;
@@ -57,6 +83,7 @@ void app_init(struct app *app, const struct app_config *config)
 		sandbox->only_user = xstrdup(config->user_name);
 		sandbox->only_uid = config->uid;
 	}
+	open_processes(app);
 	if (metrics_read_cpu(&sandbox->metrics_before) < 0)
 		log_warn("envd", "the processor load cannot be read");
 }
@@ -97,9 +124,19 @@ static void on_server_stopped(void *user)
 	app->server = NULL;
 }
 
+static void on_processes_stopped(struct process_table *processes, void *user)
+{
+	struct app *app = user;
+
+	process_table_free(processes);
+	app->processes = NULL;
+}
+
 static void abort_what_is_left(struct app *app)
 {
 	app->stage = APP_ABORTING;
+	if (app->processes)
+		process_table_hasten_stop(app->processes);
 	if (app->server)
 		http_server_abort(app->server);
 }
@@ -129,6 +166,7 @@ void app_stop(struct app *app)
 	case APP_RUNNING:
 		app->stage = APP_STOPPING;
 		http_server_stop(app->server, on_server_stopped, app);
+		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped, app);
 		/* It must not keep the loop alive, only end it. */
 		uv_timer_start(&app->stop_timer, on_stop_timer, SHUTDOWN_GRACE_MS, 0);
 		uv_unref((uv_handle_t *)&app->stop_timer);
@@ -147,6 +185,8 @@ void app_fini(struct app *app)
 	for (size_t i = 0; i < ARRAY_LENGTH(app->signals); i++)
 		uv_close((uv_handle_t *)&app->signals[i], NULL);
 	uv_close((uv_handle_t *)&app->stop_timer, NULL);
+	if (app->processes)
+		process_table_stop(app->processes, 0, on_processes_stopped, app);
 	loop_run(&app->loop);
 	sandbox_fini(&app->sandbox);
 	loop_fini(&app->loop);

@@ -1,6 +1,7 @@
 #include "envd/routes.h"
 
 #include "envd/app.h"
+#include "envd/process/process_service.h"
 #include "envd/rpc/rpc.h"
 #include "envd/sandbox/auth_http.h"
 #include "envd/sandbox/cors_http.h"
@@ -70,7 +71,7 @@ struct service {
 };
 
 static const struct service services[] = {
-	{NULL, 0},
+	{process_service_methods, PROCESS_SERVICE_METHODS},
 };
 
 /* Paths are compared as they were sent: no decoding, no cleaning, no slash forgiven. */

@@ -276,6 +276,11 @@ static void free_exchange(struct http_exchange *ex)
 	free(of(ex));
 }
 
+static size_t queued(const struct http_exchange *ex)
+{
+	return of((struct http_exchange *)ex)->conn->stream->queued;
+}
+
 const struct http_exchange_ops http_conn_exchange_ops = {
 	.body_start = body_start,
 	.body_pause = body_pause,
@@ -284,6 +289,7 @@ const struct http_exchange_ops http_conn_exchange_ops = {
 	.begin = begin,
 	.write = write_body,
 	.end = end,
+	.queued = queued,
 	.abort = abort_exchange,
 	.free = free_exchange,
 };

@@ -50,6 +50,7 @@ struct http_exchange_ops {
 	int (*begin)(struct http_exchange *ex, int status, int64_t length);
 	int (*write)(struct http_exchange *ex, const struct iovec *pieces, size_t count);
 	int (*end)(struct http_exchange *ex, const struct http_headers *trailers);
+	size_t (*queued)(const struct http_exchange *ex);
 	void (*abort)(struct http_exchange *ex);
 	void (*free)(struct http_exchange *ex);
 };
@@ -127,6 +128,11 @@ static inline int http_response_write(struct http_exchange *ex, const struct iov
 static inline int http_response_end(struct http_exchange *ex, const struct http_headers *trailers)
 {
 	return ex->ops->end(ex, trailers);
+}
+/* Bytes written that the kernel has not taken yet: two looks tell a slow reader from a stalled one. */
+static inline size_t http_response_queued(const struct http_exchange *ex)
+{
+	return ex->closed ? 0 : ex->ops->queued(ex);
 }
 /* The client sees a reset, never an orderly end. on_closed follows. */
 static inline void http_exchange_abort(struct http_exchange *ex)

@@ -79,6 +79,9 @@
 #define PROCESS_KILL_WAIT_MS 1000
 /* How long a kill goes on looking for members of the session that appear while it kills. */
 #define PROCESS_KILL_SCAN_MS 1000
+/* Orderly stop of envd: SIGTERM, and this long later SIGKILL. Below SHUTDOWN_GRACE_MS, so that
+ * streams can still end in order. */
+#define PROCESS_STOP_GRACE_MS 1500
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
 #define TERMINAL_SIZE_MAX 65535
 

@@ -61,7 +61,7 @@ static void on_timer_closed(uv_handle_t *handle)
 static void clean_up(struct job *job)
 {
 	struct process *process = container_of(job, struct process, job);
-	struct cgroups *cgroups = process->table->config.cgroups;
+	struct cgroups *cgroups = &process->table->cgroups;
 
 	if (process->record.signal == SIGKILL && !process->record.stopped &&
 	    !process->record.timed_out)
@@ -88,7 +88,7 @@ void process_settle(struct process *process)
 		if (job_run(process->loop, &process->job, JOB_QUICK, clean_up, on_cleaned_up) == 0) {
 			process_hold(process);
 		} else {
-			cgroup_remove_later(process->table->config.cgroups, process->place);
+			cgroup_remove_later(&process->table->cgroups, process->place);
 			process->place.kind = CGROUP_NONE;
 		}
 	}
@@ -258,7 +258,7 @@ static void kill_everything(struct job *job)
 {
 	struct process *process = container_of(job, struct process, job);
 
-	kill_tree(process->pid, process->table->config.cgroups, process->place);
+	kill_tree(process->pid, &process->table->cgroups, process->place);
 }
 
 static void on_everything_killed(struct job *job)

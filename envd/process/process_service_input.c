@@ -284,7 +284,7 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *message)
 	struct err err;
 	int status = INPUT_DONE;
 
-	switch (request->event_case) {
+	switch ((int)request->event_case) {
 	case PROCESS__STREAM_INPUT_REQUEST__EVENT_START:
 		status = choose_target(input, request->start->process, &err);
 		break;
@@ -294,7 +294,7 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *message)
 	case PROCESS__STREAM_INPUT_REQUEST__EVENT_KEEPALIVE:
 		break;
 	case PROCESS__STREAM_INPUT_REQUEST__EVENT__NOT_SET:
-	default: /* the generator adds a number that never occurs, to fix the enum's size */
+	default:
 		status = err_set(&err, ERR_UNIMPLEMENTED, "invalid event type <nil>");
 		break;
 	}

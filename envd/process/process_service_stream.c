@@ -44,10 +44,11 @@ static int send_start(struct rpc_call *call, pid_t pid)
 
 static int send_data(struct rpc_call *call, enum output_stream stream, struct str bytes)
 {
-	Process__ProcessEvent__DataEvent data = PROCESS__PROCESS_EVENT__DATA_EVENT__INIT;
+	Process__ProcessEvent__DataEvent data;
 	Process__ProcessEvent event = PROCESS__PROCESS_EVENT__INIT;
 	ProtobufCBinaryData binary = {bytes.len, (uint8_t *)(uintptr_t)bytes.p};
 
+	process__process_event__data_event__init(&data);
 	switch (stream) {
 	case OUTPUT_STDOUT:
 		data.output_case = PROCESS__PROCESS_EVENT__DATA_EVENT__OUTPUT_STDOUT;

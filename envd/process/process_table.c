@@ -189,12 +189,13 @@ static void on_timer_closed(uv_handle_t *handle)
 {
 	struct process_table *table = container_of(handle, struct process_table, timer);
 
+	table->phase = TABLE_CLOSED;
 	table->on_stopped(table, table->on_stopped_user);
 }
 
 static void close_when_empty(struct process_table *table)
 {
-	if (table->count > 0 || table->phase == TABLE_OPEN || table->phase == TABLE_CLOSING)
+	if (table->count > 0 || table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING)
 		return;
 	table->phase = TABLE_CLOSING;
 	while (!list_is_empty(&table->exits))
@@ -248,11 +249,18 @@ static void on_timer(uv_timer_t *timer)
 	if (table->phase == TABLE_OPEN) {
 		drop_old_exits(table);
 		plan_timer(table);
-	} else if (table->phase == TABLE_TERMINATING) {
-		table->phase = TABLE_KILLING;
-		log_info("process", "grace is over, killing", LOG_I("processes", table->count));
-		end_all(table, true);
+	} else {
+		process_table_hasten_stop(table);
 	}
+}
+
+void process_table_hasten_stop(struct process_table *table)
+{
+	if (table->phase != TABLE_TERMINATING)
+		return;
+	table->phase = TABLE_KILLING;
+	log_info("process", "grace is over, killing", LOG_I("processes", table->count));
+	end_all(table, true);
 }
 
 void process_table_stop(struct process_table *table, uint64_t grace_ms,
@@ -273,9 +281,10 @@ struct process_table *process_table_new(const struct process_table_config *confi
 	size_t i;
 
 	table->config = *config;
+	cgroups_init(&table->cgroups, config->cgroup_root, config->with_cgroups);
 	table->spawn_settings = (struct spawn_settings){
 		.sandbox = config->sandbox,
-		.cgroups = config->cgroups,
+		.cgroups = &table->cgroups,
 		.set_nofile = config->set_nofile,
 		.nofile = config->nofile,
 	};
@@ -291,6 +300,7 @@ struct process_table *process_table_new(const struct process_table_config *confi
 
 void process_table_free(struct process_table *table)
 {
-	assert(table->count == 0);
+	assert(table->phase == TABLE_CLOSED);
+	cgroups_fini(&table->cgroups);
 	free(table);
 }

@@ -14,7 +14,8 @@
 struct process_table_config {
 	struct loop *loop;
 	const struct sandbox *sandbox;
-	struct cgroups *cgroups;  /* NULL: none. Borrowed until process_table_free. */
+	const char *cgroup_root;  /* NULL: the usual place */
+	bool with_cgroups;
 	bool kill_scope_leader;   /* signals reach the leader alone */
 	bool adopts_orphans;      /* PID 1 or subreaper: reap strangers too */
 	bool set_nofile;          /* envd raised its own limit; commands get this one */
@@ -33,6 +34,7 @@ struct process_exit {
 
 struct process_table {
 	struct process_table_config config;
+	struct cgroups cgroups;
 	struct spawn_settings spawn_settings;
 	struct reaper reaper;
 	struct list_node all; /* every process object, oldest first */
@@ -43,17 +45,20 @@ struct process_table {
 	size_t exit_count;
 	struct list_node discarding; /* outputs whose process is over but whose pipes are held open */
 	uv_timer_t timer;
-	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING } phase;
+	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING, TABLE_CLOSED } phase;
 	void (*on_stopped)(struct process_table *table, void *user);
 	void *on_stopped_user;
 };
 
+/* Blocks (cgroups); for start-up. */
 struct process_table *process_table_new(const struct process_table_config *config);
 /* Orderly end: SIGTERM to every process (and SIGHUP where there is a terminal), SIGKILL after
  * `grace_ms`. No new ones are started. `on_stopped` comes when all are gone and collected and every
  * subscriber was told; the loop then holds nothing of the table. */
 void process_table_stop(struct process_table *table, uint64_t grace_ms,
 			void (*on_stopped)(struct process_table *table, void *user), void *user);
+/* Ends the grace time at once. Only while stopping. */
+void process_table_hasten_stop(struct process_table *table);
 /* After on_stopped. */
 void process_table_free(struct process_table *table);
 

@@ -42,11 +42,10 @@ void lab_open(struct process_lab *lab, const struct lab_options *options)
 	assert_int_equal(chmod(lab->directory, 0755), 0);
 	loop_init(&lab->loop);
 	sandbox_init(&lab->sandbox, &lab->loop);
-	cgroups_init(&lab->cgroups, options->with_cgroups ? cgroup_root(root, sizeof(root)) : NULL,
-		     options->with_cgroups);
 	config.loop = &lab->loop;
 	config.sandbox = &lab->sandbox;
-	config.cgroups = &lab->cgroups;
+	config.with_cgroups = options->with_cgroups;
+	config.cgroup_root = options->with_cgroups ? cgroup_root(root, sizeof(root)) : NULL;
 	config.kill_scope_leader = options->kill_scope_leader;
 	config.adopts_orphans = options->adopts_orphans;
 	config.set_nofile = options->nofile > 0;
@@ -72,7 +71,6 @@ void lab_close(struct process_lab *lab)
 	process_table_free(lab->table);
 	uv_run(&lab->loop.uv, UV_RUN_DEFAULT);
 	sandbox_fini(&lab->sandbox);
-	cgroups_fini(&lab->cgroups);
 	loop_fini(&lab->loop);
 	if (cgroup_root(path, sizeof(path))) {
 		for (i = 0; i < ARRAY_LENGTH(kinds); i++) {

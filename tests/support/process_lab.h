@@ -13,7 +13,6 @@
 struct process_lab {
 	struct loop loop;
 	struct sandbox sandbox;
-	struct cgroups cgroups;
 	struct process_table *table;
 	uv_timer_t alarm;
 	bool alarmed, stopped;
