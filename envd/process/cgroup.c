@@ -15,6 +15,8 @@
 
 #define CGROUP2_MAGIC 0x63677270
 #define ROOT_DEFAULT "/sys/fs/cgroup"
+/* Where machines that still use version 1 mount version 2: no controllers, but kill works. */
+#define ROOT_HYBRID "/sys/fs/cgroup/unified"
 #define RESERVED_BYTES_MAX (128ULL * 1024 * 1024)
 #define LINGERING_MAX 4096
 #define LINGERING_TRIED_AT_ONCE 16
@@ -206,9 +208,14 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 		log_info("process.cgroup", "cgroups are off by configuration");
 		return;
 	}
-	if (!root || !*root)
+	if (root && *root) {
+		status = open_all(cgroups, root);
+	} else {
 		root = ROOT_DEFAULT;
-	status = open_all(cgroups, root);
+		status = open_all(cgroups, root);
+		if (status == -EOPNOTSUPP && open_all(cgroups, ROOT_HYBRID) == 0)
+			status = 0;
+	}
 	if (status < 0) {
 		close_all(cgroups);
 		log_warn("process.cgroup", "falling back to no-op cgroup manager", LOG_S("root", root),
