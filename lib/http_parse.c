@@ -644,11 +644,11 @@ enum http_parse_event http_parser_next(struct http_parser *p, const char *data, 
 		case STOP_NONE:
 			break;
 		case STOP_HEAD:
-			p->head_told = true;
+			p->head_told = p->rerun = true; /* the end may follow without another byte */
 			return HTTP_PARSE_HEAD;
 		case STOP_BODY:
 			*ret_body = p->body;
-			p->rerun = true; /* the end may follow without another byte */
+			p->rerun = true;
 			return HTTP_PARSE_BODY;
 		case STOP_LAST_CHUNK:
 			if (p->framing_bytes > CHUNK_FRAMING_BYTES_MAX + p->extension_bytes) {

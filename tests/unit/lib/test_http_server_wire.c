@@ -2,40 +2,30 @@
  * Plays tests/wire/server*.wire against a server connection on a memory stream: the whole input at once, cut
  * in two at every place, and byte by byte. What comes back must be the same each time.
  *
- * A case begins with "== name". Lines then mean:
+ * Lines mean:
  *   > text     the client sends it, and CR LF; without these when it ends with a lone backslash
  *   eof        the client ends its direction after what it sent
  *   < text     the server sends exactly this, and CR LF or not in the same way
  *   = text     the server answers 200 with this body (and keeps the connection)
  *   =close text  the same with Connection: close
  *   ! status   the server answers an error of its own with this status, and closes
- *   open, end  how the server leaves its direction in the end (open, unless a "!" came before)
- * Escapes: \r \n \t \0 \\ \xHH, and \*N{text} for N times text. The handler's answers say what it
- * was asked: "<method> <target> <authority> <body length>:<body>".
+ *   end        the server ended its direction; "!" and "=close" imply it
+ * The handler's answers say what it was asked: "<method> <target> <authority> <body length>:<body>".
  */
 #include "tests/support/cmocka.h"
 
-#include <glob.h>
-
 #include "lib/http_server.h"
-#include "lib/limits.h"
 #include "tests/support/stream_mem.h"
+#include "tests/support/wire.h"
 
-#define CASES_MAX 400
 #define EVERY_SPLIT_MOST 1500
 #define BY_BYTE_MOST 150000
 
-struct wire_case {
-	char *name;
-	const char *file;
+struct scene {
+	const struct wire_case *wire;
 	struct buf input, expected;
 	bool eof, end;
 };
-
-static struct wire_case cases[CASES_MAX];
-static size_t case_count;
-
-/* ---- reading the files ---- */
 
 static void must(int status)
 {
@@ -43,171 +33,46 @@ static void must(int status)
 		abort();
 }
 
-/* The files are read before cmocka has a test that could fail. */
-static void die(const char *what, struct str line)
-{
-	fprintf(stderr, "%s: %s: \"%.*s\"\n", case_count ? cases[case_count - 1].name : "?", what,
-		(int)line.len, line.p);
-	exit(1);
-}
-
-static int hex(char c)
-{
-	return c >= 'a' ? c - 'a' + 10 : c >= 'A' ? c - 'A' + 10 : c - '0';
-}
-
-/* The brace that closes the one at s.p[open]. */
-static const char *closing_brace(struct str s, size_t open)
-{
-	size_t depth = 0;
-
-	for (size_t i = open; i < s.len; i++) {
-		depth += s.p[i] == '{';
-		depth -= s.p[i] == '}';
-		if (depth == 0)
-			return s.p + i;
-	}
-	return NULL;
-}
-
-static void unescape(struct str s, struct buf *b)
-{
-	for (size_t i = 0; i < s.len; i++) {
-		char c = s.p[i];
-
-		if (c == '\\' && i + 1 < s.len) {
-			switch (s.p[++i]) {
-			case 'r':
-				c = '\r';
-				break;
-			case 'n':
-				c = '\n';
-				break;
-			case 't':
-				c = '\t';
-				break;
-			case '0':
-				c = '\0';
-				break;
-			case 'x':
-				c = (char)(hex(s.p[i + 1]) << 4 | hex(s.p[i + 2]));
-				i += 2;
-				break;
-			case '*': {
-				char *open;
-				long times = strtol(s.p + i + 1, &open, 10);
-				const char *close = closing_brace(s, (size_t)(open - s.p));
-
-				if (times <= 0 || *open != '{' || !close)
-					die("bad repetition", s);
-				while (times--)
-					unescape((struct str){open + 1, (size_t)(close - open - 1)}, b);
-				i = (size_t)(close - s.p);
-				continue;
-			}
-			default:
-				c = s.p[i];
-				break;
-			}
-		}
-		must(buf_append(b, &c, 1));
-	}
-}
-
-/* A line of input or output: with CR LF, unless it ends with a lone backslash. */
-static void add_line(struct str text, struct buf *b)
-{
-	if (text.len && text.p[text.len - 1] == '\\' &&
-	    (text.len < 2 || text.p[text.len - 2] != '\\')) {
-		text.len--;
-		unescape(text, b);
-		return;
-	}
-	unescape(text, b);
-	must(buf_append(b, "\r\n", 2));
-}
-
-static void add_answer(struct str text, bool close, struct buf *b)
+static void add_answer(const char *text, bool close, struct buf *b)
 {
 	struct buf body;
 
 	buf_init(&body, SIZE_MAX / 2);
-	unescape(text, &body);
+	wire_unescape(&body, text);
 	must(buf_printf(b, "HTTP/1.1 200 OK\r\n%sContent-Length: %zu\r\n\r\n",
 			close ? "Connection: close\r\n" : "", buf_length(&body)));
 	must(buf_append_str(b, buf_str(&body)));
 	buf_fini(&body);
 }
 
-static bool cut(struct str *line, const char *prefix)
+static void set_scene(struct scene *scene, const struct wire_case *c)
 {
-	struct str p = str_of(prefix);
+	*scene = (struct scene){.wire = c};
+	buf_init(&scene->input, SIZE_MAX / 2);
+	buf_init(&scene->expected, SIZE_MAX / 2);
+	for (size_t i = 0; i < c->line_count; i++) {
+		const char *tag = c->lines[i].tag, *text = c->lines[i].text;
 
-	if (!str_starts_with(*line, p))
-		return false;
-	line->p += p.len;
-	line->len -= p.len;
-	return true;
-}
-
-static void add_case_line(struct str line)
-{
-	struct wire_case *c = case_count ? &cases[case_count - 1] : NULL;
-
-	if (line.len == 0 || line.p[0] == '#')
-		return;
-	if (cut(&line, "== ")) {
-		if (case_count == CASES_MAX)
-			die("too many cases", line);
-		c = &cases[case_count++];
-		c->name = xstrndup(line.p, line.len);
-		buf_init(&c->input, SIZE_MAX / 2);
-		buf_init(&c->expected, SIZE_MAX / 2);
-		return;
+		if (strcmp(tag, ">") == 0) {
+			wire_add_line(&scene->input, text);
+		} else if (strcmp(tag, "<") == 0) {
+			wire_add_line(&scene->expected, text);
+		} else if (strcmp(tag, "=") == 0) {
+			add_answer(text, false, &scene->expected);
+		} else if (strcmp(tag, "=close") == 0) {
+			add_answer(text, true, &scene->expected);
+			scene->end = true;
+		} else if (strcmp(tag, "!") == 0) {
+			must(buf_printf(&scene->expected, "!%s\n", text));
+			scene->end = true;
+		} else if (strcmp(tag, "eof") == 0) {
+			scene->eof = true;
+		} else if (strcmp(tag, "end") == 0) {
+			scene->end = true;
+		} else {
+			fail_msg("%s: %s: what is \"%s\"?", c->file, c->name, tag);
+		}
 	}
-	if (!c)
-		die("outside of any case", line);
-	if (cut(&line, "> ") || str_equal(line, STR(">"))) {
-		add_line(line.len && line.p[0] == '>' ? STR("") : line, &c->input);
-	} else if (cut(&line, "< ") || str_equal(line, STR("<"))) {
-		add_line(line.len && line.p[0] == '<' ? STR("") : line, &c->expected);
-	} else if (cut(&line, "= ")) {
-		add_answer(line, false, &c->expected);
-	} else if (cut(&line, "=close ")) {
-		add_answer(line, true, &c->expected);
-		c->end = true;
-	} else if (cut(&line, "! ")) {
-		must(buf_printf(&c->expected, "!%.*s\n", (int)line.len, line.p));
-		c->end = true;
-	} else if (str_equal(line, STR("eof"))) {
-		c->eof = true;
-	} else if (str_equal(line, STR("end"))) {
-		c->end = true;
-	} else if (str_equal(line, STR("open"))) {
-		c->end = false;
-	} else {
-		die("not understood", line);
-	}
-}
-
-static void read_file(const char *path)
-{
-	FILE *file = fopen(path, "re");
-	char *line = NULL;
-	size_t capacity = 0;
-	ssize_t len;
-
-	if (!file)
-		die("cannot be read", str_of(path));
-	while ((len = getline(&line, &capacity, file)) > 0) {
-		size_t before = case_count;
-
-		add_case_line((struct str){line, (size_t)len - (line[len - 1] == '\n')});
-		if (case_count != before)
-			cases[case_count - 1].file = xstrdup(path);
-	}
-	free(line);
-	fclose(file);
 }
 
 /* ---- the server ---- */
@@ -330,7 +195,7 @@ static bool matches(struct str expected, struct str output)
 	return output.len == 0;
 }
 
-static bool play(const struct wire_case *c, size_t split, bool by_byte, bool tell)
+static bool play(const struct scene *c, size_t split, bool by_byte)
 {
 	static const struct http_server_config config = {.dispatch = dispatch};
 	struct str input = buf_str(&c->input), output;
@@ -355,8 +220,8 @@ static bool play(const struct wire_case *c, size_t split, bool by_byte, bool tel
 	output = stream_mem_output(m);
 	ended = m->shut_wanted || m->closed;
 	good = matches(buf_str(&c->expected), output) && ended == c->end && !m->reset;
-	if (!good && tell)
-		print_message("%s: %s\n  split %zu%s, direction %s%s, got:\n%.*s\n", c->file, c->name, split,
+	if (!good)
+		print_message("%s: %s\n  split %zu%s, direction %s%s, got:\n%.*s\n", c->wire->file, c->wire->name, split,
 			      by_byte ? " (by byte)" : "", ended ? "ended" : "open",
 			      m->reset ? " (reset)" : "", (int)size_min(output.len, 4000), output.p);
 	http_server_stop(server, on_stopped, &stopped);
@@ -370,43 +235,40 @@ static bool play(const struct wire_case *c, size_t split, bool by_byte, bool tel
 
 static void play_case(void **state)
 {
-	const struct wire_case *c = *state;
-	size_t len = buf_length(&c->input), step = len / EVERY_SPLIT_MOST + 1;
+	struct scene scene;
+	size_t len, step;
+	bool good;
 
-	if (!play(c, 0, false, true))
-		fail();
-	for (size_t split = 1; split < len; split += step)
-		if (!play(c, split, false, true))
-			fail();
-	if (len <= BY_BYTE_MOST && !play(c, 0, true, true))
-		fail();
+	set_scene(&scene, *state);
+	len = buf_length(&scene.input);
+	step = len / EVERY_SPLIT_MOST + 1;
+	good = play(&scene, 0, false);
+	for (size_t split = 1; good && split < len; split += step)
+		good = play(&scene, split, false);
+	if (good && len <= BY_BYTE_MOST)
+		good = play(&scene, 0, true);
+	buf_fini(&scene.input);
+	buf_fini(&scene.expected);
+	if (!good)
+		fail(); /* what came is printed above */
 }
 
 int main(void)
 {
-	struct CMUnitTest tests[CASES_MAX];
-	glob_t files;
+	struct wire_cases cases;
+	struct CMUnitTest *tests;
 	int failed;
 
-	if (glob("tests/wire/server*.wire", 0, NULL, &files) != 0) {
-		fprintf(stderr, "run this from the top of the tree\n");
-		return 1;
-	}
-	for (size_t i = 0; i < files.gl_pathc; i++)
-		read_file(files.gl_pathv[i]);
-	globfree(&files);
-	for (size_t i = 0; i < case_count; i++)
+	wire_read(&cases, "tests/wire/server*.wire");
+	tests = xcalloc(cases.count, sizeof(*tests));
+	for (size_t i = 0; i < cases.count; i++)
 		tests[i] = (struct CMUnitTest){
-			.name = cases[i].name,
+			.name = cases.items[i].name,
 			.test_func = play_case,
-			.initial_state = &cases[i],
+			.initial_state = &cases.items[i],
 		};
-	failed = _cmocka_run_group_tests("wire", tests, case_count, NULL, NULL);
-	for (size_t i = 0; i < case_count; i++) {
-		free(cases[i].name);
-		free((void *)cases[i].file);
-		buf_fini(&cases[i].input);
-		buf_fini(&cases[i].expected);
-	}
+	failed = _cmocka_run_group_tests("wire", tests, cases.count, NULL, NULL);
+	free(tests);
+	wire_free(&cases);
 	return failed;
 }

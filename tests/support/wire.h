@@ -1,0 +1,36 @@
+/*
+ * The files of tests/wire: cases of bytes to play and what must come of them. A case begins with
+ * "== name"; each line after it is a tag, a blank, and text (both may be alone). '#' begins a
+ * comment, blank lines mean nothing. What tags mean is the playing test's business.
+ */
+#ifndef TESTS_SUPPORT_WIRE_H
+#define TESTS_SUPPORT_WIRE_H
+
+#include "lib/buf.h"
+
+struct wire_line {
+	char tag[16];
+	char *text;
+};
+
+struct wire_case {
+	char *name, *file;
+	struct wire_line *lines;
+	size_t line_count;
+};
+
+struct wire_cases {
+	struct wire_case *items;
+	size_t count;
+};
+
+/* Files are named relative to the top of the tree, with wildcards. Exits the program with a message
+ * when there are none: these are read before there is a test that could fail. */
+void wire_read(struct wire_cases *cases, const char *pattern);
+void wire_free(struct wire_cases *cases);
+/* Appends the text with its escapes undone: \r \n \t \0 \\ \xHH, and \*N{text} for N times text. */
+void wire_unescape(struct buf *b, const char *text);
+/* The same as a line of protocol: CR LF follows, unless the text ends with a lone backslash. */
+void wire_add_line(struct buf *b, const char *text);
+
+#endif
