@@ -116,9 +116,11 @@ static int copy_facts(int from, int to, const struct stat *st)
 	return 0;
 }
 
-static int copy_regular(int from_directory, const char *from_name, int to_directory, const char *to_name)
+static int copy_regular(int from_directory, const char *from_name, int to_directory,
+			const char *to_name)
 {
-	auto_close int from = openat(from_directory, from_name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	auto_close int from = openat(from_directory, from_name,
+				     O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	auto_close int to = -1;
 	struct stat st;
 	int64_t copied;

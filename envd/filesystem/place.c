@@ -234,7 +234,7 @@ static int walk_last(struct walk *walk, const char *name, struct err *err)
 		place->has_parents = false;
 		return 0;
 	}
-	strcpy(place->name, name);
+	memcpy(place->name, name, strlen(name) + 1);
 	return 1;
 }
 
@@ -280,7 +280,7 @@ int place_find(const char *clean_path, const struct user *user, unsigned flags, 
 		place_close(ret_place);
 		return fail(&walk, status, err);
 	}
-	strcpy(walk.rest, clean_path);
+	memcpy(walk.rest, clean_path, strlen(clean_path) + 1);
 	do
 		status = step(&walk, err);
 	while (status == 0);

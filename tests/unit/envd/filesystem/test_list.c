@@ -63,16 +63,14 @@ static void make_link(const char *target, const char *relative)
 /* Compares the relative paths, in order, with a space-separated text. */
 static void check_list(const char *path, uint32_t depth, const char *want)
 {
-	char got[4096] = "";
+	const char *got = "";
 	struct list_result list;
 	size_t prefix = strlen(path) + 1;
 
 	assert_int_equal(list_directory(path, depth, &arena, &list, &err), 0);
 	for (size_t i = 0; i < list.count; i++) {
 		assert_true(path_is_within(list.entries[i]->path, path));
-		if (i)
-			strcat(got, " ");
-		strcat(got, list.entries[i]->path + prefix);
+		got = arena_printf(&arena, "%s%s%s", got, i ? " " : "", list.entries[i]->path + prefix);
 		assert_string_equal(list.entries[i]->name, path_base(list.entries[i]->path));
 	}
 	assert_string_equal(got, want);
