@@ -1,0 +1,38 @@
+/*
+ * The file-system side of uploads: unnamed files, giving them a name, and moving their content into
+ * a file that exists. See upload.h for what it is for. Blocking; negative errnos.
+ */
+#ifndef ENVD_FILESYSTEM_STAGING_H
+#define ENVD_FILESYSTEM_STAGING_H
+
+#include "envd/filesystem/place.h"
+
+/* An unnamed file on the file system of place->directory, open for reading and writing, mode 0666
+ * less the umask. */
+int staging_open(const struct place *place) NODISCARD;
+/* Gives it the place's name; -EEXIST when there is one by now. */
+int staging_link(int fd, const struct place *place) NODISCARD;
+/* Copies the whole content over `target`, which then has exactly that size. -ENOSPC comes before the
+ * target has changed. */
+int staging_copy(int fd, int target) NODISCARD;
+/* The same where there is no room for two copies: the target is emptied first, and each piece is
+ * freed where it came from. The rest of `fd` is lost. Returns 0 or a negative errno; the target then
+ * holds a part. */
+int staging_move(int fd, int target) NODISCARD;
+/* Whether a replacement of `target` by what is staged, and `more` bytes still to come, will fit when
+ * the target's own space is freed for it. With `more` unknown (-1) it is thought worth trying when
+ * that frees at least an eighth of what is staged already. */
+bool staging_would_fit(int fd, int target, int64_t more);
+
+/* Uploads of one file take turns from here ... */
+struct staging_turn {
+	struct staging_turn *next;
+	dev_t device;
+	ino_t inode;
+};
+
+void staging_turn_take(struct staging_turn *turn, const struct stat *st);
+/* ... to here. */
+void staging_turn_end(struct staging_turn *turn);
+
+#endif

@@ -1,0 +1,432 @@
+#include "envd/filesystem/upload.h"
+
+#include <fcntl.h>
+#include <sys/statvfs.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#include "envd/filesystem/staging.h"
+#include "lib/limits.h"
+
+/* How often the target may be found changed under our hands before we give up. */
+#define ATTEMPTS_MAX 8
+#define XATTR_LIST_BYTES 65536
+
+static int fail_at(struct err *err, int sys, const char *what, const char *call, const char *path)
+{
+	sys = sys < 0 ? -sys : sys;
+	return err_set_sys(err, place_error_kind(sys), sys, "%s: %s %s", what, call, path);
+}
+
+static int no_space(const struct upload *upload, struct err *err)
+{
+	if (upload->request_length > 0)
+		err_set(err, ERR_RESOURCE_EXHAUSTED,
+			"attempted to write %lld bytes: not enough disk space available",
+			(long long)upload->request_length);
+	else
+		err_set(err, ERR_RESOURCE_EXHAUSTED, "not enough disk space available");
+	err->sys = ENOSPC;
+	return -ENOSPC;
+}
+
+static bool is_no_space(int status)
+{
+	return status == -ENOSPC || status == -EDQUOT;
+}
+
+static int open_failed(const struct upload *upload, int status, struct err *err)
+{
+	struct statvfs fs;
+
+	if (!is_no_space(status))
+		return fail_at(err, status, "error opening file", "open", upload->path);
+	if (fstatvfs(upload->place.directory, &fs) == 0 && fs.f_files && fs.f_ffree)
+		return no_space(upload, err);
+	return fail_at(err, status, "not enough inodes available", "open", upload->path);
+}
+
+/* The owner's rule of the header. */
+static bool may_chown(const struct upload *upload, const struct stat *st)
+{
+	struct stat directory;
+
+	if (geteuid() != 0 || upload->place.is_guarded)
+		return false;
+	if (upload->user->uid == 0 || upload->user->uid == st->st_uid)
+		return true;
+	return fstat(upload->place.directory, &directory) == 0 &&
+	       user_may(upload->user, directory.st_uid, directory.st_gid, directory.st_mode, 3);
+}
+
+/* What the kernel would do if the user wrote himself: set-id bits go. */
+static int take_ownership(const struct upload *upload, int fd, struct err *err)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) < 0)
+		return fail_at(err, errno, "error getting file info", "stat", upload->path);
+	if (may_chown(upload, &st)) {
+		if (fchown(fd, upload->user->uid, upload->user->gid) == 0 ||
+		    (errno == EPERM && upload->in_place))
+			return 0;
+		return fail_at(err, errno, "error changing file ownership", "chown", upload->path);
+	}
+	if (st.st_mode & (S_ISUID | S_ISGID) && upload->user->uid != 0 &&
+	    fchmod(fd, st.st_mode & 0777) < 0)
+		return fail_at(err, errno, "error changing file mode", "chmod", upload->path);
+	return 0;
+}
+
+static bool is_kept(const struct upload *upload, const char *key)
+{
+	for (size_t i = 0; i < upload->metadata_count; i++)
+		if (strcmp(upload->metadata[i].key, key) == 0)
+			return true;
+	return false;
+}
+
+static int drop_old_metadata(const struct upload *upload, int fd)
+{
+	static const char prefix[] = ENTRY_METADATA_PREFIX;
+	auto_free char *names = NULL;
+	ssize_t size = flistxattr(fd, NULL, 0);
+
+	if (size <= 0)
+		return size < 0 ? -errno : 0;
+	names = xmalloc(XATTR_LIST_BYTES);
+	size = flistxattr(fd, names, XATTR_LIST_BYTES);
+	for (ssize_t at = 0; at < size; at += (ssize_t)strlen(names + at) + 1)
+		if (strncmp(names + at, prefix, sizeof(prefix) - 1) == 0 &&
+		    !is_kept(upload, names + at + sizeof(prefix) - 1) && fremovexattr(fd, names + at) < 0 &&
+		    errno != ENODATA)
+			return -errno;
+	return 0;
+}
+
+static int set_metadata(const struct upload *upload, int fd)
+{
+	int status = drop_old_metadata(upload, fd);
+
+	for (size_t i = 0; i < upload->metadata_count && status == 0; i++) {
+		const struct entry_metadata *item = &upload->metadata[i];
+		char name[sizeof(ENTRY_METADATA_PREFIX) + FILE_METADATA_KEY_BYTES_MAX];
+
+		snprintf(name, sizeof(name), "%s%s", ENTRY_METADATA_PREFIX, item->key);
+		if (fsetxattr(fd, name, item->value, strlen(item->value), 0) < 0)
+			status = -errno;
+	}
+	return status;
+}
+
+static int write_metadata(const struct upload *upload, int fd, struct err *err)
+{
+	int status = set_metadata(upload, fd);
+
+	if (status == 0 || status == -EOPNOTSUPP || status == -ENOSYS)
+		return 0;
+	/* Virtual file systems refuse it in ways of their own, and nothing was asked of them. */
+	if (upload->in_place && !upload->metadata_count)
+		return 0;
+	if (is_no_space(status))
+		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status,
+				   "not enough space for file metadata: %s", upload->path);
+	return fail_at(err, status, "error writing file metadata", "setxattr", upload->path);
+}
+
+/* Looks at what stands at the path now, before anything is written. */
+static int find_target(struct upload *upload, struct err *err)
+{
+	struct place *place = &upload->place;
+	int status = place_find(upload->path, upload->user, PLACE_FOLLOW | PLACE_MAKE_PARENTS, place, err);
+
+	if (status < 0) {
+		err_wrap(err, "%s", place->has_parents ? "error getting file info"
+						       : "error ensuring directories");
+		return status;
+	}
+	if (place->exists && geteuid() == 0 && upload->user->uid != 0 && place->st.st_nlink > 1 &&
+	    place->st.st_uid != upload->user->uid)
+		place->is_guarded = true;
+	if (place->exists && S_ISDIR(place->st.st_mode))
+		status = err_set(err, ERR_INVALID_ARGUMENT, "path is a directory: %s", upload->path);
+	else if (place->exists && !S_ISREG(place->st.st_mode))
+		status = err_set(err, ERR_INVALID_ARGUMENT, "path is not a regular file: %s",
+				 upload->path);
+	else if (!place_may_write(place, upload->user))
+		status = fail_at(err, EACCES, "error opening file", "open", upload->path);
+	if (status < 0)
+		place_close(place);
+	return status;
+}
+
+/* The file at the place, whatever it is by now; never through a link, never waiting for a FIFO. */
+static int open_target(const struct upload *upload, int flags)
+{
+	int fd = openat(upload->place.directory, upload->place.name,
+			O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
+		return fd;
+	close_fd(&fd);
+	return -ELOOP;
+}
+
+static int begin_existing(struct upload *upload, struct err *err)
+{
+	/* Shows what writing would fail with, and is closed at once: a file that is held open for
+	 * writing cannot be executed. */
+	auto_close int probe = open_target(upload, 0);
+	int staged;
+
+	if (probe < 0)
+		return open_failed(upload, probe, err);
+	staged = staging_open(&upload->place);
+	if (staged >= 0) {
+		upload->fd = staged;
+		return 0;
+	}
+	upload->in_place = true;
+	if (take_ownership(upload, probe, err) < 0)
+		return -EPROTO;
+	upload->fd = open_target(upload, O_TRUNC);
+	return upload->fd < 0 ? open_failed(upload, upload->fd, err) : 0;
+}
+
+static int begin_new(struct upload *upload, struct err *err)
+{
+	int fd = staging_open(&upload->place);
+
+	upload->fd = fd;
+	if (fd >= 0)
+		return 0;
+	if (is_no_space(fd) || fd == -EROFS || fd == -EACCES || fd == -EPERM)
+		return open_failed(upload, fd, err);
+	upload->in_place = true;
+	upload->fd = open_target(upload, O_CREAT | O_EXCL);
+	if (upload->fd < 0)
+		return open_failed(upload, upload->fd, err);
+	upload->is_new = true;
+	if (geteuid() == 0 && fchown(upload->fd, upload->user->uid, upload->user->gid) < 0)
+		return fail_at(err, errno, "error changing file ownership", "chown", upload->path);
+	return 0;
+}
+
+int upload_begin(struct upload *upload, struct err *err)
+{
+	int status = find_target(upload, err);
+
+	upload->fd = -1;
+	upload->in_place = upload->is_new = false;
+	upload->written = 0;
+	if (status < 0)
+		return status;
+	status = upload->place.exists ? begin_existing(upload, err) : begin_new(upload, err);
+	if (status < 0)
+		upload_abort(upload);
+	return status;
+}
+
+void upload_abort(struct upload *upload)
+{
+	struct stat ours, there;
+
+	/* Ours alone: somebody else may have put his own file there meanwhile. */
+	if (upload->is_new && upload->fd >= 0 && fstat(upload->fd, &ours) == 0 &&
+	    fstatat(upload->place.directory, upload->place.name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
+		unlinkat(upload->place.directory, upload->place.name, 0);
+	close_fd(&upload->fd);
+	place_close(&upload->place);
+}
+
+/* No space beside the old content: put what is staged in its place and go on there. */
+static int make_room(struct upload *upload, struct err *err)
+{
+	auto_close int target = -1;
+	struct staging_turn turn;
+	struct stat st;
+	int status;
+
+	if (upload->in_place || !upload->place.exists)
+		return no_space(upload, err);
+	target = open_target(upload, 0);
+	if (target < 0 || fstat(target, &st) < 0)
+		return no_space(upload, err);
+	if (!staging_would_fit(upload->fd, target, upload->remaining))
+		return no_space(upload, err);
+	status = take_ownership(upload, target, err);
+	if (status < 0)
+		return status;
+	staging_turn_take(&turn, &st);
+	status = staging_move(upload->fd, target);
+	staging_turn_end(&turn);
+	if (is_no_space(status))
+		return no_space(upload, err);
+	if (status == 0 && lseek(target, 0, SEEK_END) < 0)
+		status = -errno;
+	if (status < 0)
+		return fail_at(err, status, "error writing file", "write", upload->path);
+	close_fd(&upload->fd);
+	upload->fd = take_fd(&target);
+	upload->in_place = true;
+	return 0;
+}
+
+int upload_write(struct upload *upload, const char *data, size_t len, struct err *err)
+{
+	while (len) {
+		ssize_t put = write(upload->fd, data, len);
+		int status = put < 0 ? -errno : put == 0 ? -EIO : 0;
+
+		if (status == -EINTR)
+			continue;
+		if (is_no_space(status)) {
+			status = make_room(upload, err);
+			if (status < 0)
+				return status;
+			continue;
+		}
+		if (status < 0)
+			return fail_at(err, status, "error writing file", "write", upload->path);
+		data += put;
+		len -= (size_t)put;
+		upload->written += put;
+		if (upload->remaining > 0)
+			upload->remaining -= size_min((size_t)put, (size_t)upload->remaining);
+	}
+	return 0;
+}
+
+/* Watchers of the directory have seen a create so far; they are to see the write, too. */
+static void touch(const struct upload *upload)
+{
+	auto_close int fd = open_target(upload, 0);
+	struct stat staged, linked;
+
+	if (fd < 0 || fstat(fd, &linked) < 0 || fstat(upload->fd, &staged) < 0 ||
+	    staged.st_ino != linked.st_ino || staged.st_dev != linked.st_dev)
+		return;
+	if (geteuid() == 0 ? fchown(fd, staged.st_uid, staged.st_gid) : futimens(fd, NULL))
+		return;
+	/* To the size it has: no byte changes, but the kernel reports a modification. */
+	if (ftruncate(fd, linked.st_size) < 0)
+		return;
+}
+
+/* Where an unnamed file cannot be linked (no /proc and no right to do without, quota groups). */
+static int create_copy(struct upload *upload, struct err *err)
+{
+	auto_close int target = open_target(upload, O_CREAT | O_EXCL);
+	int status;
+
+	if (target < 0)
+		return target == -EEXIST ? target : open_failed(upload, target, err);
+	status = staging_copy(upload->fd, target);
+	if (is_no_space(status))
+		no_space(upload, err);
+	else if (status < 0)
+		fail_at(err, status, "error writing file", "write", upload->path);
+	if (status == 0 && geteuid() == 0 && fchown(target, upload->user->uid, upload->user->gid) < 0)
+		status = fail_at(err, errno, "error changing file ownership", "chown", upload->path);
+	if (status == 0)
+		status = write_metadata(upload, target, err);
+	if (status < 0)
+		unlinkat(upload->place.directory, upload->place.name, 0);
+	else
+		close_fd(&upload->fd);
+	if (status == 0)
+		upload->fd = take_fd(&target);
+	return status;
+}
+
+/* -EEXIST and -ENOENT: somebody was faster. */
+static int publish_new(struct upload *upload, struct err *err)
+{
+	int status;
+
+	if (geteuid() == 0 && fchown(upload->fd, upload->user->uid, upload->user->gid) < 0)
+		return fail_at(err, errno, "error changing file ownership", "chown", upload->path);
+	status = write_metadata(upload, upload->fd, err);
+	if (status < 0)
+		return status;
+	status = staging_link(upload->fd, &upload->place);
+	if (status == 0)
+		touch(upload);
+	else if (is_no_space(status))
+		return open_failed(upload, status, err);
+	else if (status != -EEXIST)
+		status = create_copy(upload, err);
+	return status;
+}
+
+static int overwrite(struct upload *upload, int target, struct err *err)
+{
+	int status = take_ownership(upload, target, err);
+
+	if (status < 0)
+		return status;
+	status = staging_copy(upload->fd, target);
+	if (is_no_space(status))
+		status = staging_move(upload->fd, target);
+	if (is_no_space(status))
+		return no_space(upload, err);
+	if (status < 0)
+		return fail_at(err, status, "error writing file", "write", upload->path);
+	return write_metadata(upload, target, err);
+}
+
+/* -ENOENT and -ELOOP: it is gone, or something else by now. */
+static int publish_existing(struct upload *upload, struct err *err)
+{
+	auto_close int target = open_target(upload, 0);
+	struct staging_turn turn;
+	struct stat st;
+	int status;
+
+	if (target == -ENOENT || target == -ELOOP)
+		return target;
+	if (target < 0 || fstat(target, &st) < 0)
+		return open_failed(upload, target < 0 ? target : -errno, err);
+	staging_turn_take(&turn, &st);
+	status = overwrite(upload, target, err);
+	staging_turn_end(&turn);
+	if (status < 0)
+		return status;
+	close_fd(&upload->fd);
+	upload->fd = take_fd(&target);
+	return 0;
+}
+
+static int publish_staged(struct upload *upload, struct err *err)
+{
+	int status = 0;
+
+	for (unsigned attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
+		status = upload->place.exists ? publish_existing(upload, err) : publish_new(upload, err);
+		if (status != -EEXIST && status != -ENOENT && status != -ELOOP)
+			return status;
+		place_close(&upload->place);
+		status = find_target(upload, err);
+		if (status < 0)
+			return status;
+	}
+	return fail_at(err, EBUSY, "error opening file", "open", upload->path);
+}
+
+int upload_publish(struct upload *upload, struct arena *arena, struct entry_metadata **ret_metadata,
+		   size_t *ret_count, struct err *err)
+{
+	int status = upload->in_place ? write_metadata(upload, upload->fd, err)
+				      : publish_staged(upload, err);
+
+	if (status == 0 && entry_read_metadata(upload->fd, arena, ret_metadata, ret_count) < 0)
+		status = err_set_sys(err, ERR_INTERNAL, ENOMEM, "metadata");
+	if (status == 0)
+		upload->is_new = false;
+	upload_abort(upload);
+	return status;
+}

@@ -1,0 +1,90 @@
+#include "lib/gzip.h"
+
+#include <limits.h>
+#include <zlib.h>
+
+#define OUTPUT_BYTES (64 * 1024)
+/* zlib's way of asking for a gzip header and trailer. */
+#define GZIP_WINDOW (15 + 16)
+
+struct gzip_reader {
+	z_stream stream;
+	bool is_started;   /* a byte has come */
+	bool in_member;    /* the member's end has not */
+	bool had_header;   /* output or an end was reached, so the first header was right */
+	unsigned char output[OUTPUT_BYTES];
+};
+
+struct gzip_reader *gzip_reader_new(void)
+{
+	struct gzip_reader *reader = xcalloc(1, sizeof(*reader));
+
+	/* Fails for want of memory alone, and this is bookkeeping of fixed size. */
+	if (inflateInit2(&reader->stream, GZIP_WINDOW) != Z_OK)
+		abort();
+	return reader;
+}
+
+void gzip_reader_free(struct gzip_reader *reader)
+{
+	if (!reader)
+		return;
+	inflateEnd(&reader->stream);
+	free(reader);
+}
+
+static int inflate_some(struct gzip_reader *reader, int (*sink)(void *user, const char *data, size_t len),
+			void *user)
+{
+	z_stream *stream = &reader->stream;
+	size_t len;
+	int status, sunk;
+
+	stream->next_out = reader->output;
+	stream->avail_out = sizeof(reader->output);
+	status = inflate(stream, Z_NO_FLUSH);
+	len = sizeof(reader->output) - stream->avail_out;
+	if (len || status == Z_STREAM_END)
+		reader->had_header = true;
+	sunk = len ? sink(user, (const char *)reader->output, len) : 0;
+	if (sunk < 0)
+		return sunk;
+	if (status == Z_STREAM_END) {
+		reader->in_member = false;
+		return inflateReset(stream) == Z_OK ? 0 : -EILSEQ;
+	}
+	if (status == Z_OK || status == Z_BUF_ERROR)
+		return 0;
+	return reader->had_header ? -EILSEQ : -EBADMSG;
+}
+
+int gzip_reader_feed(struct gzip_reader *reader, const char *data, size_t len,
+		     int (*sink)(void *user, const char *data, size_t len), void *user)
+{
+	z_stream *stream = &reader->stream;
+	int status = 0;
+
+	while (len && status == 0) {
+		size_t piece = size_min(len, INT_MAX);
+
+		stream->next_in = (unsigned char *)data;
+		stream->avail_in = (uInt)piece;
+		/* Once more when the output was filled: there may be more of it without more input. */
+		do {
+			if (stream->avail_in)
+				reader->is_started = reader->in_member = true;
+			status = inflate_some(reader, sink, user);
+		} while (status == 0 &&
+			 (stream->avail_in || (reader->in_member && stream->avail_out == 0)));
+		data += piece;
+		len -= piece;
+	}
+	return status;
+}
+
+int gzip_reader_finish(const struct gzip_reader *reader)
+{
+	if (!reader->is_started)
+		return -ENODATA;
+	return reader->in_member ? -EPIPE : 0;
+}
