@@ -28,7 +28,7 @@ struct http_request {
 	struct str target;    /* as received */
 	struct str path;      /* the target's path, still percent-encoded; "*" for OPTIONS * */
 	struct str query;     /* after '?', {NULL, 0} when there is no '?' */
-	struct str authority; /* the target's authority when absolute, else the Host value; may be empty on 1.0 */
+	struct str authority; /* of the target when absolute, else Host; may be empty on 1.0 */
 	struct str upgrade;   /* the Upgrade tokens when Connection names upgrade, else {NULL, 0} */
 	struct http_headers headers;
 	int64_t length; /* body bytes, HTTP_LENGTH_CHUNKED or HTTP_LENGTH_NONE */

@@ -1,40 +1,5 @@
-#include "lib/http_client.h"
-
-#include "lib/http_parse.h"
-#include "lib/http_write.h"
+#include "lib/http_client_private.h"
 #include "lib/limits.h"
-
-/* With the head, a chunk header and a CR LF this fills what a stream takes at once. */
-#define PIECES_MAX 12
-
-struct http_client {
-	struct loop *loop;
-	struct stream *stream;
-	const struct http_client_handler *handler;
-	void *user;
-	struct later later;
-	uv_timer_t timer; /* against a server that takes nothing; opened when bytes first wait */
-	struct arena arena;
-	struct http_parser parser;
-	struct http_response response;
-	struct str upgrade; /* what was asked for */
-	struct str head;    /* of the request, until it is sent */
-	struct buf held;    /* arrived while paused */
-	int64_t length;     /* of the request */
-	uint64_t sent;      /* body bytes */
-	uint64_t written, taken, taken_ms;
-	size_t unread;      /* bytes behind what is being told right now */
-	unsigned interims;
-	int broken;         /* negative errno of the stream */
-	int write_error;    /* the same of the writing side alone: the answer may still come */
-	int status;         /* for on_closed */
-	uint8_t handles;
-	bool begun, request_ended, chunked, to_head, wants_continue, keep_alive;
-	bool got_bytes, response_told, response_done, tunnel, end_told;
-	bool paused, reading, eof, shut, stray;
-	bool full, full_told; /* the stream is / the user was told */
-	bool busy, closing, close_wanted, reset_wanted, detached, timer_running;
-};
 
 /* ---- the end ---- */
 
@@ -82,166 +47,10 @@ static void close_client(struct http_client *c, int status, bool reset)
 	stream_close(c->stream, reset);
 }
 
-static void poke(struct http_client *c)
+void http_client_poke(struct http_client *c)
 {
 	if (!c->busy && !c->closing)
 		later_call(c->loop, &c->later);
-}
-
-/* ---- sending ---- */
-
-static struct iovec piece_of(struct str s)
-{
-	return (struct iovec){.iov_base = (void *)s.p, .iov_len = s.len};
-}
-
-static int send_pieces(struct http_client *c, const struct iovec *pieces, size_t count)
-{
-	int status = c->write_error ? c->write_error : stream_write(c->stream, pieces, count);
-
-	if (status < 0) {
-		/* The server may have answered before it stopped reading (proxy.md S16). */
-		c->write_error = status;
-		return status;
-	}
-	for (size_t i = 0; i < count; i++)
-		c->written += pieces[i].iov_len;
-	if (status == STREAM_FULL)
-		c->full = true;
-	if (c->stream->queued)
-		poke(c); /* to watch for a stall */
-	return status;
-}
-
-static int send_body(struct http_client *c, const struct iovec *pieces, size_t count, size_t total)
-{
-	char chunk_header[HTTP_CHUNK_HEADER_BYTES];
-	struct iovec all[PIECES_MAX + 3];
-	size_t n = 0;
-
-	if (c->head.len)
-		all[n++] = piece_of(c->head);
-	c->head.len = 0;
-	if (c->chunked)
-		all[n++] = (struct iovec){.iov_base = chunk_header,
-					  .iov_len = http_write_chunk_header(chunk_header, total)};
-	memcpy(all + n, pieces, count * sizeof(*pieces));
-	n += count;
-	if (c->chunked)
-		all[n++] = piece_of(STR("\r\n"));
-	return send_pieces(c, all, n);
-}
-
-static void flush_head(struct http_client *c)
-{
-	struct iovec piece = piece_of(c->head);
-
-	if (!c->head.len)
-		return;
-	c->head.len = 0;
-	(void)send_pieces(c, &piece, 1); /* a failure is remembered */
-}
-
-int http_client_send(struct http_client *c, const struct http_client_request *request)
-{
-	struct http_framing framing = {.length = request->length, .upgrade = request->upgrade};
-	int status;
-
-	if (c->closing)
-		return -ECONNRESET;
-	if (c->begun)
-		return -EINVAL;
-	if (request->upgrade.p)
-		framing.connection = STR("Upgrade");
-	else if (!request->keep_alive)
-		framing.connection = STR("close");
-	status = http_write_request_head(&c->arena, request->method, request->target,
-					 &request->headers, &framing, &c->head);
-	if (status < 0)
-		return status;
-	if (request->upgrade.p) {
-		c->upgrade = arena_str(&c->arena, request->upgrade);
-		if (!c->upgrade.p)
-			return -ENOMEM;
-	}
-	c->begun = true;
-	c->length = request->length;
-	c->chunked = request->length == HTTP_LENGTH_CHUNKED;
-	c->keep_alive = request->keep_alive;
-	c->to_head = str_equal(request->method, STR("HEAD"));
-	c->wants_continue = http_headers_get(&request->headers, STR("Expect")).p != NULL;
-	http_parser_init_response(&c->parser, &c->arena, &c->response, c->to_head);
-	if (request->length == HTTP_LENGTH_NONE || request->length == 0) {
-		c->request_ended = true;
-		flush_head(c);
-		return c->write_error;
-	}
-	poke(c); /* sends the head if no body follows at once */
-	return 0;
-}
-
-int http_client_write(struct http_client *c, const struct iovec *pieces, size_t count)
-{
-	size_t total = 0;
-	int status = 0;
-
-	if (c->closing)
-		return -ECONNRESET;
-	for (size_t i = 0; i < count; i++)
-		total += pieces[i].iov_len;
-	if (!c->begun || c->request_ended)
-		return total ? -EINVAL : 0;
-	if (!c->tunnel && c->length >= 0 && total > (uint64_t)c->length - c->sent)
-		return -EMSGSIZE;
-	while (count && total) {
-		size_t len = 0, batch = size_min(count, PIECES_MAX);
-
-		for (size_t i = 0; i < batch; i++)
-			len += pieces[i].iov_len;
-		status = len ? send_body(c, pieces, batch, len) : status;
-		if (status < 0)
-			return status;
-		c->sent += len;
-		pieces += batch;
-		count -= batch;
-	}
-	if (c->full)
-		c->full_told = true;
-	return c->full ? STREAM_FULL : 0;
-}
-
-int http_client_end(struct http_client *c, const struct http_headers *trailers)
-{
-	struct iovec pieces[2];
-	struct str last;
-	size_t n = 0;
-	int status = 0;
-
-	if (c->closing)
-		return -ECONNRESET;
-	if (!c->begun)
-		return -EINVAL;
-	if (c->request_ended)
-		return 0;
-	if (!c->tunnel && c->length >= 0 && c->sent < (uint64_t)c->length)
-		return -EINVAL;
-	if (c->chunked && !c->tunnel) {
-		status = http_write_last_chunk(&c->arena, trailers, &last);
-		if (status < 0)
-			return status;
-	}
-	if (c->head.len)
-		pieces[n++] = piece_of(c->head);
-	c->head.len = 0;
-	if (c->chunked && !c->tunnel)
-		pieces[n++] = piece_of(last);
-	if (n)
-		status = send_pieces(c, pieces, n);
-	c->request_ended = true;
-	if (c->tunnel)
-		stream_shutdown(c->stream);
-	poke(c);
-	return status < 0 ? status : 0;
 }
 
 /* ---- receiving ---- */
@@ -490,7 +299,7 @@ static void run(struct http_client *c, const char *data, size_t len)
 	c->unread = buf_length(&c->held);
 	if (c->closing)
 		return;
-	flush_head(c);
+	http_client_flush_head(c);
 	later_cancel(&c->later);
 	update_reading(c);
 	if (!c->closing)
@@ -559,7 +368,7 @@ struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 	stream->user = c;
 	c->reading = stream_read_start(stream) == 0;
 	if (!c->reading)
-		poke(c);
+		http_client_poke(c);
 	return c;
 }
 
@@ -573,7 +382,7 @@ void http_client_pause(struct http_client *c)
 	if (c->paused || c->closing)
 		return;
 	c->paused = true;
-	poke(c);
+	http_client_poke(c);
 }
 
 void http_client_resume(struct http_client *c)
@@ -581,7 +390,7 @@ void http_client_resume(struct http_client *c)
 	if (!c->paused || c->closing)
 		return;
 	c->paused = false;
-	poke(c);
+	http_client_poke(c);
 }
 
 bool http_client_is_reusable(const struct http_client *c)

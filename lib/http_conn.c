@@ -397,100 +397,9 @@ static bool step(struct http_conn *c, struct str *in)
 	return false;
 }
 
-/* ---- waiting: what is read, and until when ---- */
-
-static bool wants_bytes(const struct http_conn *c)
-{
-	const struct http_conn_exchange *x = c->exchange;
-
-	if (c->eof)
-		return false;
-	if (c->state != HTTP_CONN_EXCHANGE)
-		return true;
-	if (x->started && x->paused && (!x->request_complete || x->tunnel))
-		return false;
-	/* Going on to read is how a client that leaves is noticed. */
-	return buf_length(&c->held) < HTTP_EARLY_BYTES_MAX;
-}
-
-static void update_reading(struct http_conn *c)
-{
-	bool wanted = wants_bytes(c);
-
-	if (wanted == c->reading)
-		return;
-	c->reading = wanted;
-	if (!wanted) {
-		stream_read_stop(c->stream);
-		return;
-	}
-	c->last_read_ms = loop_now_ms(c->shared->loop);
-	if (stream_read_start(c->stream) < 0) {
-		c->broken = -EIO;
-		http_conn_poke(c);
-	}
-}
-
-static uint64_t state_deadline(const struct http_conn *c)
-{
-	const struct http_server_timeouts *t = &c->shared->timeouts;
-	const struct http_conn_exchange *x = c->exchange;
-	uint64_t last = c->since_ms > c->last_read_ms ? c->since_ms : c->last_read_ms;
-
-	switch ((enum http_conn_state)c->state) {
-	case HTTP_CONN_IDLE:
-		return c->since_ms +
-		       (c->served ? c->shared->config.idle_timeout_ms : t->first_byte);
-	case HTTP_CONN_READ_HEAD:
-		return c->since_ms + t->head;
-	case HTTP_CONN_EXCHANGE:
-		if (x->request_complete || !x->started || x->paused || x->ex.no_body_timeout)
-			return UINT64_MAX;
-		return last + t->body_idle;
-	case HTTP_CONN_DISCARD:
-	case HTTP_CONN_LINGER:
-		return last + t->linger < c->since_ms + t->linger_total
-			       ? last + t->linger
-			       : c->since_ms + t->linger_total;
-	case HTTP_CONN_CLOSING:
-		break;
-	}
-	return UINT64_MAX;
-}
-
-/* Bytes wait in the stream: the clock runs from when the kernel last took some. */
-static uint64_t stall_deadline(struct http_conn *c)
-{
-	uint64_t taken = c->written - c->stream->queued;
-
-	if (c->stream->queued == 0) {
-		c->stalled = false;
-		return UINT64_MAX;
-	}
-	if (!c->stalled || taken != c->taken) {
-		c->stalled = true;
-		c->taken = taken;
-		c->taken_ms = loop_now_ms(c->shared->loop);
-	}
-	return c->taken_ms + c->shared->timeouts.write_stall;
-}
+/* ---- the loop's side ---- */
 
 static void on_timer(uv_timer_t *timer);
-
-static void update_timer(struct http_conn *c)
-{
-	uint64_t stall = stall_deadline(c), deadline = state_deadline(c);
-	uint64_t now;
-
-	/* While the last answer is still going out, lingering has not begun. */
-	if (stall < deadline || (stall != UINT64_MAX && c->state == HTTP_CONN_LINGER))
-		deadline = stall;
-	if (deadline == UINT64_MAX || (c->armed_for_ms && c->armed_for_ms <= deadline))
-		return;
-	now = loop_now_ms(c->shared->loop);
-	c->armed_for_ms = deadline;
-	uv_timer_start(&c->timer, on_timer, deadline > now ? deadline - now : 0, 0);
-}
 
 static void run(struct http_conn *c, const char *data, size_t len)
 {
@@ -523,30 +432,33 @@ static void run(struct http_conn *c, const char *data, size_t len)
 		http_conn_flush_head(c->exchange);
 	if (c->broken)
 		http_conn_poke(c);
-	update_reading(c);
-	update_timer(c);
+	http_conn_update_reading(c);
+	http_conn_update_timer(c, on_timer);
 }
 
 static void on_timer(uv_timer_t *timer)
 {
 	struct http_conn *c = container_of(timer, struct http_conn, timer);
-	uint64_t now = loop_now_ms(c->shared->loop);
 
 	c->armed_for_ms = 0;
 	if (c->state == HTTP_CONN_CLOSING)
 		return;
 	c->busy = true;
-	if (now >= stall_deadline(c)) {
+	switch (http_conn_overdue(c)) {
+	case HTTP_CONN_NOT_OVERDUE:
+		break;
+	case HTTP_CONN_WRITE_STALLED:
 		log_info("http", "client takes nothing, closing", LOG_S("peer", c->peer));
 		close_conn(c, -ETIMEDOUT, true);
-	} else if (now >= state_deadline(c) &&
-		   !(c->state == HTTP_CONN_LINGER && c->stream->queued)) {
+		break;
+	case HTTP_CONN_STATE_OVERDUE:
 		if (c->state == HTTP_CONN_READ_HEAD)
 			refuse_head(c, 408, "the request head took too long");
 		else if (c->state == HTTP_CONN_EXCHANGE)
 			refuse_body(c, -ETIMEDOUT, 408, "the request body took too long");
 		else
 			close_conn(c, -ETIMEDOUT, false);
+		break;
 	}
 	c->busy = false;
 	run(c, NULL, 0);

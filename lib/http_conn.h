@@ -5,7 +5,7 @@
  *
  * Everything happens in run(): events of the stream and the timer enter there, and what a handler
  * asks for from elsewhere is a flag plus a deferred run. So no callback is ever made from inside a
- * call of its receiver, and states change in one place.
+ * call of its receiver, and states change in one place. What is waited for is in http_conn_wait.c.
  *
  * An idle connection holds no buffer and no exchange. It has one timer that is never moved later:
  * it fires early and looks again.
@@ -83,6 +83,18 @@ void http_conn_open(struct http_conn_shared *shared, struct stream *stream, cons
 void http_conn_poke(struct http_conn *c);
 /* Writes to the stream and keeps the books. 0, HTTP_FULL or a negative errno. */
 int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count);
+
+/* http_conn_wait.c */
+enum http_conn_lateness {
+	HTTP_CONN_NOT_OVERDUE,
+	HTTP_CONN_WRITE_STALLED, /* the client takes nothing */
+	HTTP_CONN_STATE_OVERDUE, /* what the state waits for has not come */
+};
+/* Starts or stops reading, as the state wants. */
+void http_conn_update_reading(struct http_conn *c);
+/* Makes sure the timer fires no later than the next deadline. */
+void http_conn_update_timer(struct http_conn *c, uv_timer_cb on_timer);
+enum http_conn_lateness http_conn_overdue(struct http_conn *c);
 
 /* http_conn_response.c */
 extern const struct http_exchange_ops http_conn_exchange_ops;

@@ -2,11 +2,11 @@
 
 #include <llhttp.h>
 
+#include "lib/http_head.h"
 #include "lib/limits.h"
 
 #define TEXT_BLOCK_LEAST 512
 #define TEXT_BLOCK_FIRST_MOST 4096
-#define HOST_BYTES_MAX 261 /* a 255 byte name, a colon and a port */
 /* "\r\n" of the chunk before, sixteen digits, "\r\n": what a chunk needs beside its extensions. */
 #define CHUNK_FRAMING_BYTES_MAX 20
 
@@ -213,210 +213,39 @@ static int on_header_value_complete(llhttp_t *l)
 	return 0;
 }
 
-/* What an authority may hold (RFC 3986 section 3.2, without user information). */
-static bool is_authority(struct str s)
+static int finish_head(struct http_parser *p, llhttp_t *l)
 {
-	if (s.len == 0 || s.len > HOST_BYTES_MAX)
-		return false;
-	for (size_t i = 0; i < s.len; i++) {
-		unsigned char c = (unsigned char)s.p[i];
-
-		if (c <= ' ' || c >= 0x7F || strchr("@,/\\?#\"<>^`{|}", c))
-			return false;
-	}
-	return true;
-}
-
-static int split_target(struct http_parser *p, bool *ret_absolute)
-{
-	struct http_request *r = p->request;
-	struct str rest = p->target;
-	const char *question;
-
-	*ret_absolute = false;
-	r->target = p->target;
-	if (rest.len == 0)
-		return fail(p, 400, "malformed request target");
-	if (memchr(rest.p, '#', rest.len))
-		return fail(p, 400, "a request target has no fragment");
-	if (rest.p[0] != '/') {
-		size_t scheme = rest.len > 7 && str_equal_nocase((struct str){rest.p, 7}, STR("http://"))
-					? 7
-				: rest.len > 8 && str_equal_nocase((struct str){rest.p, 8}, STR("https://"))
-					? 8
-					: 0;
-
-		if (scheme == 0)
-			return fail(p, 400, "malformed request target");
-		rest.p += scheme;
-		rest.len -= scheme;
-		r->authority = rest;
-		for (r->authority.len = 0; r->authority.len < rest.len; r->authority.len++)
-			if (rest.p[r->authority.len] == '/' || rest.p[r->authority.len] == '?')
-				break;
-		if (!is_authority(r->authority))
-			return fail(p, 400, "malformed authority in the request target");
-		rest.p += r->authority.len;
-		rest.len -= r->authority.len;
-		*ret_absolute = true;
-	}
-	question = rest.len ? memchr(rest.p, '?', rest.len) : NULL;
-	r->path = (struct str){rest.p, question ? (size_t)(question - rest.p) : rest.len};
-	if (question)
-		r->query = (struct str){question + 1, rest.len - r->path.len - 1};
-	if (r->path.len == 0)
-		r->path = STR("/");
-	return 0;
-}
-
-static int check_host(struct http_parser *p, struct str host, size_t hosts, bool absolute)
-{
-	struct http_request *r = p->request;
-
-	if (hosts > 1)
-		return fail(p, 400, "more than one Host");
-	if (hosts == 0 && r->minor == 1)
-		return fail(p, 400, "missing Host");
-	if (hosts == 1 && !is_authority(host) && (host.len || r->minor == 1))
-		return fail(p, 400, "malformed Host");
-	if (absolute && hosts == 1 && host.len && !str_equal_nocase(host, r->authority))
-		return fail(p, 400, "Host differs from the request target");
-	if (!absolute)
-		r->authority = hosts ? host : STR("");
-	return 0;
-}
-
-struct seen {
-	struct str host, upgrade;
-	size_t hosts;
-	bool close, keep_alive, connection_upgrade;
-};
-
-/* One pass over the fields for everything this layer cares about. */
-static int look_at_fields(struct http_parser *p, const struct http_headers *headers,
-			  struct seen *seen)
-{
-	for (size_t i = 0; i < headers->count; i++) {
-		struct str name = headers->items[i].name, value = headers->items[i].value;
-
-		switch (name.len) {
-		case 4:
-			if (str_equal_nocase(name, STR("host"))) {
-				seen->host = value;
-				seen->hosts++;
-			}
-			break;
-		case 6:
-			if (!p->request || !str_equal_nocase(name, STR("expect")) ||
-			    p->request->minor == 0)
-				break;
-			if (!str_equal_nocase(value, STR("100-continue")))
-				return fail(p, 417, "this expectation cannot be met");
-			p->request->expect_continue = true;
-			break;
-		case 7:
-			if (!seen->upgrade.p && str_equal_nocase(name, STR("upgrade")))
-				seen->upgrade = value;
-			break;
-		case 10:
-			if (!str_equal_nocase(name, STR("connection")))
-				break;
-			seen->close |= str_list_has_token(value, STR("close"));
-			seen->keep_alive |= str_list_has_token(value, STR("keep-alive"));
-			seen->connection_upgrade |= str_list_has_token(value, STR("upgrade"));
-			break;
-		default:
-			break;
-		}
-	}
-	return 0;
-}
-
-/* CL with TE, two CL, TE on 1.0, and a length beyond what we count in. */
-static int check_framing(struct http_parser *p, llhttp_t *l, int minor)
-{
-	if (p->codings && p->lengths)
-		return fail(p, 400, "both Content-Length and Transfer-Encoding");
-	if (p->codings && !(l->flags & F_CHUNKED))
-		return fail(p, 400, "malformed Transfer-Encoding"); /* llhttp reads it otherwise */
-	if (p->lengths > 1)
-		return fail(p, 400, "more than one Content-Length");
-	if (p->codings && minor == 0)
-		return fail(p, 400, "Transfer-Encoding is not part of HTTP/1.0");
-	if (p->lengths && l->content_length > INT64_MAX)
-		return fail(p, 400, "Content-Length is too large");
-	return 0;
-}
-
-static int finish_request_head(struct http_parser *p, llhttp_t *l)
-{
-	struct http_request *r = p->request;
-	struct seen seen = {.hosts = 0};
-	bool absolute;
+	const struct http_head_facts facts = {
+		.target = p->target,
+		.content_length = l->content_length,
+		.lengths = p->lengths,
+		.codings = p->codings,
+		.is_chunked = l->flags & F_CHUNKED,
+		.to_head = p->skip_body,
+	};
+	struct http_refusal refusal;
 	int status;
 
+	if (p->response) {
+		p->response->status = l->status_code;
+		p->response->minor = l->http_minor;
+		status = http_head_finish_response(p->response, &facts, &refusal);
+		p->skip_body |= p->response->status < 200 || p->response->status == 204 ||
+				p->response->status == 304;
+		return status ? fail(p, refusal.status, refusal.reason) : 0;
+	}
 	if (!p->version_seen)
 		return fail(p, 400, "malformed request line"); /* as HTTP/0.9 had them */
-	r->method = str_of(llhttp_method_name((llhttp_method_t)l->method));
-	r->minor = l->http_minor;
-	if (l->method == HTTP_CONNECT || l->method == HTTP_TRACE)
-		return fail(p, 405, "this method is not allowed");
-	status = split_target(p, &absolute);
-	if (status == 0)
-		status = look_at_fields(p, &r->headers, &seen);
-	if (status == 0)
-		status = check_framing(p, l, r->minor);
-	if (status == 0)
-		status = check_host(p, seen.host, seen.hosts, absolute);
-	if (status)
-		return status;
-	r->keep_alive = !seen.close && (r->minor == 1 || seen.keep_alive);
-	r->length = p->codings	 ? HTTP_LENGTH_CHUNKED
-		    : p->lengths && l->content_length ? (int64_t)l->content_length
-						      : HTTP_LENGTH_NONE;
-	if (r->length == HTTP_LENGTH_NONE)
-		r->expect_continue = false;
-	/* An upgrade after a body is legal but nobody means it; h2c is not spoken (proxy.md S48). */
-	if (seen.connection_upgrade && seen.upgrade.len && r->minor == 1 &&
-	    r->length == HTTP_LENGTH_NONE && !str_list_has_token(seen.upgrade, STR("h2c")))
-		r->upgrade = seen.upgrade;
-	return 0;
-}
-
-static int finish_response_head(struct http_parser *p, llhttp_t *l)
-{
-	struct http_response *r = p->response;
-	struct seen seen = {.hosts = 0};
-	int status;
-
-	r->status = l->status_code;
-	r->minor = l->http_minor;
-	if (r->status < 100 || r->status > 999)
-		return fail(p, -EPROTO, "bad status code");
-	status = check_framing(p, l, r->minor);
-	if (status == 0)
-		status = look_at_fields(p, &r->headers, &seen);
-	if (status)
-		return status;
-	if (!r->reason.p)
-		r->reason = STR("");
-	p->skip_body |= r->status < 200 || r->status == 204 || r->status == 304;
-	r->keep_alive = !seen.close && (r->minor == 1 || seen.keep_alive);
-	if (r->status < 200 || r->status == 204)
-		r->length = HTTP_LENGTH_NONE;
-	else if (p->codings || (!p->lengths && !p->skip_body))
-		r->length = HTTP_LENGTH_CHUNKED;
-	else
-		r->length = p->lengths ? (int64_t)l->content_length : HTTP_LENGTH_NONE;
-	if (!p->codings && !p->lengths && !p->skip_body)
-		r->keep_alive = false; /* ends with the connection */
-	return 0;
+	p->request->method = str_of(llhttp_method_name((llhttp_method_t)l->method));
+	p->request->minor = l->http_minor;
+	status = http_head_finish_request(p->request, &facts, &refusal);
+	return status ? fail(p, refusal.status, refusal.reason) : 0;
 }
 
 static int on_headers_complete(llhttp_t *l)
 {
 	struct http_parser *p = parser_of(l);
-	int status = p->request ? finish_request_head(p, l) : finish_response_head(p, l);
+	int status = finish_head(p, l);
 
 	if (status)
 		return status;

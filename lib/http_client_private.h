@@ -1,0 +1,47 @@
+/*
+ * The inside of http_client, shared by its two halves: http_client.c (life, answers, the loop's side)
+ * and http_client_send.c (the request). As in http_conn, everything is told from run(); calls from
+ * elsewhere set flags and have it run later.
+ */
+#ifndef LIB_HTTP_CLIENT_PRIVATE_H
+#define LIB_HTTP_CLIENT_PRIVATE_H
+
+#include "lib/http_client.h"
+#include "lib/http_parse.h"
+
+struct http_client {
+	struct loop *loop;
+	struct stream *stream;
+	const struct http_client_handler *handler;
+	void *user;
+	struct later later;
+	uv_timer_t timer; /* against a server that takes nothing; opened when bytes first wait */
+	struct arena arena;
+	struct http_parser parser;
+	struct http_response response;
+	struct str upgrade; /* what was asked for */
+	struct str head;    /* of the request, until it is sent */
+	struct buf held;    /* arrived while paused */
+	int64_t length;     /* of the request */
+	uint64_t sent;      /* body bytes */
+	uint64_t written, taken, taken_ms;
+	size_t unread;      /* bytes behind what is being told right now */
+	unsigned interims;
+	int broken;         /* negative errno of the stream */
+	int write_error;    /* the same of the writing side alone: the answer may still come */
+	int status;         /* for on_closed */
+	uint8_t handles;
+	bool begun, request_ended, chunked, to_head, wants_continue, keep_alive;
+	bool got_bytes, response_told, response_done, tunnel, end_told;
+	bool paused, reading, eof, shut, stray;
+	bool full, full_told; /* the stream is / the user was told */
+	bool busy, closing, close_wanted, reset_wanted, detached, timer_running;
+};
+
+/* Looks at the client again from the loop. */
+void http_client_poke(struct http_client *c);
+
+/* http_client_send.c: sends a head that is still waiting for body bytes. */
+void http_client_flush_head(struct http_client *c);
+
+#endif
