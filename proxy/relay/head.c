@@ -6,6 +6,7 @@ enum field_class {
 	FIELD_ORDINARY,	 /* passes; Connection may name it away */
 	FIELD_PROTECTED, /* passes even when Connection names it */
 	FIELD_HOP,	 /* ends here, both ways */
+	FIELD_LENGTH,	 /* the same; each side frames by itself */
 	FIELD_ENDS_UP,	 /* ends here on the way to the sandbox */
 	FIELD_CONNECTION,
 	FIELD_HOST,
@@ -48,7 +49,7 @@ static enum field_class classify(struct str name)
 		return is(name, STR("Authorization")) ? FIELD_PROTECTED : FIELD_ORDINARY;
 	case 14:
 		if (is(name, STR("Content-Length")))
-			return FIELD_HOP;
+			return FIELD_LENGTH;
 		if (is(name, STR("X-Access-Token")))
 			return FIELD_PROTECTED;
 		return is(name, STR("HTTP2-Settings")) || is(name, STR("E2b-Sandbox-Id"))
@@ -104,6 +105,9 @@ void head_summarise(const struct http_request *request, struct head_summary *ret
 			break;
 		case FIELD_ENDS_UP:
 			host_name_take_header(&ret_summary->routing, field->name, field->value);
+			break;
+		case FIELD_LENGTH:
+			ret_summary->has_length = true;
 			break;
 		case FIELD_ORDINARY:
 		case FIELD_PROTECTED:
@@ -288,7 +292,7 @@ void head_for_client(const struct http_response *response, struct http_exchange 
 		const struct http_header *field = &from->items[i];
 		enum field_class class = classify(field->name);
 
-		if (class == FIELD_HOP || class == FIELD_CONNECTION)
+		if (class == FIELD_HOP || class == FIELD_LENGTH || class == FIELD_CONNECTION)
 			continue;
 		if (class == FIELD_ORDINARY && names_fields && is_named(from, field->name))
 			continue;

@@ -22,6 +22,7 @@ struct head_summary {
 	struct str traffic_token;
 	unsigned traffic_tokens;
 	bool te_trailers;
+	bool has_length; /* Content-Length, perhaps of 0 */
 	bool odd_expectation; /* an Expect that is not 100-continue */
 };
 

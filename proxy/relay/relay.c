@@ -300,13 +300,13 @@ void relay_bad_request(struct http_exchange *ex, int status, const char *reason)
 {
 	struct relay *r = relay_new(ex);
 	struct error_answer answer = {
-		.cause = ERROR_BAD_REQUEST,
+		.cause = status == 405 ? ERROR_METHOD : ERROR_BAD_REQUEST,
 		.status = status,
 		.detail = reason,
 	};
 
 	r->failed = r->begun = true;
-	r->error = ERROR_BAD_REQUEST;
-	relay_count(&r->context->counters.errors[ERROR_BAD_REQUEST]);
+	r->error = answer.cause;
+	relay_count(&r->context->counters.errors[answer.cause]);
 	error_answer_send(ex, &answer);
 }

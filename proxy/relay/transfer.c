@@ -81,7 +81,10 @@ static void send_request(struct relay *r, struct stream *stream)
 	struct http_client_request request = {
 		.method = ex->request.method,
 		.target = head_target(&ex->request, &ex->arena),
-		.length = ex->request.length,
+		/* Some servers insist on a length where they expect a body, if only of 0. */
+		.length = ex->request.length == HTTP_LENGTH_NONE && r->summary.has_length
+				  ? 0
+				  : ex->request.length,
 		.upgrade = ex->request.upgrade,
 		.keep_alive = may_keep(r),
 	};

@@ -1,0 +1,376 @@
+"""What the relay tests are made of: the real proxy, a scripted server in the sandbox's place that records
+every byte it gets, and a client that sends bytes as written. Ports come from the kernel, every wait has
+a deadline, nothing sleeps to synchronise.
+"""
+import http.client
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import threading
+import time
+import unittest
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+PATIENCE = 15
+
+
+def program():
+    given = os.environ.get("PROXY_BIN")
+    return given or os.path.join(ROOT, os.environ.get("OUT", "build"), "dev", "bin", "proxy")
+
+
+def wait_for(condition, what="condition", patience=PATIENCE):
+    """Polls a condition that another process makes true; the value it came to."""
+    deadline = time.monotonic() + patience
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"{what} did not come within {patience} s")
+        time.sleep(0.005)
+
+
+class Connection:
+    """A TCP connection with helpers for raw bytes; both the client and the server use it."""
+
+    def __init__(self, sock):
+        self.sock = sock
+        self.sock.settimeout(PATIENCE)
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.received = b""  # everything, ever
+        self.buffer = b""    # not yet taken
+        self.reset = False
+        self.eof = False
+
+    def send(self, data):
+        self.sock.sendall(data.encode("latin-1") if isinstance(data, str) else data)
+
+    def read_some(self):
+        """More bytes into the buffer; False at the end or a reset."""
+        if self.eof or self.reset:
+            return False
+        try:
+            data = self.sock.recv(65536)
+        except ConnectionResetError:
+            self.reset = True
+            return False
+        if not data:
+            self.eof = True
+            return False
+        self.received += data
+        self.buffer += data
+        return True
+
+    def take(self, count):
+        while len(self.buffer) < count and self.read_some():
+            pass
+        taken, self.buffer = self.buffer[:count], self.buffer[count:]
+        return taken
+
+    def take_until(self, mark):
+        while mark not in self.buffer and self.read_some():
+            pass
+        at = self.buffer.find(mark)
+        at = len(self.buffer) if at < 0 else at + len(mark)
+        taken, self.buffer = self.buffer[:at], self.buffer[at:]
+        return taken
+
+    def take_all(self):
+        while self.read_some():
+            pass
+        taken, self.buffer = self.buffer, b""
+        return taken
+
+    def head(self):
+        """A request or response head: (first line, [(name, value)])."""
+        text = self.take_until(b"\r\n\r\n").decode("latin-1")
+        lines = text.split("\r\n")
+        return lines[0], [tuple(part.strip() for part in line.split(":", 1)) for line in lines[1:] if line]
+
+    def request(self):
+        """A whole request, body included."""
+        line, fields = self.head()
+        return Message(line, fields, self.body(fields, False))
+
+    def response(self, to_head=False):
+        line, fields = self.head()
+        if not line:
+            return None
+        status = int(line.split(" ")[1])
+        if status == 101 or 100 <= status < 200 or to_head or status in (204, 304):
+            return Message(line, fields, b"")
+        return Message(line, fields, self.body(fields, True))
+
+    def body(self, fields, until_close):
+        lookup = {name.lower(): value for name, value in fields}
+        if lookup.get("transfer-encoding") == "chunked":
+            body = b""
+            while True:
+                line = self.take_until(b"\r\n")
+                if not line.endswith(b"\r\n"):
+                    raise Cut(body)
+                size = int(line.split(b";")[0], 16)
+                if size == 0:
+                    self.trailers = []
+                    while True:
+                        line = self.take_until(b"\r\n")
+                        if line in (b"\r\n", b""):
+                            return body
+                        self.trailers.append(line.decode().strip())
+                piece = self.take(size + 2)
+                body += piece[:size]
+                if len(piece) < size + 2:
+                    raise Cut(body)
+        if "content-length" in lookup:
+            size = int(lookup["content-length"])
+            body = self.take(size)
+            if len(body) < size:
+                raise Cut(body)
+            return body
+        return self.take_all() if until_close else b""
+
+    def abort(self):
+        """RST."""
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.sock.close()
+
+    def half_close(self):
+        self.sock.shutdown(socket.SHUT_WR)
+
+    def close(self):
+        self.sock.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.sock.close()
+
+
+class Cut(Exception):
+    """A body ended before it was complete."""
+
+    def __init__(self, body):
+        super().__init__(f"cut after {len(body)} bytes")
+        self.body = body
+
+
+class Message:
+    def __init__(self, line, fields, body):
+        self.line, self.fields, self.body = line, fields, body
+        if line.startswith("HTTP/"):
+            self.status = int(line.split(" ")[1])
+
+    def get(self, name):
+        values = [value for key, value in self.fields if key.lower() == name.lower()]
+        return values[0] if values else None
+
+    def all(self, name):
+        return [value for key, value in self.fields if key.lower() == name.lower()]
+
+    def json(self):
+        return json.loads(self.body)
+
+
+def answer(body=b"ok", status="200 OK", fields=""):
+    body = body.encode() if isinstance(body, str) else body
+    return f"HTTP/1.1 {status}\r\n{fields}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def plain(connection):
+    """The usual script: answers every request with what it got, as JSON."""
+    while True:
+        request = connection.request()
+        if not request.line:
+            return
+        connection.send(answer(json.dumps(
+            {"line": request.line, "fields": request.fields, "body": request.body.decode("latin-1")})))
+
+
+class Server:
+    """Stands where a program in the sandbox would. `script(connection)` runs for each connection in a thread
+    of its own; the connection is closed when it returns. Exceptions of scripts fail the test."""
+
+    def __init__(self, script=plain, host="127.0.0.1", port=0):
+        self.script = script
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self.listener = socket.socket(family, socket.SOCK_STREAM)
+        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self.listener.bind((host, port))
+        self.port = self.listener.getsockname()[1]
+        self.connections, self.errors, self.threads = [], [], []
+        self.listening = False
+
+    def start(self):
+        self.listener.listen(128)
+        self.listening = True
+        thread = threading.Thread(target=self.accept, daemon=True)
+        thread.start()
+        return self
+
+    def accept(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            connection = Connection(sock)
+            self.connections.append(connection)
+            thread = threading.Thread(target=self.serve, args=(connection,), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def serve(self, connection):
+        try:
+            self.script(connection)
+        except (OSError, Cut):
+            connection.broken = True  # what the other side did is for the test to judge
+        except Exception as error:  # pylint: disable=broad-except
+            self.errors.append(error)
+        finally:
+            try:
+                connection.sock.close()
+            except OSError:
+                pass
+
+    @property
+    def received(self):
+        return b"".join(connection.received for connection in self.connections)
+
+    def stop(self):
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        self.listener.close()
+        for connection in self.connections:
+            try:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+class Proxy:
+    def __init__(self, *flags, env=None, workers=2):
+        self.process = subprocess.Popen(
+            [program(), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+        self.out, self.log = [], []
+        line = self.process.stdout.readline().decode()
+        match = re.match(r"proxy listening on \S+:(\d+), admin on \S+:(\d+)$", line.strip())
+        if not match:
+            raise AssertionError(f"not ready: {line!r} {self.process.stderr.read().decode()}")
+        self.port, self.admin_port = int(match.group(1)), int(match.group(2))
+        for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.log)):
+            threading.Thread(target=self.collect, args=(stream, lines), daemon=True).start()
+
+    @staticmethod
+    def collect(stream, lines):
+        for line in stream:
+            lines.append(line.decode("utf-8", "replace").rstrip("\n"))
+
+    def connect(self):
+        return Connection(socket.create_connection(("127.0.0.1", self.port), PATIENCE))
+
+    def ask(self, host, target="/", method="GET", fields="", body=b"", version="1.1"):
+        """One request on a connection of its own; the response."""
+        with self.connect() as client:
+            body = body.encode() if isinstance(body, str) else body
+            length = f"Content-Length: {len(body)}\r\n" if body or method in ("POST", "PUT") else ""
+            client.send(f"{method} {target} HTTP/{version}\r\nHost: {host}\r\n{fields}{length}"
+                        "Connection: close\r\n\r\n".encode("latin-1") + body)
+            return client.response(to_head=method == "HEAD")
+
+    def call(self, method, path, body=None, fields=None):
+        """The admin API: (status, parsed JSON or text)."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.admin_port, timeout=PATIENCE)
+        try:
+            connection.request(method, path, None if body is None else json.dumps(body), fields or {})
+            response = connection.getresponse()
+            text = response.read().decode()
+            is_json = "json" in (response.getheader("Content-Type") or "")
+            return response.status, json.loads(text) if is_json and text else text
+        finally:
+            connection.close()
+
+    def metric(self, name, **labels):
+        text = self.call("GET", "/metrics")[1]
+        label = "{" + ",".join(f'{k}="{v}"' for k, v in labels.items()) + "}" if labels else ""
+        for line in text.split("\n"):
+            if line.startswith(f"{name}{label} "):
+                return int(line.rsplit(" ", 1)[1])
+        raise AssertionError(f"no metric {name}{label}")
+
+    def active(self, sandbox):
+        return self.call("GET", f"/sandboxes/{sandbox}")[1]["active"]
+
+    def memory_kib(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
+            return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1))
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.process.pid}/fd"))
+
+    def stop(self, number=15):
+        """Ends it; the exit code."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        code = self.process.wait(PATIENCE)
+        for stream in (self.process.stdout, self.process.stderr):
+            stream.close()
+        return code
+
+
+class Test(unittest.TestCase):
+    """Every test checks in its end that no script failed, nothing is left active, and the proxy ends well."""
+
+    flags = ()
+    workers = 2
+
+    def setUp(self):
+        self.servers = []
+        self.proxy = None
+
+    def start(self, *flags, sandboxes=("abc",), env=None):
+        given = [flag for name in sandboxes for flag in ("--sandbox", f"{name}=127.0.0.1")]
+        self.proxy = Proxy(*given, *self.flags, *flags, env=env, workers=self.workers)
+        self.addCleanup(self.finish)
+        return self.proxy
+
+    def serve(self, script=plain, **options):
+        server = Server(script, **options).start()
+        self.servers.append(server)
+        return server
+
+    def finish(self):
+        for server in self.servers:
+            server.stop()
+        if self.proxy.process.poll() is None:
+            wait_for(lambda: self.proxy.metric("proxy_active_exchanges") == 0, "the end of all exchanges")
+            code = self.proxy.stop()
+        else:
+            code = self.proxy.process.returncode
+        self.assertEqual(code, 0, "\n".join(self.proxy.log))
+        for server in self.servers:
+            for error in server.errors:
+                raise error
+        noise = [line for line in self.proxy.log if "Sanitizer" in line or "runtime error" in line]
+        self.assertEqual(noise, [])
+
+    def host(self, server, sandbox="abc"):
+        return f"{server.port}-{sandbox}.sandbox.test"
+
+
+def closed_port():
+    """A port that nobody listens on, for as long as the socket is kept."""
+    keeper = socket.socket()
+    keeper.bind(("127.0.0.1", 0))
+    return keeper, keeper.getsockname()[1]
+
+
+def main():
+    unittest.main(verbosity=2)
