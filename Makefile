@@ -253,7 +253,7 @@ fuzz-replay:
 
 # Programs that measure; built as shipped.
 BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(call sources,tests/bench))
-$(B)/bench/%: $(O)/tests/bench/%.o $(B)/lib.a
+$(B)/bench/%: $(O)/tests/bench/%.o $(B)/envd.a $(B)/lib.a
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 .PHONY: bench bench-build
