@@ -26,7 +26,7 @@ static inline size_t buf_length(const struct buf *b)
 }
 static inline char *buf_data(const struct buf *b)
 {
-	return b->memory + b->start;
+	return b->memory ? b->memory + b->start : NULL;
 }
 static inline struct str buf_str(const struct buf *b)
 {

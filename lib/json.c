@@ -301,6 +301,9 @@ static json_t *load(struct str text, struct err *err)
 	} else {
 		tree = json_loadb(text.p, text.len, flags, &error);
 	}
+	/* What the error is near to may have been cut inside a character, or be what is wrong. */
+	if (!str_is_utf8(str_of(error.text)))
+		snprintf(error.text, sizeof(error.text), "invalid token");
 	if (!tree && !parse.refused)
 		fail_at(text, original_offset(survey.first, error.position > 0 ? (size_t)error.position - 1 : 0),
 			err, error.text);

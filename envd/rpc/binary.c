@@ -163,6 +163,72 @@ static void unpack_free(void *user, void *pointer)
 {
 }
 
+struct map_slot {
+	const char *key;
+	size_t index;
+};
+
+static int compare_slots(const void *a, const void *b)
+{
+	const struct map_slot *x = a, *y = b;
+	int order = strcmp(x->key, y->key);
+
+	return order ? order : (x->index > y->index) - (x->index < y->index);
+}
+
+/* Of entries with one key the last is kept; the others keep their order. */
+static bool unite_keys(ProtobufCMessage **entries, size_t *count, struct arena *arena)
+{
+	const ProtobufCFieldDescriptor *key = entries[0]->descriptor->fields;
+	struct map_slot *slots = arena_alloc_array(arena, *count, sizeof(*slots));
+	size_t kept = 0;
+
+	if (!slots)
+		return false;
+	for (size_t i = 0; i < *count; i++)
+		slots[i] = (struct map_slot){*(char **)field_at(entries[i], key->offset), i};
+	qsort(slots, *count, sizeof(*slots), compare_slots);
+	for (size_t i = 0; i + 1 < *count; i++) {
+		if (strcmp(slots[i].key, slots[i + 1].key) == 0)
+			entries[slots[i].index] = NULL;
+	}
+	for (size_t i = 0; i < *count; i++) {
+		if (entries[i])
+			entries[kept++] = entries[i];
+	}
+	*count = kept;
+	return true;
+}
+
+/* protobuf-c sees a map as a list; here it becomes one. */
+static bool unite_maps(ProtobufCMessage *message, struct arena *arena)
+{
+	const ProtobufCMessageDescriptor *type = message->descriptor;
+
+	for (unsigned i = 0; i < type->n_fields; i++) {
+		const ProtobufCFieldDescriptor *field = &type->fields[i];
+		ProtobufCMessage **values = field_at(message, field->offset);
+		size_t one = 1, *count = &one;
+
+		if (field->type != PROTOBUF_C_TYPE_MESSAGE ||
+		    (field_is_oneof(field) && *field_oneof_case(message, field) != field->id))
+			continue;
+		if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+			count = field_count(message, field);
+			values = *(ProtobufCMessage ***)values;
+		}
+		if (*count > 1 && field_is_map(field) &&
+		    values[0]->descriptor->fields[0].type == PROTOBUF_C_TYPE_STRING &&
+		    !unite_keys(values, count, arena))
+			return false;
+		for (size_t k = 0; k < *count; k++) {
+			if (values[k] && !unite_maps(values[k], arena))
+				return false;
+		}
+	}
+	return true;
+}
+
 int binary_decode(const ProtobufCMessageDescriptor *type, struct str bytes, struct arena *arena,
 		  ProtobufCMessage **ret_message, struct err *err)
 {
@@ -173,9 +239,9 @@ int binary_decode(const ProtobufCMessageDescriptor *type, struct str bytes, stru
 	if (status < 0)
 		return status;
 	*ret_message = protobuf_c_message_unpack(type, &allocator, bytes.len, (const uint8_t *)bytes.p);
-	if (*ret_message)
+	if (*ret_message && unite_maps(*ret_message, arena))
 		return 0;
-	if (u.refused)
+	if (u.refused || *ret_message)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "message needs too much memory");
 	return err_set(err, ERR_INVALID_ARGUMENT, "cannot parse invalid wire-format data");
 }

@@ -4,8 +4,8 @@
  * it sees them, and it allocates from the caller's arena, whose budget ends the rest.
  *
  * Known deviations of protobuf-c, harmless with these messages: a sub-message given twice is
- * replaced, not merged; a field with an unexpected wire type is refused, not skipped; map entries
- * stay in order of arrival with duplicates (readers let the last one win).
+ * replaced, not merged; a field with an unexpected wire type is refused, not skipped. That it keeps
+ * several entries of one key in a map is put right here: the last one wins.
  */
 #ifndef ENVD_RPC_BINARY_H
 #define ENVD_RPC_BINARY_H

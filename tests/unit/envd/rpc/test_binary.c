@@ -98,6 +98,23 @@ static void a_later_oneof_member_wins(void **state)
 	assert_string_equal(s->tag, "t");
 }
 
+static void of_map_entries_with_one_key_the_last_wins(void **state)
+{
+	Process__ProcessConfig *c = decode(CONFIG, STR("\x1A\x06\x0A\x01" "A" "\x12\x01" "1"
+						       "\x1A\x06\x0A\x01" "B" "\x12\x01" "2"
+						       "\x1A\x06\x0A\x01" "A" "\x12\x01" "3"
+						       "\x1A\x00"
+						       "\x1A\x06\x0A\x01" "A" "\x12\x01" "4"
+						       "\x1A\x03\x12\x01" "5"));
+
+	assert_int_equal(c->n_envs, 3);
+	assert_string_equal(c->envs[0]->key, "B");
+	assert_string_equal(c->envs[1]->key, "A");
+	assert_string_equal(c->envs[1]->value, "4");
+	assert_string_equal(c->envs[2]->key, "");
+	assert_string_equal(c->envs[2]->value, "5");
+}
+
 static void strings_are_checked(void **state)
 {
 	refuse(SELECTOR, STR("\x12\x02\xC3("), "\"tag\": invalid UTF-8");
@@ -225,6 +242,7 @@ int main(void)
 		TEST(an_empty_body_is_an_empty_message),
 		TEST(case_113_unknown_fields_are_skipped),
 		TEST(a_later_oneof_member_wins),
+		TEST(of_map_entries_with_one_key_the_last_wins),
 		TEST(strings_are_checked),
 		TEST(malformed_bytes_are_refused),
 		TEST(hostile_amplification_ends_at_the_budget),
