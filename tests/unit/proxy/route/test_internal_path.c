@@ -51,7 +51,7 @@ static void long_paths_take_no_memory(void **state)
 	assert_false(internal_path_is_refused((struct str){path, sizeof(path)}));
 	for (size_t i = 0; i + 6 <= sizeof(path); i += 6)
 		memcpy(path + i, "/x/../", 6);
-	memcpy(path + sizeof(path) - 6, "///init" + 1, 6);
+	memcpy(path + sizeof(path) - 6, &"///init"[1], 6);
 	assert_true(internal_path_is_refused((struct str){path, sizeof(path)}));
 }
 
