@@ -117,7 +117,7 @@ void http_respond_error(struct http_exchange *ex, int status, const char *format
 		http_exchange_abort(ex);
 		return;
 	}
-	at = body + sprintf(body, "{\"code\":%d,\"message\":\"", status);
+	at = body + snprintf(body, 64, "{\"code\":%d,\"message\":\"", status);
 	at = put_escaped(at, (struct str){message, (size_t)len});
 	memcpy(at, "\"}\n", 3);
 	at += 3;

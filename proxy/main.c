@@ -316,7 +316,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	log_init(app.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_JSON, 2);
-	signal(SIGPIPE, SIG_IGN);
+	sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
 	raise_descriptor_limit();
 	json_init();
 	job_pool_configure();

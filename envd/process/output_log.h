@@ -1,8 +1,9 @@
 /*
  * What has been read from a process and not yet been taken by all its readers: one bounded queue of
  * bytes, in the order of reading, with a cursor for each reader. Pieces of the same stream that
- * follow each other are joined, up to one read's size, and parted between UTF-8 sequences. When every reader has caught up there is
- * nothing in it and it holds no memory; readers that keep up never pay for it.
+ * follow each other are joined, up to one read's size, and parted between UTF-8 sequences. When
+ * every reader has caught up there is nothing in it and it holds no memory; readers that keep up
+ * never pay for it.
  *
  * Positions count every byte since the process began, so a cursor is just a number.
  */

@@ -79,7 +79,7 @@ void process_table_retain_exit(struct process_table *table, const struct process
 	record->due_ms = loop_now_ms(table->config.loop) + PROCESS_RETAINED_EXIT_MS;
 	record->record = process->record;
 	record->has_tag = tag != NULL;
-	strcpy(record->tag, tag ? tag : "");
+	memcpy(record->tag, tag ? tag : "", tag ? strlen(tag) + 1 : 1);
 	list_append(&table->exits, &record->node);
 	table->exit_count++;
 	drop_old_exits(table);
