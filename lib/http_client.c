@@ -266,7 +266,7 @@ static void update_reading(struct http_client *c)
 
 static void run(struct http_client *c, const char *data, size_t len)
 {
-	struct str in = {data, len};
+	struct str in = {data ? data : "", len};
 	bool from_held = buf_length(&c->held) > 0;
 	size_t before;
 

@@ -403,7 +403,7 @@ static void on_timer(uv_timer_t *timer);
 
 static void run(struct http_conn *c, const char *data, size_t len)
 {
-	struct str in = {data, len};
+	struct str in = {data ? data : "", len};
 	bool from_held = buf_length(&c->held) > 0;
 	size_t before;
 
