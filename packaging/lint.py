@@ -19,7 +19,7 @@ LINES_MAX = 700
 WRAPPED = [
     (r"llhttp\.h", r"lib/http_parse\.c"),
     (r"jansson\.h", r"lib/json\.c|tests/.*"),
-    (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/.*_service\.[ch]|tests/(unit/envd|fuzz|support)/.*"),
+    (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
     (r"openssl/", r"proxy/front/tls\.c"),
     (r"nghttp2/", r"proxy/front/http2\.c"),
     (r"hiredis/", r"proxy/route/redis\.c"),
@@ -28,7 +28,7 @@ WRAPPED = [
 ]
 
 # Files of a domain that speak HTTP or RPC; everything else in a domain is plain functions and structs.
-FACES = r"envd/[a-z]+/([a-z_]*_service|files[a-z_]*|[a-z_]*_http|[a-z_]*rest)\.[ch]"
+FACES = r"envd/[a-z]+/([a-z_]*_service[a-z_]*|files[a-z_]*|[a-z_]*_http|[a-z_]*rest)\.[ch]"
 ROOFS = r"envd/(main|app|routes)\.[ch]"
 
 BANNED_CALLS = (
@@ -39,7 +39,7 @@ BANNED_CALLS = (
 
 # These files run on the loop's thread from end to end.
 ON_LOOP = (
-    r"lib/(http[a-z_]*|stream[a-z_]*|loop)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service\.c|"
+    r"lib/(http[a-z_]*|stream[a-z_]*|loop)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|"
     r"proxy/(front|relay)/.*\.c"
 )
 BLOCKING_CALLS = (
