@@ -93,6 +93,11 @@
 #define MULTIPART_HEADERS_BYTES_MAX (32 * 1024)
 #define MULTIPART_FILES_MAX 10000
 #define LIST_DIRECTORY_ENTRIES_MAX 500000
+/* What one listing may need in memory, and any other operation (tables of names included). */
+#define LIST_DIRECTORY_ARENA_BYTES (192 * 1024 * 1024)
+#define FILE_OPERATION_ARENA_BYTES (8 * 1024 * 1024)
+/* What the names of all files of one upload request may need. */
+#define UPLOAD_ARENA_BYTES (16 * 1024 * 1024)
 #define SYMLINK_HOPS_MAX 255
 
 /* Sandbox state. */

@@ -103,10 +103,11 @@ static int find_source(const char *source, const char *destination, const struct
 			   destination);
 }
 
-/* The copy under a temporary name in the destination's directory. */
-struct crossing {
-	const struct place *from, *to;
+/* Everything about one move; `temporary` is the copy's name in the destination's directory. */
+struct move {
+	struct place from, to;
 	const char *source, *destination;
+	bool may_copy;
 	char temporary[40];
 	struct arena *arena;
 };
@@ -121,59 +122,56 @@ static int pick_temporary_name(char *name, size_t size)
 	return 0;
 }
 
-static int cross(struct crossing *crossing, struct err *err)
+static int cross(struct move *move, struct err *err)
 {
-	const struct place *from = crossing->from, *to = crossing->to;
+	const struct place *from = &move->from, *to = &move->to;
 	struct err ignored;
-	int status = pick_temporary_name(crossing->temporary, sizeof(crossing->temporary));
+	int status = pick_temporary_name(move->temporary, sizeof(move->temporary));
 
 	if (status < 0)
 		return err_set_sys(err, ERR_INTERNAL, status, "random");
-	status = copy_tree(from->directory, from->name, to->directory, crossing->temporary,
-			   crossing->source, crossing->arena, err);
-	if (status == 0 &&
-	    renameat(to->directory, crossing->temporary, to->directory, to->name) < 0)
-		status = err_set_sys(err, place_error_kind(errno), errno, "rename %s %s",
-				     crossing->source, crossing->destination);
+	status = copy_tree(from->directory, from->name, to->directory, move->temporary, move->source,
+			   move->arena, err);
+	if (status == 0 && renameat(to->directory, move->temporary, to->directory, to->name) < 0)
+		status = err_set_sys(err, place_error_kind(errno), errno, "rename %s %s", move->source,
+				     move->destination);
 	if (status < 0) {
-		if (remove_tree(to->directory, crossing->temporary, crossing->destination,
-				crossing->arena, &ignored) < 0)
-			err_wrap(err, "(the incomplete copy %s could not be removed)",
-				 crossing->temporary);
+		if (remove_tree(to->directory, move->temporary, move->destination, move->arena,
+				&ignored) < 0)
+			err_wrap(err, "(the incomplete copy %s could not be removed)", move->temporary);
 		return status;
 	}
-	return remove_tree(from->directory, from->name, crossing->source, crossing->arena, err);
+	return remove_tree(from->directory, from->name, move->source, move->arena, err);
 }
 
-static int rename_place(const struct place *from, const struct place *to, const char *source,
-			const char *destination, struct arena *arena, struct err *err)
+static int rename_place(struct move *move, struct err *err)
 {
-	struct crossing crossing = {.from = from, .to = to, .source = source, .destination = destination,
-				    .arena = arena};
+	const struct place *from = &move->from, *to = &move->to;
 	int status;
 
 	if (to->exists && S_ISDIR(to->st.st_mode))
-		return err_set_sys(err, ERR_INTERNAL, EEXIST, "error renaming: rename %s %s", source,
-				   destination);
+		return err_set_sys(err, ERR_INTERNAL, EEXIST, "error renaming: rename %s %s",
+				   move->source, move->destination);
 	if (renameat(from->directory, from->name, to->directory, to->name) == 0)
 		return 0;
-	if (errno == EXDEV) {
-		status = cross(&crossing, err);
+	if (errno == EXDEV && move->may_copy) {
+		status = cross(move, err);
 		if (status < 0)
 			err_wrap(err, "error renaming");
 		return status;
 	}
 	if (errno == ENOENT)
 		return err_set_sys(err, ERR_NOT_FOUND, ENOENT, "source file not found: rename %s %s",
-				   source, destination);
+				   move->source, move->destination);
 	return err_set_sys(err, errno == EINVAL ? ERR_INVALID_ARGUMENT : place_error_kind(errno), errno,
-			   "error renaming: rename %s %s", source, destination);
+			   "error renaming: rename %s %s", move->source, move->destination);
 }
 
-int operation_move(const char *source, const char *destination, const struct user *user,
+int operation_move(const char *source, const char *destination, const struct user *user, bool may_copy,
 		   struct arena *arena, struct entry *ret_entry, struct err *err)
 {
-	struct place from, to;
+	struct move move = {.source = source, .destination = destination, .may_copy = may_copy,
+			    .arena = arena};
 	int status;
 
 	if (strcmp(source, "/") == 0 || strcmp(destination, "/") == 0)
@@ -181,19 +179,19 @@ int operation_move(const char *source, const char *destination, const struct use
 	if (path_is_within(destination, source) && strcmp(source, destination) != 0)
 		return err_set_sys(err, ERR_INVALID_ARGUMENT, EINVAL, "error renaming: rename %s %s",
 				   source, destination);
-	status = find_source(source, destination, user, &from, err);
+	status = find_source(source, destination, user, &move.from, err);
 	if (status < 0)
 		return status;
-	status = place_find(destination, user, PLACE_MAKE_PARENTS, &to, err);
+	status = place_find(destination, user, PLACE_MAKE_PARENTS, &move.to, err);
 	if (status == 0) {
-		if (place_may_rename(&from, user) && place_may_rename(&to, user))
-			status = rename_place(&from, &to, source, destination, arena, err);
+		if (place_may_rename(&move.from, user) && place_may_rename(&move.to, user))
+			status = rename_place(&move, err);
 		else
 			status = err_set_sys(err, ERR_PERMISSION_DENIED, EACCES,
 					     "error renaming: rename %s %s", source, destination);
-		place_close(&to);
+		place_close(&move.to);
 	}
-	place_close(&from);
+	place_close(&move.from);
 	return status < 0 ? status : operation_stat(destination, arena, ret_entry, err);
 }
 

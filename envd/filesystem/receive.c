@@ -241,7 +241,8 @@ int receive_begin(struct receive *receive, const struct receive_request *request
 		return begin_multipart(receive, err);
 	return err_set(err, ERR_INVALID_ARGUMENT, "unsupported content type: %.*s, expected "
 		       "multipart/form-data or application/octet-stream",
-		       (int)request->content_type.len, request->content_type.p ? request->content_type.p : "");
+		       (int)request->content_type.len,
+		       request->content_type.p ? request->content_type.p : "");
 }
 
 /* Behind the content coding. */

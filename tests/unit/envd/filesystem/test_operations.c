@@ -367,7 +367,7 @@ static void case_092_a_users_link_gives_no_rights(void **state)
 	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
 	assert_true(operation_remove(at("home/s/f"), &other, &arena, &err) < 0);
 	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
-	assert_true(operation_move(at("home/s/f"), at("home/f"), &other, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("home/s/f"), at("home/f"), &other, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
 	assert_true(operation_remove(at("home/o/roots"), &other, &arena, &err) < 0);
 	assert_false(exists("system/new"));
@@ -392,31 +392,31 @@ static void conformance_165_moves_keep_content(void **state)
 	make_directory("d");
 	make_directory("d/e");
 	write_text("d/e/f", "two");
-	assert_int_equal(operation_move(at("a"), at("new/dir/b"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("a"), at("new/dir/b"), &self, true, &arena, &entry, &err), 0);
 	assert_string_equal(entry.path, at("new/dir/b"));
 	assert_false(exists("a"));
 	check_text("new/dir/b", "one");
-	assert_int_equal(operation_move(at("d"), at("g"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("d"), at("g"), &self, true, &arena, &entry, &err), 0);
 	assert_int_equal(entry.type, ENTRY_DIRECTORY);
 	check_text("g/e/f", "two");
 	make_link("g", "link");
-	assert_int_equal(operation_move(at("link"), at("moved"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("link"), at("moved"), &self, true, &arena, &entry, &err), 0);
 	assert_true(readlink(at("moved"), target, sizeof(target)) == 1 && target[0] == 'g');
 	assert_true(exists("g/e/f"));
 	/* A file replaces a file. */
 	write_text("x", "new");
 	write_text("y", "old");
-	assert_int_equal(operation_move(at("x"), at("y"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("x"), at("y"), &self, true, &arena, &entry, &err), 0);
 	check_text("y", "new");
 	assert_false(exists("x"));
-	assert_int_equal(operation_move(at("y"), at("y"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("y"), at("y"), &self, true, &arena, &entry, &err), 0);
 	check_text("y", "new");
 }
 
 static void case_109_move_errors_are_typed(void **state)
 {
 	(void)state;
-	assert_true(operation_move(at("none"), at("p/q"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("none"), at("p/q"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	assert_string_equal(err.message, arena_printf(&arena, "source file not found: rename %s %s: "
 							      "no such file or directory",
@@ -425,25 +425,25 @@ static void case_109_move_errors_are_typed(void **state)
 	make_directory("d");
 	make_directory("e");
 	write_text("f", "x");
-	assert_true(operation_move(at("f"), at("d"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("f"), at("d"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INTERNAL);
 	assert_string_equal(err.message, arena_printf(&arena, "error renaming: rename %s %s: file exists",
 						      at("f"), at("d")));
-	assert_true(operation_move(at("e"), at("d"), &self, &arena, &entry, &err) < 0);
-	assert_true(operation_move(at("d"), at("d"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("e"), at("d"), &self, true, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("d"), at("d"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INTERNAL);
-	assert_true(operation_move(at("d"), at("d/in/side"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("d"), at("d/in/side"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
 	assert_false(exists("d/in"));
 	/* The same through a link: the kernel notices. */
 	make_link("d", "link");
-	assert_true(operation_move(at("d"), at("link/inside"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("d"), at("link/inside"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	assert_true(operation_move(at("f/x"), at("g"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("f/x"), at("g"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INTERNAL);
-	assert_true(operation_move(at("e"), at("f/x"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("e"), at("f/x"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	assert_true(operation_move("/", at("z"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move("/", at("z"), &self, true, &arena, &entry, &err) < 0);
 }
 
 static void make_odd_tree(const char *relative)
@@ -513,16 +513,16 @@ static void case_109_moves_across_file_systems(void **state)
 	make_directory("m");
 	mount_small("m", "size=8m");
 	make_odd_tree("tree");
-	assert_int_equal(operation_move(at("tree"), at("m/p/tree2"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("tree"), at("m/p/tree2"), &self, true, &arena, &entry, &err), 0);
 	assert_string_equal(entry.path, at("m/p/tree2"));
 	assert_false(exists("tree"));
 	check_odd_tree("m/p/tree2");
-	assert_int_equal(operation_move(at("m/p/tree2"), at("back"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("m/p/tree2"), at("back"), &self, true, &arena, &entry, &err), 0);
 	check_odd_tree("back");
 	assert_false(exists("m/p/tree2"));
 	write_text("f", "file");
 	write_text("m/g", "replaced");
-	assert_int_equal(operation_move(at("f"), at("m/g"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("f"), at("m/g"), &self, true, &arena, &entry, &err), 0);
 	check_text("m/g", "file");
 	assert_false(exists("f"));
 	check_no_temporary("m");
@@ -540,7 +540,7 @@ static void case_109_a_move_that_does_not_fit_loses_nothing(void **state)
 	make_directory("tree");
 	for (int i = 0; i < 100; i++)
 		write_text(arena_printf(&arena, "tree/n%03d", i), "n");
-	assert_true(operation_move(at("tree"), at("m/tree"), &self, &arena, &entry, &err) < 0);
+	assert_true(operation_move(at("tree"), at("m/tree"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
 	assert_int_equal(err.sys, ENOSPC);
 	for (int i = 0; i < 100; i++)
@@ -651,7 +651,7 @@ static void case_109_very_deep_trees_cross_file_systems(void **state)
 	make_directory("m");
 	mount_small("m", "size=256m");
 	make_deep_tree("deep");
-	assert_int_equal(operation_move(at("deep"), at("m/deep"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_move(at("deep"), at("m/deep"), &self, true, &arena, &entry, &err), 0);
 	assert_false(exists("deep"));
 	assert_int_equal(operation_remove(at("m/deep"), &self, &arena, &err), 0);
 	assert_false(exists("m/deep"));

@@ -1,0 +1,42 @@
+/*
+ * A file being read by GET /files (contract/envd.md 2.5), as blocking functions. Only regular files
+ * are opened; FIFOs, sockets and devices are refused at once (case 101). The length is fixed when
+ * the file is opened: growth is not seen, and a file that shrinks is an error where it ends (case
+ * 103). Files of virtual file systems, which do not tell their size, are read to their end.
+ */
+#ifndef ENVD_FILESYSTEM_DOWNLOAD_H
+#define ENVD_FILESYSTEM_DOWNLOAD_H
+
+#include "envd/filesystem/user.h"
+#include "envd/sandbox/sandbox.h"
+
+/* What download_open reads ahead; smaller files are complete with it. */
+#define DOWNLOAD_START_BYTES (64 * 1024)
+
+struct download_request {
+	const struct sandbox *sandbox; /* for sandbox_check_user alone */
+	const char *user_name;
+	const char *default_workdir; /* may be NULL */
+	struct str path;             /* the query's; {NULL, 0}: not given */
+};
+
+struct download {
+	int fd; /* -1: everything is in `start` */
+	const char *path; /* resolved; real bytes */
+	int64_t length;   /* -1: until the end of the file */
+	int64_t offset;   /* of the next byte to read */
+	int64_t modified; /* seconds since 1970; 0: not told */
+	const char *content_type;
+	char *start; /* the first bytes; heap */
+	size_t start_len;
+};
+
+/* Kinds: unauthenticated 401, not_found 404, invalid_argument 400, permission_denied 403, the rest
+ * 500; messages of the contract. After a failure there is nothing to close. */
+int download_open(struct download *download, const struct download_request *request,
+		  struct arena *arena, struct err *err) NODISCARD;
+/* Up to `size` further bytes. 0 at the end; -EIO when the file has become shorter. */
+ssize_t download_read(struct download *download, char *buffer, size_t size);
+void download_close(struct download *download);
+
+#endif

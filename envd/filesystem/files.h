@@ -1,0 +1,31 @@
+/*
+ * GET and POST /files (contract/envd.md 2.5, 2.6): whole files out, octet-stream and multipart
+ * bodies in. Here the exchange and the pool meet; what is done to files is in download.h and
+ * receive.h. Authorisation (contract 3.2) is the caller's, before these run.
+ *
+ * Not offered yet, in ways the protocol allows: ranges and conditions are answered with the whole
+ * file and no Accept-Ranges, and the answer is never compressed.
+ */
+#ifndef ENVD_FILESYSTEM_FILES_H
+#define ENVD_FILESYSTEM_FILES_H
+
+#include "envd/sandbox/sandbox.h"
+#include "lib/http_exchange.h"
+
+void files_get(struct http_exchange *ex, struct sandbox *sandbox);
+void files_post(struct http_exchange *ex, struct sandbox *sandbox);
+
+/* For the two above. */
+struct files_query {
+	const char *user_name;       /* the query's or the default; lives as long as the exchange */
+	const char *default_workdir; /* a copy, or NULL */
+	struct str path;             /* {NULL, 0}: not given */
+};
+
+/* False when it has answered the request itself. */
+bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
+		      struct files_query *ret_query);
+/* The error as {"code":..,"message":..}, with the status of its kind. */
+void files_fail(struct http_exchange *ex, const struct err *err);
+
+#endif

@@ -1,0 +1,314 @@
+/*
+ * POST /files: one job makes the checks and opens what can be opened before the body flows; then the
+ * body is collected into chunks, and a job takes a chunk through the content coding and the form into
+ * files while the next one fills. Two full chunks pause the client.
+ */
+#include "envd/filesystem/files.h"
+#include "envd/filesystem/path.h"
+#include "envd/filesystem/receive.h"
+#include "lib/job.h"
+#include "lib/json.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+/* Every path of the arena twice, each byte a \uXXXX at worst. */
+#define POST_ANSWER_BYTES_MAX (13 * (size_t)UPLOAD_ARENA_BYTES)
+/* What one read may bring on top of an almost full chunk. */
+#define CHUNK_BYTES_MAX (4 * FILE_CHUNK_BYTES)
+
+struct post {
+	struct job job;
+	struct arena arena; /* the jobs'; the loop's when none runs */
+	struct http_exchange *ex;
+	struct receive_request request;
+	struct receive receive;
+	struct err err;
+	int status;             /* of the job that ran last */
+	struct buf chunks[2];
+	unsigned filling;       /* the other one is with the job */
+	bool is_last;           /* the job has the body's end */
+	bool is_working;        /* a job runs */
+	bool is_receiving;      /* receive_begin was successful, receive_abort not yet called */
+	bool is_paused;
+	bool has_ended;         /* the body */
+	bool is_answered;
+	bool is_closed;         /* the exchange */
+};
+
+static void free_post(struct post *post)
+{
+	struct http_exchange *ex = post->ex;
+
+	buf_fini(&post->chunks[0]);
+	buf_fini(&post->chunks[1]);
+	arena_release(&post->arena);
+	free(post);
+	http_exchange_release(ex);
+}
+
+static void abort_receiving(struct job *job)
+{
+	struct post *post = container_of(job, struct post, job);
+
+	receive_abort(&post->receive);
+}
+
+static void on_aborted(struct job *job)
+{
+	free_post(container_of(job, struct post, job));
+}
+
+/* The client left, or has its answer. Dropping staged content frees blocks, so that is a job. */
+static void finish(struct post *post)
+{
+	if (!post->is_closed || post->is_working)
+		return;
+	if (post->is_receiving &&
+	    job_run(post->ex->loop, &post->job, JOB_QUICK, abort_receiving, on_aborted) == 0)
+		return;
+	if (post->is_receiving)
+		receive_abort(&post->receive);
+	free_post(post);
+}
+
+static int write_file(struct buf *body, const struct received_file *file, struct arena *arena)
+{
+	const char *path = path_show(file->path, arena);
+	int status = path ? buf_append_str(body, STR("{")) : -ENOMEM;
+
+	for (size_t i = 0; i < file->metadata_count && status == 0; i++) {
+		status = buf_append_str(body, i ? STR(",") : STR("\"metadata\":{"));
+		if (status == 0)
+			status = json_write_string(body, str_of(file->metadata[i].key), true);
+		if (status == 0)
+			status = buf_append_str(body, STR(":"));
+		if (status == 0)
+			status = json_write_string(body, str_of(file->metadata[i].value), true);
+	}
+	if (status == 0 && file->metadata_count)
+		status = buf_append_str(body, STR("},"));
+	if (status == 0)
+		status = buf_append_str(body, STR("\"name\":"));
+	if (status == 0)
+		status = json_write_string(body, str_of(path_base(path)), true);
+	if (status == 0)
+		status = buf_append_str(body, STR(",\"path\":"));
+	if (status == 0)
+		status = json_write_string(body, str_of(path), true);
+	return status < 0 ? status : buf_append_str(body, STR(",\"type\":\"file\"}"));
+}
+
+static void answer(struct post *post)
+{
+	struct receive *receive = &post->receive;
+	struct buf body;
+	int status;
+
+	buf_init(&body, POST_ANSWER_BYTES_MAX);
+	status = buf_append_str(&body, STR("["));
+	for (size_t i = 0; i < receive->file_count && status == 0; i++) {
+		if (i)
+			status = buf_append_str(&body, STR(","));
+		if (status == 0)
+			status = write_file(&body, &receive->files[i], &post->arena);
+	}
+	if (status == 0)
+		status = buf_append_str(&body, STR("]"));
+	post->is_answered = true;
+	if (status < 0)
+		http_respond_error(post->ex, 500, "answer: %s", errno_text(status));
+	else
+		http_respond(post->ex, 200, "text/plain; charset=utf-8", buf_str(&body));
+	buf_fini(&body);
+}
+
+static void fail(struct post *post)
+{
+	post->is_answered = true;
+	files_fail(post->ex, &post->err);
+}
+
+static void receive_chunk(struct job *job)
+{
+	struct post *post = container_of(job, struct post, job);
+	struct buf *chunk = &post->chunks[post->filling ^ 1];
+
+	post->status = 0;
+	if (buf_length(chunk))
+		post->status = receive_feed(&post->receive, buf_data(chunk), buf_length(chunk), &post->err);
+	if (post->status == 0 && post->is_last)
+		post->status = receive_finish(&post->receive, &post->err);
+	if (post->status == 0 && !post->is_last)
+		return;
+	receive_abort(&post->receive);
+	post->is_receiving = false;
+}
+
+static void submit(struct post *post);
+
+static void on_received(struct job *job)
+{
+	struct post *post = container_of(job, struct post, job);
+
+	post->is_working = false;
+	buf_clear(&post->chunks[post->filling ^ 1]);
+	if (post->is_closed)
+		finish(post);
+	else if (post->status < 0)
+		fail(post);
+	else if (post->is_last)
+		answer(post);
+	else if (post->has_ended || buf_length(&post->chunks[post->filling]) >= FILE_CHUNK_BYTES)
+		submit(post);
+}
+
+static void resume(struct post *post)
+{
+	if (!post->is_paused)
+		return;
+	post->is_paused = false;
+	http_request_body_resume(post->ex);
+}
+
+static void refuse(struct post *post)
+{
+	err_set(&post->err, ERR_UNAVAILABLE, "too much work is queued");
+	fail(post);
+}
+
+/* Hands the chunk that fills to a job. None runs. */
+static void submit(struct post *post)
+{
+	post->filling ^= 1;
+	post->is_last = post->has_ended;
+	if (job_run(post->ex->loop, &post->job, JOB_BULK, receive_chunk, on_received) < 0) {
+		refuse(post);
+		return;
+	}
+	post->is_working = true;
+	resume(post);
+}
+
+static void on_body(struct http_exchange *ex, const char *data, size_t len)
+{
+	struct post *post = ex->user;
+	struct buf *chunk = &post->chunks[post->filling];
+
+	if (post->is_answered)
+		return;
+	while (len && !post->is_answered) {
+		size_t piece = size_min(len, FILE_CHUNK_BYTES);
+
+		chunk = &post->chunks[post->filling];
+		if (buf_append(chunk, data, piece) < 0) {
+			refuse(post);
+			return;
+		}
+		data += piece;
+		len -= piece;
+		if (buf_length(chunk) < FILE_CHUNK_BYTES)
+			continue;
+		if (!post->is_working) {
+			submit(post);
+		} else if (!post->is_paused) {
+			post->is_paused = true;
+			http_request_body_pause(ex);
+		}
+	}
+}
+
+static void on_body_end(struct http_exchange *ex)
+{
+	struct post *post = ex->user;
+
+	post->has_ended = true;
+	if (!post->is_working && !post->is_answered)
+		submit(post);
+}
+
+static void on_closed(struct http_exchange *ex, int status)
+{
+	struct post *post = ex->user;
+
+	post->is_closed = true;
+	if (status < 0 && !post->is_answered)
+		log_info("files", "upload broke off", LOG_S("error", errno_text(status)),
+			 LOG_I("received", ex->received));
+	finish(post);
+}
+
+static const struct http_exchange_handler handler = {
+	.on_body = on_body,
+	.on_body_end = on_body_end,
+	.on_closed = on_closed,
+};
+
+static void begin(struct job *job)
+{
+	struct post *post = container_of(job, struct post, job);
+
+	post->status = receive_begin(&post->receive, &post->request, &post->arena, &post->err);
+	if (post->status < 0)
+		receive_abort(&post->receive);
+	else
+		post->is_receiving = true;
+}
+
+static void on_begun(struct job *job)
+{
+	struct post *post = container_of(job, struct post, job);
+
+	post->is_working = false;
+	if (post->is_closed)
+		finish(post);
+	else if (post->status < 0)
+		fail(post);
+	else
+		http_request_body_start(post->ex);
+}
+
+static bool collect_fields(struct http_exchange *ex, struct receive_request *request)
+{
+	const struct http_headers *headers = &ex->request.headers;
+	struct metadata_field *fields = arena_alloc_array(&ex->arena, headers->count, sizeof(*fields));
+
+	if (!fields) {
+		http_respond_error(ex, 500, "headers: %s", errno_text(ENOMEM));
+		return false;
+	}
+	for (size_t i = 0; i < headers->count; i++)
+		fields[i] = (struct metadata_field){headers->items[i].name, headers->items[i].value};
+	request->fields = fields;
+	request->field_count = headers->count;
+	return true;
+}
+
+void files_post(struct http_exchange *ex, struct sandbox *sandbox)
+{
+	struct receive_request request = {.sandbox = sandbox};
+	struct files_query query;
+	struct post *post;
+
+	if (!files_read_query(ex, sandbox, &query) || !collect_fields(ex, &request))
+		return;
+	request.user_name = query.user_name;
+	request.default_workdir = query.default_workdir;
+	request.path = query.path;
+	request.content_type = http_headers_get(&ex->request.headers, STR("Content-Type"));
+	request.content_encoding = http_headers_get(&ex->request.headers, STR("Content-Encoding"));
+	request.length = ex->request.length == HTTP_LENGTH_NONE ? 0
+			 : ex->request.length < 0		? -1
+								: ex->request.length;
+	post = xcalloc(1, sizeof(*post));
+	post->ex = ex;
+	post->request = request;
+	arena_init(&post->arena, UPLOAD_ARENA_BYTES);
+	buf_init(&post->chunks[0], CHUNK_BYTES_MAX);
+	buf_init(&post->chunks[1], CHUNK_BYTES_MAX);
+	http_exchange_hold(ex);
+	http_exchange_set_handler(ex, &handler, post);
+	if (job_run(ex->loop, &post->job, JOB_QUICK, begin, on_begun) < 0)
+		refuse(post);
+	else
+		post->is_working = true;
+}

@@ -1,0 +1,420 @@
+#include "envd/filesystem/filesystem_service.h"
+
+#include "envd/app.h"
+#include "envd/filesystem/list.h"
+#include "envd/filesystem/operations.h"
+#include "envd/filesystem/path.h"
+#include "lib/job.h"
+#include "lib/limits.h"
+#include "proto/filesystem.pb-c.h"
+
+/* Encoding only reads what the generated structs point to. */
+#define TEXT(text) ((char *)(uintptr_t)(text))
+
+/* One call on its way through the pool. */
+struct operation {
+	struct job job;
+	struct arena arena; /* everything below, and the answer */
+	struct rpc_call *call;
+	const struct sandbox *sandbox; /* for sandbox_check_user alone */
+	const char *user_name;         /* as given, or the default */
+	bool is_default_user;
+	bool is_legacy;
+	const char *default_workdir; /* may be NULL */
+	const char *path, *destination;
+	uint32_t depth;
+	bool may_copy;
+	/* Fills `answer`, in the arena. */
+	int (*run)(struct operation *operation, const struct user *user, struct err *err);
+	const ProtobufCMessage *answer;
+	struct err err;
+	int status;
+};
+
+/* ---- the life of an operation ---- */
+
+static void free_operation(struct operation *operation)
+{
+	struct rpc_call *call = operation->call;
+
+	arena_release(&operation->arena);
+	free(operation);
+	rpc_call_release(call);
+}
+
+static int find_user(struct operation *operation, struct user *user, struct err *err)
+{
+	if (!operation->user_name[0])
+		return err_set(err, ERR_UNAUTHENTICATED, "no user specified");
+	if (user_lookup(operation->user_name, &operation->arena, user, err) < 0) {
+		if (err->kind != ERR_NOT_FOUND)
+			return -EPROTO;
+		return err_set(err, ERR_UNAUTHENTICATED, "invalid %s: '%s'",
+			       operation->is_default_user ? "default user" : "username",
+			       operation->user_name);
+	}
+	return sandbox_check_user(operation->sandbox, operation->user_name, user->uid, err);
+}
+
+static void run_operation(struct job *job)
+{
+	struct operation *operation = container_of(job, struct operation, job);
+	struct user user;
+
+	operation->status = find_user(operation, &user, &operation->err);
+	if (operation->status == 0)
+		operation->status = operation->run(operation, &user, &operation->err);
+}
+
+static void on_done(struct job *job);
+
+static void submit(struct operation *operation, enum job_class class)
+{
+	if (job_run(operation->call->loop, &operation->job, class, run_operation, on_done) == 0)
+		return;
+	rpc_fail_kind(operation->call, ERR_RESOURCE_EXHAUSTED, "too much work is queued");
+	free_operation(operation);
+}
+
+static void on_done(struct job *job)
+{
+	struct operation *operation = container_of(job, struct operation, job);
+
+	if (operation->status == -EXDEV && !operation->may_copy &&
+	    !rpc_call_is_closed(operation->call)) {
+		operation->may_copy = true;
+		submit(operation, JOB_BULK);
+		return;
+	}
+	if (operation->status < 0)
+		rpc_fail(operation->call, &operation->err);
+	else
+		rpc_reply(operation->call, operation->answer);
+	free_operation(operation);
+}
+
+/* The client left: the operation is completed all the same, its answer is ignored. */
+static void on_closed(struct rpc_call *call, int status)
+{
+	(void)call;
+	(void)status;
+}
+
+static const struct rpc_handler handler = {.on_closed = on_closed};
+
+/* NULL after having answered. */
+static struct operation *new_operation(struct rpc_call *call, size_t budget, const char *path,
+				       const char *destination,
+				       int (*run)(struct operation *operation, const struct user *user,
+						  struct err *err))
+{
+	const struct app *app = call->app;
+	struct operation *operation = xcalloc(1, sizeof(*operation));
+	const char *user_name = call->user_name ? call->user_name : app->sandbox.default_user;
+	const char *workdir = app->sandbox.default_workdir;
+	struct arena *arena = &operation->arena;
+
+	arena_init(arena, budget);
+	operation->call = call;
+	operation->run = run;
+	operation->sandbox = &app->sandbox;
+	operation->is_default_user = !call->user_name;
+	operation->is_legacy = call->legacy_client;
+	/* Copies, because /init may change the defaults and the call may end meanwhile. */
+	operation->user_name = arena_strdup(arena, user_name);
+	operation->default_workdir = workdir ? arena_strdup(arena, workdir) : NULL;
+	operation->path = arena_strdup(arena, path);
+	operation->destination = arena_strdup(arena, destination);
+	rpc_call_set_handler(call, &handler, NULL);
+	rpc_call_hold(call);
+	if (operation->user_name && operation->path && operation->destination &&
+	    (!workdir || operation->default_workdir))
+		return operation;
+	rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "the request is too large");
+	free_operation(operation);
+	return NULL;
+}
+
+static int resolve(struct operation *operation, const struct user *user, const char *given,
+		   const char **ret_path, struct err *err)
+{
+	return path_resolve(given, user, operation->default_workdir, &operation->arena, ret_path, err);
+}
+
+static int out_of_budget(struct err *err)
+{
+	return err_set(err, ERR_RESOURCE_EXHAUSTED, "the answer is too large");
+}
+
+/* ---- entries as messages ---- */
+
+static int fill_metadata(Filesystem__EntryInfo *info, const struct entry *entry, struct arena *arena)
+{
+	size_t count = entry->metadata_count;
+	Filesystem__EntryInfo__MetadataEntry *items;
+
+	if (!count)
+		return 0;
+	items = arena_alloc_array(arena, count, sizeof(*items));
+	info->metadata = arena_alloc_array(arena, count, sizeof(*info->metadata));
+	if (!items || !info->metadata)
+		return -ENOMEM;
+	for (size_t i = 0; i < count; i++) {
+		filesystem__entry_info__metadata_entry__init(&items[i]);
+		items[i].key = TEXT(entry->metadata[i].key);
+		items[i].value = TEXT(entry->metadata[i].value);
+		info->metadata[i] = &items[i];
+	}
+	info->n_metadata = count;
+	return 0;
+}
+
+static int fill_time(Filesystem__EntryInfo *info, const struct entry *entry, struct arena *arena)
+{
+	if (!entry->has_modified)
+		return 0;
+	info->modified_time = arena_new(arena, Google__Protobuf__Timestamp);
+	if (!info->modified_time)
+		return -ENOMEM;
+	google__protobuf__timestamp__init(info->modified_time);
+	info->modified_time->seconds = entry->modified.tv_sec;
+	info->modified_time->nanos = (int32_t)entry->modified.tv_nsec;
+	return 0;
+}
+
+/* An old client gets the three fields it knows (contract/envd.md 5.3). */
+static Filesystem__EntryInfo *make_info(const struct operation *operation, const struct entry *entry,
+					struct arena *arena)
+{
+	Filesystem__EntryInfo *info = arena_new(arena, Filesystem__EntryInfo);
+
+	if (!info)
+		return NULL;
+	filesystem__entry_info__init(info);
+	info->name = TEXT(entry->name);
+	info->path = TEXT(entry->path);
+	info->type = (Filesystem__FileType)entry->type;
+	if (operation->is_legacy)
+		return info;
+	info->size = entry->size;
+	info->mode = entry->mode;
+	info->permissions = TEXT(entry->permissions);
+	info->owner = TEXT(entry->owner);
+	info->group = TEXT(entry->group);
+	if (entry->symlink_target) {
+		info->opt_symlink_target_case =
+			FILESYSTEM__ENTRY_INFO__OPT_SYMLINK_TARGET_SYMLINK_TARGET;
+		info->symlink_target = TEXT(entry->symlink_target);
+	}
+	if (fill_time(info, entry, arena) < 0 || fill_metadata(info, entry, arena) < 0)
+		return NULL;
+	return info;
+}
+
+/* ---- Stat ---- */
+
+static int run_stat(struct operation *operation, const struct user *user, struct err *err)
+{
+	Filesystem__StatResponse *response = arena_new(&operation->arena, Filesystem__StatResponse);
+	struct entry entry;
+	const char *path;
+	int status = resolve(operation, user, operation->path, &path, err);
+
+	if (status == 0)
+		status = operation_stat(path, &operation->arena, &entry, err);
+	if (status < 0)
+		return status;
+	if (!response)
+		return out_of_budget(err);
+	filesystem__stat_response__init(response);
+	response->entry = make_info(operation, &entry, &operation->arena);
+	operation->answer = &response->base;
+	return response->entry ? 0 : out_of_budget(err);
+}
+
+static void start_stat(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__StatRequest *request = (const void *)message;
+	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path, "",
+						    run_stat);
+
+	if (operation)
+		submit(operation, JOB_QUICK);
+}
+
+/* ---- MakeDir ---- */
+
+static int run_make_directory(struct operation *operation, const struct user *user, struct err *err)
+{
+	Filesystem__MakeDirResponse *response = arena_new(&operation->arena, Filesystem__MakeDirResponse);
+	struct entry entry;
+	const char *path;
+	int status = resolve(operation, user, operation->path, &path, err);
+
+	if (status == 0)
+		status = operation_make_directory(path, user, &operation->arena, &entry, err);
+	if (status < 0)
+		return status;
+	if (!response)
+		return out_of_budget(err);
+	filesystem__make_dir_response__init(response);
+	response->entry = make_info(operation, &entry, &operation->arena);
+	operation->answer = &response->base;
+	return response->entry ? 0 : out_of_budget(err);
+}
+
+static void start_make_directory(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__MakeDirRequest *request = (const void *)message;
+	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path, "",
+						    run_make_directory);
+
+	if (operation)
+		submit(operation, JOB_QUICK);
+}
+
+/* ---- Move ---- */
+
+static int run_move(struct operation *operation, const struct user *user, struct err *err)
+{
+	Filesystem__MoveResponse *response = arena_new(&operation->arena, Filesystem__MoveResponse);
+	const char *source, *destination;
+	struct entry entry;
+	int status = resolve(operation, user, operation->path, &source, err);
+
+	if (status == 0)
+		status = resolve(operation, user, operation->destination, &destination, err);
+	if (status == 0)
+		status = operation_move(source, destination, user, operation->may_copy, &operation->arena,
+					&entry, err);
+	if (status < 0)
+		return status;
+	if (!response)
+		return out_of_budget(err);
+	filesystem__move_response__init(response);
+	response->entry = make_info(operation, &entry, &operation->arena);
+	operation->answer = &response->base;
+	return response->entry ? 0 : out_of_budget(err);
+}
+
+static void start_move(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__MoveRequest *request = (const void *)message;
+	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->source,
+						    request->destination, run_move);
+
+	if (operation)
+		submit(operation, JOB_QUICK);
+}
+
+/* ---- ListDir ---- */
+
+static int run_list(struct operation *operation, const struct user *user, struct err *err)
+{
+	Filesystem__ListDirResponse *response = arena_new(&operation->arena, Filesystem__ListDirResponse);
+	struct list_result list;
+	const char *path;
+	int status = resolve(operation, user, operation->path, &path, err);
+
+	if (status == 0)
+		status = list_directory(path, operation->depth, &operation->arena, &list, err);
+	if (status < 0)
+		return status;
+	if (!response)
+		return out_of_budget(err);
+	filesystem__list_dir_response__init(response);
+	response->entries = arena_alloc_array(&operation->arena, list.count, sizeof(*response->entries));
+	for (size_t i = 0; i < list.count && response->entries; i++) {
+		response->entries[i] = make_info(operation, list.entries[i], &operation->arena);
+		if (!response->entries[i])
+			return out_of_budget(err);
+	}
+	response->n_entries = list.count;
+	operation->answer = &response->base;
+	return response->entries ? 0 : out_of_budget(err);
+}
+
+static void start_list(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__ListDirRequest *request = (const void *)message;
+	struct operation *operation = new_operation(call, LIST_DIRECTORY_ARENA_BYTES, request->path, "",
+						    run_list);
+
+	if (!operation)
+		return;
+	operation->depth = request->depth;
+	submit(operation, JOB_BULK);
+}
+
+/* ---- Remove ---- */
+
+/* "", "x/.", "x/..": nobody means to remove what these come out as. */
+static bool names_nothing(const char *path)
+{
+	struct str rest = str_of(path), piece, last = {NULL, 0};
+
+	while (str_split(&rest, '/', &piece))
+		if (piece.len)
+			last = piece;
+	return !path[0] || str_equal(last, STR(".")) || str_equal(last, STR(".."));
+}
+
+static int run_remove(struct operation *operation, const struct user *user, struct err *err)
+{
+	Filesystem__RemoveResponse *response = arena_new(&operation->arena, Filesystem__RemoveResponse);
+	const char *path;
+	int status;
+
+	if (names_nothing(operation->path))
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "error removing file or directory: the path \"%s\" does not name one",
+			       operation->path);
+	status = resolve(operation, user, operation->path, &path, err);
+	if (status == 0)
+		status = operation_remove(path, user, &operation->arena, err);
+	if (status < 0)
+		return status;
+	if (!response)
+		return out_of_budget(err);
+	filesystem__remove_response__init(response);
+	operation->answer = &response->base;
+	return 0;
+}
+
+static void start_remove(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__RemoveRequest *request = (const void *)message;
+	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path, "",
+						    run_remove);
+
+	if (operation)
+		submit(operation, JOB_BULK);
+}
+
+/* ---- watching ---- */
+
+static void start_watching(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	(void)message;
+	rpc_fail_kind(call, ERR_UNIMPLEMENTED, "watching directories is not supported by this envd yet");
+}
+
+#define METHOD(name, rpc_kind, request, response, function)                                               \
+	{.path = "/filesystem.Filesystem/" name,                                                          \
+	 .kind = (rpc_kind),                                                                              \
+	 .input = &filesystem__##request##__descriptor,                                                   \
+	 .output = &filesystem__##response##__descriptor,                                                 \
+	 .start = (function)}
+
+const struct rpc_method filesystem_service_methods[FILESYSTEM_SERVICE_METHODS] = {
+	METHOD("CreateWatcher", RPC_UNARY, create_watcher_request, create_watcher_response, start_watching),
+	METHOD("GetWatcherEvents", RPC_UNARY, get_watcher_events_request, get_watcher_events_response,
+	       start_watching),
+	METHOD("ListDir", RPC_UNARY, list_dir_request, list_dir_response, start_list),
+	METHOD("MakeDir", RPC_UNARY, make_dir_request, make_dir_response, start_make_directory),
+	METHOD("Move", RPC_UNARY, move_request, move_response, start_move),
+	METHOD("Remove", RPC_UNARY, remove_request, remove_response, start_remove),
+	METHOD("RemoveWatcher", RPC_UNARY, remove_watcher_request, remove_watcher_response, start_watching),
+	METHOD("Stat", RPC_UNARY, stat_request, stat_response, start_stat),
+	METHOD("WatchDir", RPC_SERVER_STREAM, watch_dir_request, watch_dir_response, start_watching),
+};

@@ -1,0 +1,18 @@
+/*
+ * filesystem.Filesystem (contract/envd.md 4.6): decodes into plain arguments, does the work in one
+ * job, and answers. Each call resolves its paths as the user of its Basic authorization, or the
+ * default user. Watching is answered with `unimplemented`.
+ *
+ * Remove needs a path: the reference takes an empty one for the home directory and removes that.
+ */
+#ifndef ENVD_FILESYSTEM_FILESYSTEM_SERVICE_H
+#define ENVD_FILESYSTEM_FILESYSTEM_SERVICE_H
+
+#include "envd/rpc/rpc.h"
+
+#define FILESYSTEM_SERVICE_METHODS 9
+
+/* Sorted by path. `rpc_call->app` must be a struct app. */
+extern const struct rpc_method filesystem_service_methods[FILESYSTEM_SERVICE_METHODS];
+
+#endif
