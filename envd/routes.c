@@ -1,6 +1,8 @@
 #include "envd/routes.h"
 
 #include "envd/app.h"
+#include "envd/filesystem/files.h"
+#include "envd/filesystem/filesystem_service.h"
 #include "envd/process/process_service.h"
 #include "envd/rpc/rpc.h"
 #include "envd/sandbox/auth_http.h"
@@ -41,10 +43,16 @@ static void refuse_unimplemented(struct http_exchange *ex, struct app *app)
 			   ex->request.path.p);
 }
 
-static void serve_files(struct http_exchange *ex, struct app *app)
+static void serve_download(struct http_exchange *ex, struct app *app)
 {
 	if (auth_pass_files(ex, &app->sandbox))
-		refuse_unimplemented(ex, app);
+		files_get(ex, &app->sandbox);
+}
+
+static void serve_upload(struct http_exchange *ex, struct app *app)
+{
+	if (auth_pass_files(ex, &app->sandbox))
+		files_post(ex, &app->sandbox);
 }
 
 /* Rows of one path stand together; their order is that of the Allow field. */
@@ -53,8 +61,8 @@ static const struct route routes[] = {
 	{"GET", "/metrics", serve_metrics, false},
 	{"POST", "/init", serve_init, true},
 	{"GET", "/envs", serve_environment, false},
-	{"GET", "/files", serve_files, true},
-	{"POST", "/files", serve_files, true},
+	{"GET", "/files", serve_download, true},
+	{"POST", "/files", serve_upload, true},
 	{"POST", "/files/compose", refuse_unimplemented, false},
 	{"POST", "/freeze", refuse_unimplemented, false},
 	{"POST", "/unfreeze", refuse_unimplemented, false},
@@ -71,6 +79,7 @@ struct service {
 };
 
 static const struct service services[] = {
+	{filesystem_service_methods, FILESYSTEM_SERVICE_METHODS},
 	{process_service_methods, PROCESS_SERVICE_METHODS},
 };
 
