@@ -51,6 +51,8 @@
 /* RPC messages and JSON. */
 #define RPC_MESSAGE_BYTES_MAX (64 * 1024 * 1024)
 #define RPC_ARENA_BYTES (192 * 1024 * 1024)
+/* Messages up to this are decoded on the loop (about 3 ms at worst), larger ones in the pool. */
+#define RPC_DECODE_INLINE_BYTES (256 * 1024)
 /* One answer; a listing of LIST_DIRECTORY_ENTRIES_MAX entries is what comes near. */
 #define RPC_REPLY_BYTES_MAX (512 * 1024 * 1024)
 /* What the encoder's memory may keep between messages. */

@@ -1,6 +1,7 @@
 /*
  * The inside of an rpc_call, shared by the files of envd/rpc alone: request.c reads headers and
- * messages, reply.c writes answers, rpc.c joins them and holds the life cycle.
+ * decodes, receive.c turns the body into messages and calls the handler, reply.c writes answers,
+ * rpc.c joins them and holds the life cycle.
  *
  * Memory: the call lies in the exchange's arena. A decoded message lies in message_arena, which a
  * client stream empties after each message and the others when the call is closed and nobody holds
@@ -40,9 +41,11 @@ struct call {
 	const ProtobufCMessage *message;
 	struct buf body;               /* unary */
 	struct envelope_reader reader; /* streams */
+	bool complete; /* server stream: the one envelope is */
+	bool decoding; /* in the pool, which has the buffers and the message's arena until then */
 	/* Client streams. */
 	bool wanted;  /* rpc_next was called, no message delivered yet */
-	bool pumping; /* a message is being delivered */
+	bool pumping; /* who feeds looks at `wanted` itself */
 	bool body_started, body_ended;
 	bool broken; /* nothing more is delivered */
 	struct buf pending; /* arrived with the message before, not asked for yet */
@@ -62,10 +65,26 @@ static inline struct call *call_of(struct rpc_call *base)
 bool request_content(const struct http_exchange *ex, struct rpc_content *ret_content);
 /* Everything the headers say, into the call; err is filled for what is malformed. */
 int request_read_headers(struct call *c, struct err *err) NODISCARD;
-/* One message's bytes into c->message. */
+/* One message's bytes into c->message. Any thread, if no other has the call's message. */
 int request_decode(struct call *c, struct str bytes, bool compressed, struct err *err) NODISCARD;
-/* The complete envelope of c->reader, which then waits for the next. */
-int request_decode_envelope(struct call *c, struct err *err) NODISCARD;
+/* Whether the flags of c->reader's complete envelope may be. */
+int request_check_envelope(const struct call *c, bool *ret_compressed, struct err *err) NODISCARD;
+
+/* rpc.c */
+
+/* Calls the method. */
+void call_start(struct call *c);
+
+/* receive.c */
+
+void receive_init(struct call *c);
+/* Nothing is received any more; the buffers' memory is given back as soon as nobody works on it. */
+void receive_stop(struct call *c);
+void receive_free_message(struct call *c);
+void receive_body(struct call *c, const char *data, size_t len);
+void receive_body_end(struct call *c);
+/* rpc_next */
+void receive_next(struct call *c);
 
 /* reply.c */
 

@@ -173,8 +173,7 @@ int request_decode(struct call *c, struct str bytes, bool compressed, struct err
 	struct buf text;
 	int status;
 
-	/* An empty message is never compressed. */
-	if (!compressed || bytes.len == 0)
+	if (!compressed)
 		return decode(c, bytes, err);
 	buf_init(&text, RPC_MESSAGE_BYTES_MAX);
 	status = gzip_inflate(bytes, &text, err);
@@ -184,17 +183,16 @@ int request_decode(struct call *c, struct str bytes, bool compressed, struct err
 	return status;
 }
 
-int request_decode_envelope(struct call *c, struct err *err)
+int request_check_envelope(const struct call *c, bool *ret_compressed, struct err *err)
 {
 	unsigned flags = envelope_flags(&c->reader);
-	int status;
 
 	if (flags & ~(unsigned)ENVELOPE_COMPRESSED)
 		return err_set(err, ERR_INVALID_ARGUMENT, "protocol error: invalid envelope flags %u", flags);
 	if ((flags & ENVELOPE_COMPRESSED) && !c->gzip)
 		return err_set(err, ERR_INTERNAL,
 			       "protocol error: sent compressed message without compression support");
-	status = request_decode(c, envelope_payload(&c->reader), flags & ENVELOPE_COMPRESSED, err);
-	envelope_next(&c->reader);
-	return status;
+	/* An empty message is never compressed. */
+	*ret_compressed = (flags & ENVELOPE_COMPRESSED) && envelope_payload(&c->reader).len > 0;
+	return 0;
 }

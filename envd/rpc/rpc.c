@@ -3,22 +3,6 @@
 #include "envd/rpc/call.h"
 #include "lib/limits.h"
 
-static void pump(struct call *c);
-
-/* The message's memory, once neither the call nor a holder looks at it. */
-static void free_message(struct call *c)
-{
-	c->message = NULL;
-	arena_release(&c->message_arena);
-}
-
-static void free_request(struct call *c)
-{
-	buf_reset(&c->body);
-	buf_reset(&c->pending);
-	envelope_reader_fini(&c->reader);
-}
-
 static void on_deadline_closed(uv_handle_t *handle)
 {
 	struct call *c = container_of((uv_timer_t *)handle, struct call, deadline);
@@ -56,230 +40,26 @@ static void open_deadline(struct call *c)
 		       c->base.deadline_ms > now ? c->base.deadline_ms - now : 0, 0);
 }
 
-/* The handler is called; what it was called with stays until the call is closed. */
-static void start(struct call *c)
+/* What it is called with stays until the call is closed, or rpc_drop_message. */
+void call_start(struct call *c)
 {
 	c->state = CALL_STARTED;
 	c->started = true;
 	if (c->base.method->kind != RPC_CLIENT_STREAM)
-		free_request(c);
+		receive_stop(c);
 	if (c->base.method->kind != RPC_UNARY)
 		c->base.exchange->no_body_timeout = true;
 	c->base.method->start(&c->base, c->message);
 }
 
-/* A client stream that cannot be read on. */
-static void break_stream(struct call *c, const struct err *err)
-{
-	const struct rpc_handler *handler = c->base.handler;
-
-	c->broken = true;
-	c->wanted = false;
-	if (handler && handler->on_message_error)
-		handler->on_message_error(&c->base, err);
-	else
-		rpc_fail(&c->base, err);
-}
-
-/* Unary */
-
-static void on_unary_body(struct call *c, const char *data, size_t len)
-{
-	int status = buf_append(&c->body, data, len);
-
-	if (status == -ENOSPC)
-		rpc_fail_kind(&c->base, ERR_RESOURCE_EXHAUSTED,
-			      "message size is larger than configured max %d", RPC_MESSAGE_BYTES_MAX);
-	else if (status < 0)
-		rpc_fail_kind(&c->base, ERR_RESOURCE_EXHAUSTED, "no memory for the message");
-}
-
-static void on_unary_body_end(struct call *c)
-{
-	struct err err;
-
-	if (request_decode(c, buf_str(&c->body), c->gzip, &err) < 0)
-		rpc_fail(&c->base, &err);
-	else
-		start(c);
-}
-
-/* Server streams: exactly one envelope */
-
-static void on_single_body(struct call *c, const char *data, size_t len)
-{
-	struct err err;
-	size_t taken;
-	int status;
-
-	while (len > 0 && c->state == CALL_READING) {
-		if (c->message) {
-			rpc_fail_kind(&c->base, ERR_UNIMPLEMENTED, "unary request has multiple messages");
-			return;
-		}
-		status = envelope_feed(&c->reader, data, len, &taken, &err);
-		if (status > 0)
-			status = request_decode_envelope(c, &err);
-		if (status < 0) {
-			rpc_fail(&c->base, &err);
-			return;
-		}
-		data += taken;
-		len -= taken;
-	}
-}
-
-static void on_single_body_end(struct call *c)
-{
-	struct err err;
-
-	if (!envelope_is_between(&c->reader)) {
-		envelope_set_truncated(&c->reader, &err);
-		rpc_fail(&c->base, &err);
-	} else if (!c->message) {
-		rpc_fail_kind(&c->base, ERR_UNIMPLEMENTED, "unary request has zero messages");
-	} else {
-		start(c);
-	}
-}
-
-/* Client streams: one message for each rpc_next */
-
-static void deliver(struct call *c)
-{
-	struct err err;
-
-	if (request_decode_envelope(c, &err) < 0) {
-		break_stream(c, &err);
-		return;
-	}
-	c->wanted = false;
-	c->pumping = true;
-	if (c->base.handler && c->base.handler->on_message)
-		c->base.handler->on_message(&c->base, c->message);
-	c->pumping = false;
-	free_message(c);
-}
-
-/* Feeds until the handler has enough; returns how many bytes were used. */
-static size_t feed_stream(struct call *c, const char *data, size_t len)
-{
-	struct err err;
-	size_t used = 0, taken;
-
-	while (used < len && c->wanted && c->state == CALL_STARTED) {
-		int status = envelope_feed(&c->reader, data + used, len - used, &taken, &err);
-
-		used += taken;
-		if (status > 0) {
-			deliver(c);
-		} else if (status < 0) {
-			break_stream(c, &err);
-			return len;
-		}
-	}
-	return c->state == CALL_STARTED && !c->broken ? used : len;
-}
-
-static void on_stream_body(struct call *c, const char *data, size_t len)
-{
-	size_t used = 0;
-
-	if (buf_length(&c->pending) == 0)
-		used = feed_stream(c, data, len);
-	if (c->state != CALL_STARTED || c->broken || (c->wanted && used == len))
-		return;
-	/* At most one read's bytes are kept: nothing more comes while paused. */
-	http_request_body_pause(c->base.exchange);
-	if (buf_append(&c->pending, data + used, len - used) < 0)
-		rpc_fail_kind(&c->base, ERR_RESOURCE_EXHAUSTED, "no memory for the message");
-}
-
-static void end_stream(struct call *c)
-{
-	struct err err;
-
-	c->wanted = false;
-	if (!envelope_is_between(&c->reader)) {
-		envelope_set_truncated(&c->reader, &err);
-		break_stream(c, &err);
-	} else if (c->base.handler && c->base.handler->on_message_end) {
-		c->base.handler->on_message_end(&c->base);
-	}
-}
-
-/* From the loop, after rpc_next: first what has already come, then the wire. */
-static void pump(struct call *c)
-{
-	size_t used;
-
-	if (c->state != CALL_STARTED || !c->wanted)
-		return; /* answered meanwhile */
-	used = feed_stream(c, buf_data(&c->pending), buf_length(&c->pending));
-	if (c->state != CALL_STARTED || c->broken)
-		return;
-	buf_consume(&c->pending, used);
-	if (buf_length(&c->pending) == 0)
-		buf_reset(&c->pending);
-	if (!c->wanted)
-		return;
-	if (c->body_ended)
-		end_stream(c);
-	else if (c->body_started)
-		http_request_body_resume(c->base.exchange);
-	else {
-		c->body_started = true;
-		http_request_body_start(c->base.exchange);
-	}
-}
-
-static void on_pump_later(struct later *later)
-{
-	pump(container_of(later, struct call, pump_later));
-}
-
-/* The exchange */
-
 static void on_body(struct http_exchange *ex, const char *data, size_t len)
 {
-	struct call *c = ex->user;
-
-	if (c->state > CALL_STARTED)
-		return;
-	switch (c->base.method->kind) {
-	case RPC_UNARY:
-		on_unary_body(c, data, len);
-		break;
-	case RPC_SERVER_STREAM:
-		on_single_body(c, data, len);
-		break;
-	case RPC_CLIENT_STREAM:
-		on_stream_body(c, data, len);
-		break;
-	}
+	receive_body(ex->user, data, len);
 }
 
 static void on_body_end(struct http_exchange *ex)
 {
-	struct call *c = ex->user;
-
-	c->body_ended = true;
-	if (c->state > CALL_STARTED)
-		return;
-	switch (c->base.method->kind) {
-	case RPC_UNARY:
-		on_unary_body_end(c);
-		break;
-	case RPC_SERVER_STREAM:
-		on_single_body_end(c);
-		break;
-	case RPC_CLIENT_STREAM:
-		/* Also here a waiting handler hears of it from the loop: the body may have ended inside
-		 * the call that started it. */
-		if (c->wanted)
-			later_call(c->base.loop, &c->pump_later);
-		break;
-	}
+	receive_body_end(ex->user);
 }
 
 static void on_drained(struct http_exchange *ex)
@@ -296,8 +76,7 @@ static void on_closed(struct http_exchange *ex, int status)
 
 	c->state = CALL_CLOSED;
 	close_deadline(c);
-	later_cancel(&c->pump_later);
-	free_request(c);
+	receive_stop(c);
 	/* Held across the callback, in which the last holder may let go. */
 	rpc_call_hold(&c->base);
 	if (c->started && c->base.handler && c->base.handler->on_closed)
@@ -328,11 +107,7 @@ static struct call *call_new(struct http_exchange *ex, const struct rpc_method *
 		.user_name = user_name,
 	};
 	c->content = *content;
-	arena_init(&c->message_arena, RPC_ARENA_BYTES);
-	buf_init(&c->body, RPC_MESSAGE_BYTES_MAX);
-	buf_init(&c->pending, RPC_MESSAGE_BYTES_MAX);
-	envelope_reader_init(&c->reader, RPC_MESSAGE_BYTES_MAX);
-	later_init(&c->pump_later, on_pump_later);
+	receive_init(c);
 	return c;
 }
 
@@ -383,7 +158,7 @@ void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, voi
 		open_deadline(c);
 	ex->abort_on_eof = method->kind == RPC_SERVER_STREAM;
 	if (method->kind == RPC_CLIENT_STREAM)
-		start(c); /* the body begins to flow at rpc_next */
+		call_start(c); /* the body begins to flow at rpc_next */
 	else
 		http_request_body_start(ex);
 }
@@ -415,7 +190,7 @@ void rpc_call_release(struct rpc_call *call)
 
 	assert(c->holds > 0);
 	if (--c->holds == 0 && c->state == CALL_CLOSED)
-		free_message(c);
+		receive_free_message(c);
 	http_exchange_release(call->exchange);
 }
 
@@ -426,7 +201,7 @@ bool rpc_call_is_closed(const struct rpc_call *call)
 
 void rpc_drop_message(struct rpc_call *call)
 {
-	free_message(call_of(call));
+	receive_free_message(call_of(call));
 }
 
 void rpc_fail(struct rpc_call *call, const struct err *err)
@@ -437,7 +212,7 @@ void rpc_fail(struct rpc_call *call, const struct err *err)
 		return;
 	c->state = CALL_ANSWERED;
 	close_deadline(c);
-	free_request(c);
+	receive_stop(c);
 	reply_error(call->exchange, &c->content, c->begun, err);
 }
 
@@ -464,7 +239,7 @@ static void send_answer(struct call *c, const ProtobufCMessage *message)
 	rpc_call_hold(&c->base);
 	c->state = CALL_ANSWERED;
 	close_deadline(c);
-	free_request(c);
+	receive_stop(c);
 	status = c->base.method->kind == RPC_UNARY ? reply_message(c, message, &err)
 						   : reply_stream_message(c, message, true, &err);
 	if (status < 0 && err.kind != ERR_OK)
@@ -519,12 +294,6 @@ void rpc_finish(struct rpc_call *call)
 
 void rpc_next(struct rpc_call *call)
 {
-	struct call *c = call_of(call);
-
 	assert(call->method->kind == RPC_CLIENT_STREAM);
-	if (c->state != CALL_STARTED || c->broken)
-		return;
-	c->wanted = true;
-	if (!c->pumping)
-		later_call(call->loop, &c->pump_later);
+	receive_next(call_of(call));
 }

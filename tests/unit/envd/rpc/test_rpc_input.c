@@ -19,7 +19,7 @@ static void append(struct buf *b, struct str payload)
 /* start, data, keepalive, data */
 static void fill(struct buf *b)
 {
-	buf_init(b, 1024 * 1024);
+	buf_init(b, 8 * 1024 * 1024);
 	append(b, START_MESSAGE);
 	append(b, DATA_MESSAGE);
 	append(b, STR("{\"keepalive\":{}}"));
@@ -67,6 +67,11 @@ static void check_answer(struct wire_client *c, const char *error)
 	assert_int_equal(rest.len, 0);
 	wire_response_fini(&r);
 	wire_close(c);
+}
+
+static bool has_started(void *user)
+{
+	return ((struct rpc_fixture *)user)->started > 0;
 }
 
 static bool has_closed(void *user)
@@ -244,9 +249,72 @@ static void broken_streams_are_answered(void **state)
 	buf_fini(&body);
 }
 
-static bool has_started(void *user)
+/* Decoded in the pool, in order all the same. */
+static void large_messages_keep_their_order(void **state)
 {
-	return ((struct rpc_fixture *)user)->started > 0;
+	struct rpc_fixture *f = *state;
+	size_t n = 800000;
+	char *large = xmalloc(n + 200);
+	size_t len = (size_t)sprintf(large, "{\"data\":{\"input\":{\"stdin\":\"");
+	struct wire_client c;
+	struct buf body;
+
+	for (size_t i = 0; i < n; i += 4)
+		memcpy(large + len + i, "bGEu", 4);
+	strcpy(large + len + n, "\"}}}");
+	fill(&body);
+	append(&body, str_of(large));
+	append(&body, STR("{\"keepalive\":{}}"));
+	append(&body, str_of(large));
+	append(&body, DATA_MESSAGE);
+	for (int manual = 0; manual < 2; manual++) {
+		f->manual = manual;
+		f->started = f->messages = 0;
+		f->notes[0] = '\0';
+		rpc_request(f, &c, INPUT, JSON, buf_str(&body));
+		wire_wait(&f->loop, has_started, f);
+		for (unsigned wanted = 1; manual && wanted <= 8; wanted++) {
+			struct expectation e = {f, wanted};
+
+			rpc_next(f->last_call);
+			wire_wait(&f->loop, has_messages, &e);
+			assert_int_equal(f->messages, wanted);
+		}
+		if (manual)
+			rpc_next(f->last_call);
+		check_answer(&c, NULL);
+		assert_string_equal(f->notes, FILLED_NOTES "data la.la.la.la.la.la.la.la.la.la.la.la.la.l;keepalive ;"
+							   "data la.la.la.la.la.la.la.la.la.la.la.la.la.l;data hello;");
+	}
+	buf_fini(&body);
+	free(large);
+}
+
+/* The pool works on what nobody waits for any more. */
+static void a_client_that_leaves_while_its_message_is_decoded(void **state)
+{
+	struct rpc_fixture *f = *state;
+	size_t n = 4 * 1024 * 1024;
+	char *large = xmalloc(n);
+	struct wire_client c;
+	struct buf body;
+
+	memset(large, ' ', n);
+	large[0] = '[';
+	buf_init(&body, 2 * n);
+	assert_int_equal(buf_append(&body, "\0\0\x40\0\0", 5), 0);
+	assert_int_equal(buf_append(&body, large, n), 0);
+	rpc_request(f, &c, INPUT, JSON, buf_str(&body));
+	for (int i = 0; i < 1000000 && !(f->started && ((struct call *)f->last_call)->decoding); i++)
+		wire_poll(&c);
+	assert_true(((struct call *)f->last_call)->decoding);
+	wire_reset(&c);
+	wire_wait(&f->loop, has_closed, f);
+	/* The same while the deadline passes. */
+	rpc_request(f, &c, "/process.Process/Start", JSON "Connect-Timeout-Ms: 1\r\n", buf_str(&body));
+	check_answer(&c, "\"code\":\"");
+	buf_fini(&body);
+	free(large);
 }
 
 static void case_133_the_answer_may_come_before_the_end_of_the_body(void **state)
@@ -311,6 +379,8 @@ int main(void)
 		TEST(case_133_pauses_do_not_end_it),
 		TEST(case_044_streams_without_data),
 		TEST(broken_streams_are_answered),
+		TEST(large_messages_keep_their_order),
+		TEST(a_client_that_leaves_while_its_message_is_decoded),
 		TEST(case_133_the_answer_may_come_before_the_end_of_the_body),
 		TEST(a_client_that_leaves_inside_a_message),
 		TEST(a_deadline_ends_it),
