@@ -105,6 +105,7 @@ static int write_pieces(struct stream *s, const struct iovec *pieces, size_t cou
 		return -EPIPE;
 	if (m->broken)
 		return m->broken;
+	m->writes++;
 	for (size_t i = 0; i < count; i++)
 		must(buf_append(&m->queue, pieces[i].iov_base, pieces[i].iov_len));
 	flush(m);

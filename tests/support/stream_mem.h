@@ -18,6 +18,7 @@ struct stream_mem {
 	struct buf output; /* what the peer has received */
 	struct buf queue;  /* what it has not taken yet */
 	size_t room;       /* how much more it takes; SIZE_MAX to begin with */
+	size_t writes;     /* calls that brought bytes: system calls of a real stream */
 	int broken;        /* what stream_mem_break was given */
 	bool reading, eof, eof_told, broken_told, full;
 	bool shut_wanted, shut_told; /* our user ended its direction */
