@@ -37,12 +37,12 @@ static void open_signals(struct app *app)
 	}
 }
 
-static bool adopts_orphans(void)
+/* Orphans come to process 1, and to whoever was made a subreaper by its starter. */
+static bool inherits_orphans(void)
 {
-	int subreaper = 0;
+	int is_subreaper = 0;
 
-	return getpid() == 1 ||
-	       (prctl(PR_GET_CHILD_SUBREAPER, &subreaper) == 0 && subreaper != 0);
+	return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) == 0 && is_subreaper);
 }
 
 static void open_processes(struct app *app)
@@ -50,10 +50,10 @@ static void open_processes(struct app *app)
 	const struct process_table_config config = {
 		.loop = &app->loop,
 		.sandbox = &app->sandbox,
-		.cgroup_root = app->config.cgroup_root,
 		.with_cgroups = !app->config.no_cgroups,
+		.cgroup_root = app->config.cgroup_root,
 		.kill_scope_leader = app->config.kill_scope_leader,
-		.adopts_orphans = adopts_orphans(),
+		.adopts_orphans = inherits_orphans(),
 		.set_nofile = app->config.set_nofile,
 		.nofile = app->config.nofile,
 	};
@@ -124,40 +124,46 @@ static void on_server_stopped(void *user)
 	app->server = NULL;
 }
 
-static void on_processes_stopped(struct process_table *processes, void *user)
+static void on_stop_timer(uv_timer_t *timer);
+
+/* The timer must not keep the loop alive, only end it. */
+static void plan_next_stage(struct app *app, uint64_t after_ms)
+{
+	uv_timer_start(&app->stop_timer, on_stop_timer, after_ms, 0);
+	uv_unref((uv_handle_t *)&app->stop_timer);
+}
+
+static void on_processes_stopped(struct process_table *table, void *user)
 {
 	struct app *app = user;
 
-	process_table_free(processes);
-	app->processes = NULL;
+	app->processes_stopped = true;
+	/* Their streams have been ended; clients now have this long to take what is still queued. */
+	if (app->stage == APP_STOPPING)
+		plan_next_stage(app, SHUTDOWN_ANSWERS_MS);
 }
 
 static void abort_what_is_left(struct app *app)
 {
 	app->stage = APP_ABORTING;
-	if (app->processes)
+	if (!app->processes_stopped)
 		process_table_hasten_stop(app->processes);
 	if (app->server)
 		http_server_abort(app->server);
-}
-
-/* Nothing but a job that hangs in a dead file system can hold the loop by now. */
-static void give_up(void)
-{
-	log_error("envd", "stopped without waiting for blocked work");
-	_exit(1);
+	plan_next_stage(app, SHUTDOWN_HARD_MS);
 }
 
 static void on_stop_timer(uv_timer_t *timer)
 {
 	struct app *app = container_of(timer, struct app, stop_timer);
 
-	if (app->stage == APP_ABORTING) {
-		give_up();
+	if (app->stage != APP_ABORTING) {
+		abort_what_is_left(app);
 		return;
 	}
-	abort_what_is_left(app);
-	uv_timer_start(timer, on_stop_timer, SHUTDOWN_HARD_MS, 0);
+	/* Nothing but a job that hangs in a dead file system can hold the loop by now. */
+	log_error("envd", "stopped without waiting for blocked work");
+	_exit(1);
 }
 
 void app_stop(struct app *app)
@@ -165,15 +171,17 @@ void app_stop(struct app *app)
 	switch (app->stage) {
 	case APP_RUNNING:
 		app->stage = APP_STOPPING;
+		plan_next_stage(app, PROCESS_STOP_GRACE_MS + SHUTDOWN_HARD_MS);
 		http_server_stop(app->server, on_server_stopped, app);
 		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped, app);
-		/* It must not keep the loop alive, only end it. */
-		uv_timer_start(&app->stop_timer, on_stop_timer, SHUTDOWN_GRACE_MS, 0);
-		uv_unref((uv_handle_t *)&app->stop_timer);
 		break;
 	case APP_STOPPING:
-		abort_what_is_left(app);
-		uv_timer_start(&app->stop_timer, on_stop_timer, SHUTDOWN_HARD_MS, 0);
+		if (app->processes_stopped) {
+			abort_what_is_left(app);
+			break;
+		}
+		/* The streams of what is killed now still get their proper end. */
+		process_table_hasten_stop(app->processes);
 		break;
 	case APP_ABORTING:
 		break;
@@ -182,12 +190,14 @@ void app_stop(struct app *app)
 
 void app_fini(struct app *app)
 {
+	/* Never opened: only the processes' side is there to be stopped. */
+	if (app->stage == APP_RUNNING)
+		process_table_stop(app->processes, 0, on_processes_stopped, app);
 	for (size_t i = 0; i < ARRAY_LENGTH(app->signals); i++)
 		uv_close((uv_handle_t *)&app->signals[i], NULL);
 	uv_close((uv_handle_t *)&app->stop_timer, NULL);
-	if (app->processes)
-		process_table_stop(app->processes, 0, on_processes_stopped, app);
 	loop_run(&app->loop);
+	process_table_free(app->processes);
 	sandbox_fini(&app->sandbox);
 	loop_fini(&app->loop);
 }

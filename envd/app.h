@@ -49,6 +49,7 @@ struct app {
 	uv_signal_t signals[3];
 	uv_timer_t stop_timer;
 	enum { APP_RUNNING, APP_STOPPING, APP_ABORTING } stage;
+	bool processes_stopped;
 };
 
 /* The texts in `config` are borrowed. Blocks (start-up). */

@@ -105,11 +105,9 @@ static int compare_method(const void *key, const void *element)
 static const struct rpc_method *find_method(struct str path)
 {
 	for (size_t i = 0; i < ARRAY_LENGTH(services); i++) {
-		const struct rpc_method *method = NULL;
+		const struct rpc_method *method = bsearch(&path, services[i].methods, services[i].count,
+							  sizeof(struct rpc_method), compare_method);
 
-		if (services[i].count)
-			method = bsearch(&path, services[i].methods, services[i].count,
-					 sizeof(struct rpc_method), compare_method);
 		if (method)
 			return method;
 	}

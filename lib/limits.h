@@ -81,8 +81,7 @@
 #define PROCESS_KILL_WAIT_MS 1000
 /* How long a kill goes on looking for members of the session that appear while it kills. */
 #define PROCESS_KILL_SCAN_MS 1000
-/* Orderly stop of envd: SIGTERM, and this long later SIGKILL. Below SHUTDOWN_GRACE_MS, so that
- * streams can still end in order. */
+/* Orderly stop of envd: SIGTERM, and this long later SIGKILL. */
 #define PROCESS_STOP_GRACE_MS 1500
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
 #define TERMINAL_SIZE_MAX 65535
@@ -133,9 +132,10 @@
 /* One side of a tunnel has ended, the other stays silent for this long. */
 #define PROXY_HALF_CLOSED_MS (60 * 60 * 1000)
 
-/* Orderly stop of envd: running exchanges get this long, then connections are reset. */
-#define SHUTDOWN_GRACE_MS (2 * 1000)
-/* ... and this much later the program ends even if work in a dead file system does not. */
+/* Orderly stop of envd: once all processes are gone, clients get this long to take the rest of their
+ * answers; then connections are reset. */
+#define SHUTDOWN_ANSWERS_MS (1 * 1000)
+/* And this much later a program ends in any case, also if work in a dead file system does not. */
 #define SHUTDOWN_HARD_MS (3 * 1000)
 
 #endif
