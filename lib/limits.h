@@ -70,6 +70,8 @@
 #define PROCESS_SUBSCRIBERS_MAX 1024
 /* Decision 6/7/69: a process is paced by its slowest reader for at most this long. */
 #define PROCESS_SUBSCRIBER_STALL_MS (10 * 1000)
+/* How long the beginning of a character waits for its rest. */
+#define PROCESS_PARTIAL_HOLD_MS 20
 /* Decision 1/60: after the leader's exit output is delivered until EOF or this much quiet ... */
 #define PROCESS_DRAIN_QUIET_MS 100
 /* ... and at most this long. */

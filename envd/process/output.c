@@ -16,9 +16,10 @@ struct output_source {
 	int fd;
 	enum output_stream stream;
 	bool polling, ended;
-	/* The beginning of a character whose rest is still in the pipe. */
+	/* The beginning of a character whose rest has not come yet. */
 	char held[4];
 	size_t held_len;
+	uint64_t held_since_ms;
 };
 
 static void on_readable(uv_poll_t *poll, int status, int events);
@@ -289,6 +290,51 @@ static bool fill_scratch(struct output_source *source, size_t *ret_len)
 	return ended;
 }
 
+/* The rest of the character is most likely on its way: a large write has filled the pipe in the
+ * middle of it. When it does not come soon, output_flush_held lets the bytes go as they are. */
+static void hold_back(struct output_source *source, const char *bytes, size_t len)
+{
+	struct output *output = source->output;
+
+	memcpy(source->held, bytes, len);
+	source->held_len = len;
+	source->held_since_ms = loop_now_ms(source->loop);
+	if (!output->flush_is_planned) {
+		output->flush_is_planned = true;
+		output->on_changed(output);
+	}
+}
+
+static void flush_source(struct output_source *source)
+{
+	struct str bytes = {source->held, source->held_len};
+
+	source->held_len = 0;
+	publish(source->output, source->stream, bytes);
+}
+
+uint64_t output_flush_held(struct output *output)
+{
+	uint64_t now = loop_now_ms(output->loop), next = UINT64_MAX;
+	size_t i;
+
+	if (!output->flush_is_planned)
+		return next;
+	for (i = 0; i < output->source_count; i++) {
+		struct output_source *source = output->sources[i];
+		uint64_t due = source->held_since_ms + PROCESS_PARTIAL_HOLD_MS;
+
+		if (source->held_len == 0)
+			continue;
+		if (due <= now)
+			flush_source(source);
+		else if (due < next)
+			next = due;
+	}
+	output->flush_is_planned = next != UINT64_MAX;
+	return next;
+}
+
 static void end_source(struct output_source *source)
 {
 	struct output *output = source->output;
@@ -321,11 +367,9 @@ static bool read_source(struct output_source *source)
 		source->output->last_read_ms = loop_now_ms(source->loop);
 		if (!ended)
 			tail = utf8_partial_tail((struct str){scratch, len});
-		if (tail > 0 && pending_in(source) > 0) {
-			memcpy(source->held, scratch + len - tail, tail);
-			source->held_len = tail;
-			len -= tail;
-		}
+		if (tail > 0)
+			hold_back(source, scratch + len - tail, tail);
+		len -= tail;
 		publish(source->output, source->stream, (struct str){scratch, len});
 	}
 	if (ended) {
@@ -438,12 +482,8 @@ void output_finish(struct output *output)
 	struct list_node *node, *following;
 	size_t i;
 
-	for (i = 0; i < output->source_count; i++) {
-		struct output_source *source = output->sources[i];
-
-		publish(output, source->stream, (struct str){source->held, source->held_len});
-		source->held_len = 0;
-	}
+	for (i = 0; i < output->source_count; i++)
+		flush_source(output->sources[i]);
 	output->finished = true;
 	for (i = 0; i < output->source_count; i++) {
 		struct output_source *source = output->sources[i];

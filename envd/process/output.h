@@ -7,7 +7,8 @@
  * are read and dropped. A reader that holds the others up for PROCESS_SUBSCRIBER_STALL_MS without
  * taking a byte is cut off (cases.md, decision 6/7/69).
  *
- * Bytes are never changed, and not parted inside a UTF-8 sequence whose rest can already be read.
+ * Bytes are never changed. The beginning of a UTF-8 sequence at the end of what was read waits for its
+ * rest, PROCESS_PARTIAL_HOLD_MS at most, because some clients decode every event by itself.
  */
 #ifndef ENVD_PROCESS_OUTPUT_H
 #define ENVD_PROCESS_OUTPUT_H
@@ -55,10 +56,11 @@ struct output {
 	struct output_log log;
 	struct list_node *discarding; /* sources nobody owns any more; see output_finish */
 	uint64_t last_read_ms;
-	bool started, finished, paused;
+	bool started, finished, paused, flush_is_planned;
 	/* All sources have ended. From the loop. */
 	void (*on_ended)(struct output *output);
-	/* `paused` has changed, or a reader has become full. Must not touch readers or the output. */
+	/* `paused` has changed, a reader has become full, or bytes are held back: ask
+	 * output_check_stalls and output_flush_held when to call them. Must not touch readers or the output. */
 	void (*on_changed)(struct output *output);
 };
 
@@ -91,6 +93,9 @@ void output_detach(struct output_reader *reader);
 void output_reader_drained(struct output_reader *reader);
 /* Cuts those whose time is over; returns when to ask again, UINT64_MAX for never. */
 uint64_t output_check_stalls(struct output *output);
+
+/* Lets go what was held back for too long; returns when to ask again. */
+uint64_t output_flush_held(struct output *output);
 
 void output_close_discarding(struct list_node *discarding);
 

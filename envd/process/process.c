@@ -1,17 +1,10 @@
 #include "envd/process/process.h"
 
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
-#include "envd/process/kill.h"
 #include "envd/process/process_internal.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
 
 /* How often a terminal that nobody had open is tried again while its program lives. */
 #define TERMINAL_RETRY_MS 1000
@@ -21,11 +14,6 @@ static void enter(struct process *process, enum process_state state)
 	/* Only forward, except that a start may fail at once. */
 	assert(state > process->state);
 	process->state = state;
-}
-
-static struct process_subscriber *subscriber_of(struct output_reader *reader)
-{
-	return container_of(reader, struct process_subscriber, reader);
 }
 
 /* ---- life of the object ---- */
@@ -101,233 +89,6 @@ void process_settle(struct process *process)
 		free_process(process);
 }
 
-/* ---- subscribers ---- */
-
-static int on_reader_output(struct output_reader *reader, enum output_stream stream,
-			    struct str bytes)
-{
-	struct process_subscriber *subscriber = subscriber_of(reader);
-
-	return subscriber->ops->on_output(subscriber, stream, bytes);
-}
-
-static size_t reader_queued(struct output_reader *reader)
-{
-	struct process_subscriber *subscriber = subscriber_of(reader);
-
-	return subscriber->ops->queued(subscriber);
-}
-
-static void fail_subscriber(struct process_subscriber *subscriber, const struct err *err)
-{
-	output_detach(&subscriber->reader);
-	subscriber->process = NULL;
-	subscriber->ops->on_failed(subscriber, err);
-}
-
-static void fail_with_deadline(struct process_subscriber *subscriber)
-{
-	struct err err;
-
-	err_set(&err, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
-	fail_subscriber(subscriber, &err);
-}
-
-static void on_reader_end(struct output_reader *reader)
-{
-	struct process_subscriber *subscriber = subscriber_of(reader);
-	struct process *process = subscriber->process;
-
-	if (subscriber->is_starter && process->record.timed_out) {
-		fail_with_deadline(subscriber);
-	} else {
-		subscriber->process = NULL;
-		subscriber->ops->on_ended(subscriber, &process->record);
-	}
-	process_settle(process);
-}
-
-static void on_reader_cut(struct output_reader *reader)
-{
-	struct process_subscriber *subscriber = subscriber_of(reader);
-	struct process *process = subscriber->process;
-	struct err err;
-
-	err_set(&err, ERR_RESOURCE_EXHAUSTED,
-		"output was not read for %d seconds while the process waited",
-		PROCESS_SUBSCRIBER_STALL_MS / 1000);
-	log_info("process", "reader cut off for stalling", LOG_I("pid", process->pid));
-	fail_subscriber(subscriber, &err);
-	process_settle(process);
-}
-
-static const struct output_reader_ops reader_ops = {
-	.on_output = on_reader_output,
-	.on_end = on_reader_end,
-	.on_cut = on_reader_cut,
-	.queued = reader_queued,
-};
-static const struct output_reader_ops reader_ops_without_measure = {
-	.on_output = on_reader_output,
-	.on_end = on_reader_end,
-	.on_cut = on_reader_cut,
-};
-
-static void attach(struct process *process, struct process_subscriber *subscriber)
-{
-	subscriber->process = process;
-	subscriber->reader.ops =
-		subscriber->ops->queued ? &reader_ops : &reader_ops_without_measure;
-	output_attach(&process->output, &subscriber->reader);
-}
-
-void process_subscribe(struct process *process, struct process_subscriber *subscriber)
-{
-	assert(process->state == PROCESS_RUNNING || process->state == PROCESS_DRAINING);
-	attach(process, subscriber);
-	process_plan_timer(process);
-}
-
-void process_unsubscribe(struct process_subscriber *subscriber)
-{
-	struct process *process = subscriber->process;
-
-	if (!process)
-		return;
-	output_detach(&subscriber->reader);
-	subscriber->process = NULL;
-	if (process->state == PROCESS_STARTING && process->pid == 0 && subscriber->is_starter)
-		process_dispatch(process, PROCESS_KILL);
-	process_settle(process);
-}
-
-void process_subscriber_drained(struct process_subscriber *subscriber)
-{
-	struct process *process = subscriber->process;
-
-	if (!process)
-		return;
-	output_reader_drained(&subscriber->reader);
-	if (process->state != PROCESS_DONE)
-		process_plan_timer(process);
-}
-
-static struct process_subscriber *find_starter(struct process *process)
-{
-	struct list_node *node;
-
-	LIST_FOR_EACH(node, &process->output.readers) {
-		struct process_subscriber *subscriber =
-			subscriber_of(container_of(node, struct output_reader, node));
-
-		if (subscriber->is_starter)
-			return subscriber;
-	}
-	return NULL;
-}
-
-/* ---- signals ---- */
-
-static void signal_leader(struct process *process, int number)
-{
-	syscall(SYS_pidfd_send_signal, process->child.pidfd, number, NULL, 0);
-}
-
-int process_terminate(struct process *process)
-{
-	assert(process->state == PROCESS_RUNNING);
-	process->record.stopped = true;
-	/* Uncollected, so both the pid and the group it leads are its own. */
-	if (process->table->config.kill_scope_leader)
-		signal_leader(process, SIGTERM);
-	else if (kill(-process->pid, SIGTERM) < 0)
-		return -errno;
-	return 0;
-}
-
-void process_hang_up(struct process *process)
-{
-	(void)process_terminate(process);
-	if (process->spec.with_terminal) {
-		kill(-process->pid, SIGHUP);
-		kill(-process->pid, SIGCONT);
-	}
-}
-
-static void kill_everything(struct job *job)
-{
-	struct process *process = container_of(job, struct process, job);
-
-	kill_tree(process->pid, &process->table->cgroups, process->place);
-}
-
-static void on_everything_killed(struct job *job)
-{
-	struct process *process = container_of(job, struct process, job);
-
-	reaper_release(&process->child);
-	process_drop(process);
-}
-
-static void send_kill(struct process *process)
-{
-	signal_leader(process, SIGKILL);
-	if (process->table->config.kill_scope_leader)
-		return;
-	kill(-process->pid, SIGKILL);
-	if (process->job.active)
-		return; /* a kill is already going through */
-	if (job_run(process->loop, &process->job, JOB_QUICK, kill_everything,
-		    on_everything_killed) < 0) {
-		log_warn("process", "no thread to look for left processes",
-			 LOG_I("pid", process->pid));
-		return;
-	}
-	process_hold(process);
-	reaper_hold(&process->child);
-}
-
-static void tell_kill_waiters(struct process *process)
-{
-	struct list_node waiters;
-
-	process->kill_due_ms = 0;
-	list_init(&waiters);
-	list_splice(&waiters, &process->kill_waiters);
-	while (!list_is_empty(&waiters)) {
-		struct process_kill_waiter *waiter =
-			container_of(waiters.next, struct process_kill_waiter, node);
-
-		list_remove(&waiter->node);
-		waiter->on_killed(waiter);
-	}
-}
-
-void process_kill(struct process *process, struct process_kill_waiter *waiter)
-{
-	assert(process->state == PROCESS_RUNNING);
-	process->record.stopped = true;
-	if (waiter) {
-		list_init(&waiter->node);
-		list_append(&process->kill_waiters, &waiter->node);
-		process->kill_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
-		process_plan_timer(process);
-	}
-	process_dispatch(process, PROCESS_KILL);
-}
-
-void process_kill_wait_cancel(struct process_kill_waiter *waiter)
-{
-	list_remove(&waiter->node);
-}
-
-int process_resize(struct process *process, struct terminal_size size)
-{
-	if (process->terminal_fd < 0)
-		return -ENOTTY;
-	return terminal_resize(process->terminal_fd, size);
-}
-
 /* ---- actions of the table ---- */
 
 static void ignore(struct process *process)
@@ -336,7 +97,7 @@ static void ignore(struct process *process)
 
 static void become_running(struct process *process)
 {
-	struct process_subscriber *starter = find_starter(process);
+	struct process_subscriber *starter = process_find_starter(process);
 
 	enter(process, PROCESS_RUNNING);
 	process->start_due_ms = 0;
@@ -358,7 +119,7 @@ static void close_input(struct process *process)
 /* Not one byte of it ran for the user; the reason is in process->err. */
 static void fail_start(struct process *process)
 {
-	struct process_subscriber *starter = find_starter(process);
+	struct process_subscriber *starter = process_find_starter(process);
 	struct err err = *process->err;
 
 	enter(process, PROCESS_DONE);
@@ -366,7 +127,7 @@ static void fail_start(struct process *process)
 	close_input(process);
 	output_discard(&process->output);
 	if (starter)
-		fail_subscriber(starter, &err);
+		process_fail_subscriber(starter, &err);
 	process_settle(process);
 }
 
@@ -375,14 +136,14 @@ static void give_up_start(struct process *process)
 	if (process->job.active)
 		job_abandon(&process->job);
 	if (process->is_tracked)
-		signal_leader(process, SIGKILL);
+		process_signal_leader(process, SIGKILL);
 	if (process->job.active) {
 		/* The plan belongs to the job; on_prepared ends it. */
-		struct process_subscriber *starter = find_starter(process);
+		struct process_subscriber *starter = process_find_starter(process);
 
 		enter(process, PROCESS_DONE);
 		if (starter)
-			fail_subscriber(starter, process->give_up);
+			process_fail_subscriber(starter, process->give_up);
 		process_settle(process);
 	} else {
 		*process->err = *process->give_up;
@@ -428,7 +189,7 @@ static void begin_draining(struct process *process)
 	/* First, so that whoever is told of the end finds the exit. */
 	process_table_retain_exit(process->table, process);
 	close_input(process);
-	tell_kill_waiters(process);
+	process_tell_kill_waiters(process);
 	output_retry_terminal(&process->output);
 	if (output_has_ended(&process->output)) {
 		process_dispatch(process, PROCESS_OUT_EOF);
@@ -456,7 +217,7 @@ static void time_out(struct process *process)
 	process->deadline_ms = 0;
 	process->expire_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
 	log_debug("process", "deadline passed", LOG_I("pid", process->pid));
-	send_kill(process);
+	process_send_kill(process);
 	process_plan_timer(process);
 }
 
@@ -472,7 +233,7 @@ static void (*const actions[][PROCESS_DRAIN_OVER + 1])(struct process *process) 
 	[PROCESS_RUNNING] = {
 		[PROCESS_OUT_EOF] = ignore, /* it may go on working in silence (case 2) */
 		[PROCESS_EXIT] = begin_draining,
-		[PROCESS_KILL] = send_kill,
+		[PROCESS_KILL] = process_send_kill,
 		[PROCESS_TIMEOUT] = time_out,
 	},
 	[PROCESS_DRAINING] = {
@@ -593,27 +354,6 @@ static void check_drain(struct process *process)
 	process_dispatch(process, PROCESS_DRAIN_OVER);
 }
 
-static uint64_t send_keepalives(struct process *process)
-{
-	uint64_t now = loop_now_ms(process->loop), next = UINT64_MAX;
-	struct list_node *node, *following;
-
-	LIST_FOR_EACH_SAFE(node, following, &process->output.readers) {
-		struct output_reader *reader = container_of(node, struct output_reader, node);
-		struct process_subscriber *subscriber = subscriber_of(reader);
-
-		if (subscriber->keepalive_ms == 0)
-			continue;
-		if (reader->last_sent_ms + subscriber->keepalive_ms <= now) {
-			reader->last_sent_ms = now;
-			if (!reader->full)
-				subscriber->ops->on_keepalive(subscriber);
-		}
-		next = earlier(next, reader->last_sent_ms + subscriber->keepalive_ms);
-	}
-	return next;
-}
-
 static bool is_due(uint64_t due, uint64_t now)
 {
 	return due != 0 && due <= now;
@@ -640,12 +380,12 @@ static void on_timer(uv_timer_t *timer)
 	    (process->state == PROCESS_STARTING || process->state == PROCESS_RUNNING))
 		process_dispatch(process, PROCESS_TIMEOUT);
 	if (is_due(process->kill_due_ms, now))
-		tell_kill_waiters(process);
+		process_tell_kill_waiters(process);
 	if (is_due(process->expire_due_ms, now)) {
 		process->expire_due_ms = 0;
-		starter = find_starter(process);
+		starter = process_find_starter(process);
 		if (starter)
-			fail_with_deadline(starter);
+			process_fail_with_deadline(starter);
 	}
 	if (process->state == PROCESS_DRAINING)
 		check_drain(process);
@@ -671,8 +411,9 @@ void process_plan_timer(struct process *process)
 	    output_has_ended(&process->output))
 		next = earlier(next, now + TERMINAL_RETRY_MS);
 	if (process->state == PROCESS_RUNNING || process->state == PROCESS_DRAINING) {
+		next = earlier(next, output_flush_held(&process->output));
 		next = earlier(next, output_check_stalls(&process->output));
-		next = earlier(next, send_keepalives(process));
+		next = earlier(next, process_send_keepalives(process));
 	}
 	if (next == process->timer_due_ms)
 		return;
@@ -733,7 +474,7 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 	}
 	if (starter) {
 		starter->is_starter = true;
-		attach(process, starter);
+		process_attach(process, starter);
 	}
 	process_plan_timer(process);
 	*ret_process = process;

@@ -1,6 +1,6 @@
 /*
- * What process.c (life cycle) and process_start.c (from the request to the exec) share with each
- * other and with nobody else.
+ * What process.c (life cycle), process_start.c (from the request to the exec), process_subscriber.c,
+ * process_signal.c and process_table.c share with each other and with nobody else.
  */
 #ifndef ENVD_PROCESS_PROCESS_INTERNAL_H
 #define ENVD_PROCESS_PROCESS_INTERNAL_H
@@ -24,5 +24,18 @@ int process_begin_start(struct process *process);
 /* Reads the status pipe; dispatches EXEC_OK or EXEC_FAIL when it tells. */
 void process_check_status(struct process *process);
 void process_end_start(struct process *process);
+
+/* process_subscriber.c */
+void process_attach(struct process *process, struct process_subscriber *subscriber);
+struct process_subscriber *process_find_starter(struct process *process);
+void process_fail_subscriber(struct process_subscriber *subscriber, const struct err *err);
+void process_fail_with_deadline(struct process_subscriber *subscriber);
+/* To those whose time has come; returns when to ask again, UINT64_MAX for never. */
+uint64_t process_send_keepalives(struct process *process);
+
+/* process_signal.c */
+void process_signal_leader(struct process *process, int number);
+void process_send_kill(struct process *process);
+void process_tell_kill_waiters(struct process *process);
 
 #endif

@@ -16,7 +16,9 @@ static struct list_node *bucket_of(const struct process_table *table, pid_t pid)
 static void drop_exit(struct process_table *table, struct process_exit *record)
 {
 	list_remove(&record->node);
+	list_remove(&record->bucket);
 	table->exit_count--;
+	table->tagged_exit_count -= record->has_tag;
 	free(record);
 }
 
@@ -53,15 +55,28 @@ static void drop_old_exits(struct process_table *table)
 	}
 }
 
-static void drop_exits_like(struct process_table *table, pid_t pid, const char *tag)
+static struct list_node *exit_bucket_of(const struct process_table *table, pid_t pid)
+{
+	return (struct list_node *)&table->exit_buckets[(size_t)pid % PROCESS_BUCKETS];
+}
+
+/* Called for every start, with thousands of exits retained. */
+static void drop_predecessors(struct process_table *table, pid_t pid, const char *tag)
 {
 	struct list_node *node, *following;
 
+	LIST_FOR_EACH_SAFE(node, following, exit_bucket_of(table, pid)) {
+		struct process_exit *record = container_of(node, struct process_exit, bucket);
+
+		if (record->pid == pid)
+			drop_exit(table, record);
+	}
+	if (!tag || table->tagged_exit_count == 0)
+		return;
 	LIST_FOR_EACH_SAFE(node, following, &table->exits) {
 		struct process_exit *record = container_of(node, struct process_exit, node);
 
-		if (record->pid == pid ||
-		    (tag && record->has_tag && strcmp(record->tag, tag) == 0))
+		if (record->has_tag && strcmp(record->tag, tag) == 0)
 			drop_exit(table, record);
 	}
 }
@@ -81,7 +96,9 @@ void process_table_retain_exit(struct process_table *table, const struct process
 	record->has_tag = tag != NULL;
 	memcpy(record->tag, tag ? tag : "", tag ? strlen(tag) + 1 : 1);
 	list_append(&table->exits, &record->node);
+	list_prepend(exit_bucket_of(table, record->pid), &record->bucket);
 	table->exit_count++;
+	table->tagged_exit_count += record->has_tag;
 	drop_old_exits(table);
 	plan_timer(table);
 }
@@ -91,8 +108,8 @@ const struct process_exit *process_table_find_exit(struct process_table *table, 
 	struct list_node *node;
 
 	drop_old_exits(table);
-	for (node = table->exits.previous; node != &table->exits; node = node->previous) {
-		const struct process_exit *record = container_of(node, struct process_exit, node);
+	LIST_FOR_EACH(node, exit_bucket_of(table, pid)) {
+		const struct process_exit *record = container_of(node, struct process_exit, bucket);
 
 		if (record->pid == pid)
 			return record;
@@ -173,7 +190,7 @@ struct process *process_table_find_attachable_tag(const struct process_table *ta
 
 void process_table_insert(struct process_table *table, struct process *process)
 {
-	drop_exits_like(table, process->pid, process->spec.tag);
+	drop_predecessors(table, process->pid, process->spec.tag);
 	list_prepend(bucket_of(table, process->pid), &process->bucket);
 }
 
@@ -292,8 +309,10 @@ struct process_table *process_table_new(const struct process_table_config *confi
 	list_init(&table->all);
 	list_init(&table->exits);
 	list_init(&table->discarding);
-	for (i = 0; i < PROCESS_BUCKETS; i++)
+	for (i = 0; i < PROCESS_BUCKETS; i++) {
 		list_init(&table->buckets[i]);
+		list_init(&table->exit_buckets[i]);
+	}
 	uv_timer_init(&config->loop->uv, &table->timer);
 	return table;
 }

@@ -24,7 +24,8 @@ struct process_table_config {
 
 /* The exit of a process that is gone. */
 struct process_exit {
-	struct list_node node; /* oldest first */
+	struct list_node node;   /* oldest first */
+	struct list_node bucket; /* by pid */
 	pid_t pid;
 	uint64_t due_ms;
 	struct exit_record record;
@@ -42,7 +43,8 @@ struct process_table {
 	uint64_t next_serial;
 	struct list_node buckets[PROCESS_BUCKETS]; /* RUNNING and DRAINING, by pid */
 	struct list_node exits;
-	size_t exit_count;
+	struct list_node exit_buckets[PROCESS_BUCKETS];
+	size_t exit_count, tagged_exit_count;
 	struct list_node discarding; /* outputs whose process is over but whose pipes are held open */
 	uv_timer_t timer;
 	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING, TABLE_CLOSED } phase;

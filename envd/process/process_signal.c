@@ -1,0 +1,113 @@
+/* Signals to a running process, and the job behind SIGKILL. */
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "envd/process/kill.h"
+#include "envd/process/process_internal.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+
+void process_signal_leader(struct process *process, int number)
+{
+	syscall(SYS_pidfd_send_signal, process->child.pidfd, number, NULL, 0);
+}
+
+int process_terminate(struct process *process)
+{
+	assert(process->state == PROCESS_RUNNING);
+	process->record.stopped = true;
+	/* Uncollected, so both the pid and the group it leads are its own. */
+	if (process->table->config.kill_scope_leader)
+		process_signal_leader(process, SIGTERM);
+	else if (kill(-process->pid, SIGTERM) < 0)
+		return -errno;
+	return 0;
+}
+
+void process_hang_up(struct process *process)
+{
+	(void)process_terminate(process);
+	if (process->spec.with_terminal) {
+		kill(-process->pid, SIGHUP);
+		kill(-process->pid, SIGCONT);
+	}
+}
+
+static void kill_everything(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	kill_tree(process->pid, &process->table->cgroups, process->place);
+}
+
+static void on_everything_killed(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	reaper_release(&process->child);
+	process_drop(process);
+}
+
+void process_send_kill(struct process *process)
+{
+	process_signal_leader(process, SIGKILL);
+	if (process->table->config.kill_scope_leader)
+		return;
+	kill(-process->pid, SIGKILL);
+	if (process->job.active)
+		return; /* a kill is already going through */
+	if (job_run(process->loop, &process->job, JOB_QUICK, kill_everything,
+		    on_everything_killed) < 0) {
+		log_warn("process", "no thread to look for left processes",
+			 LOG_I("pid", process->pid));
+		return;
+	}
+	process_hold(process);
+	reaper_hold(&process->child);
+}
+
+void process_tell_kill_waiters(struct process *process)
+{
+	struct list_node waiters;
+
+	process->kill_due_ms = 0;
+	list_init(&waiters);
+	list_splice(&waiters, &process->kill_waiters);
+	while (!list_is_empty(&waiters)) {
+		struct process_kill_waiter *waiter =
+			container_of(waiters.next, struct process_kill_waiter, node);
+
+		list_remove(&waiter->node);
+		waiter->on_killed(waiter);
+	}
+}
+
+void process_kill(struct process *process, struct process_kill_waiter *waiter)
+{
+	assert(process->state == PROCESS_RUNNING);
+	process->record.stopped = true;
+	if (waiter) {
+		list_init(&waiter->node);
+		list_append(&process->kill_waiters, &waiter->node);
+		process->kill_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
+		process_plan_timer(process);
+	}
+	process_dispatch(process, PROCESS_KILL);
+}
+
+void process_kill_wait_cancel(struct process_kill_waiter *waiter)
+{
+	list_remove(&waiter->node);
+}
+
+int process_resize(struct process *process, struct terminal_size size)
+{
+	if (process->terminal_fd < 0)
+		return -ENOTTY;
+	return terminal_resize(process->terminal_fd, size);
+}
