@@ -18,13 +18,15 @@
 /* Where machines that still use version 1 mount version 2: no controllers, but kill works. */
 #define ROOT_HYBRID "/sys/fs/cgroup/unified"
 #define RESERVED_BYTES_MAX (128ULL * 1024 * 1024)
-#define LINGERING_MAX 4096
-#define LINGERING_TRIED_AT_ONCE 16
+/* Beyond this many they are left to the end of the sandbox. */
+#define LEFTOVERS_MAX 32768
+#define LINGERING_TRIED_AT_ONCE 64
 #define CREATE_ATTEMPTS 4
 #define KILL_ROUNDS 64
 #define NAME_BYTES 64
 
-struct lingering {
+/* A cgroup to be removed. */
+struct leftover {
 	struct list_node node;
 	struct cgroup_place place;
 };
@@ -201,6 +203,7 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 	for (i = 0; i < CGROUP_KINDS; i++)
 		cgroups->directories[i] = -1;
 	pthread_mutex_init(&cgroups->lock, NULL);
+	list_init(&cgroups->finished);
 	list_init(&cgroups->lingering);
 	clock_gettime(CLOCK_REALTIME, &now);
 	cgroups->boot_mark = (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
@@ -227,20 +230,6 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 	cgroup_saw_out_of_memory(cgroups, CGROUP_PTY);
 }
 
-void cgroups_fini(struct cgroups *cgroups)
-{
-	while (!list_is_empty(&cgroups->lingering)) {
-		struct lingering *lingering =
-			container_of(cgroups->lingering.next, struct lingering, node);
-
-		list_remove(&lingering->node);
-		free(lingering);
-	}
-	close_all(cgroups);
-	pthread_mutex_destroy(&cgroups->lock);
-	cgroups->available = false;
-}
-
 void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
 		   int *ret_fd)
 {
@@ -248,7 +237,7 @@ void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup
 
 	*ret_place = (struct cgroup_place){.kind = CGROUP_NONE};
 	*ret_fd = -1;
-	if (!cgroups || !cgroups->available || kind == CGROUP_NONE)
+	if (!cgroups->available || kind == CGROUP_NONE)
 		return;
 	directory = cgroups->directories[kind];
 	for (attempt = 0; attempt < CREATE_ATTEMPTS; attempt++) {
@@ -306,7 +295,7 @@ int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place)
 	char name[NAME_BYTES];
 	int status;
 
-	if (!cgroups || !cgroups->available || place.kind == CGROUP_NONE)
+	if (!cgroups->available || place.kind == CGROUP_NONE)
 		return -ENOENT;
 	place_name(cgroups, place, name);
 	directory = openat(cgroups->directories[place.kind], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -326,53 +315,61 @@ static bool try_remove(struct cgroups *cgroups, struct cgroup_place place)
 
 void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place)
 {
-	struct lingering *lingering;
+	struct leftover *leftover;
 
-	if (!cgroups || !cgroups->available || place.kind == CGROUP_NONE)
+	if (!cgroups->available || place.kind == CGROUP_NONE)
 		return;
 	pthread_mutex_lock(&cgroups->lock);
-	if (cgroups->lingering_count < LINGERING_MAX) {
-		lingering = xmalloc(sizeof(*lingering));
-		lingering->place = place;
-		list_append(&cgroups->lingering, &lingering->node);
-		cgroups->lingering_count++;
+	if (cgroups->remembered < LEFTOVERS_MAX) {
+		leftover = xmalloc(sizeof(*leftover));
+		leftover->place = place;
+		list_append(&cgroups->finished, &leftover->node);
+		cgroups->remembered++;
 	}
 	pthread_mutex_unlock(&cgroups->lock);
 }
 
-static struct lingering *take_oldest(struct cgroups *cgroups)
+static struct leftover *take_first(struct cgroups *cgroups, struct list_node *list)
 {
-	struct lingering *oldest = NULL;
+	struct leftover *first = NULL;
 
 	pthread_mutex_lock(&cgroups->lock);
-	if (!list_is_empty(&cgroups->lingering)) {
-		oldest = container_of(cgroups->lingering.next, struct lingering, node);
-		list_remove(&oldest->node);
-		cgroups->lingering_count--;
+	if (!list_is_empty(list)) {
+		first = container_of(list->next, struct leftover, node);
+		list_remove(&first->node);
 	}
 	pthread_mutex_unlock(&cgroups->lock);
-	return oldest;
+	return first;
 }
 
-void cgroup_remove(struct cgroups *cgroups, struct cgroup_place place)
+static void remove_or_linger(struct cgroups *cgroups, struct leftover *leftover)
 {
+	bool removed = try_remove(cgroups, leftover->place);
+
+	pthread_mutex_lock(&cgroups->lock);
+	if (removed)
+		cgroups->remembered--;
+	else
+		list_append(&cgroups->lingering, &leftover->node);
+	pthread_mutex_unlock(&cgroups->lock);
+	if (removed)
+		free(leftover);
+}
+
+void cgroups_sweep(struct cgroups *cgroups)
+{
+	struct leftover *leftover;
 	size_t tries;
 
-	if (!cgroups || !cgroups->available || place.kind == CGROUP_NONE)
-		return;
-	if (!try_remove(cgroups, place))
-		cgroup_remove_later(cgroups, place);
 	/* Oldest first; the ones that stay go to the end, so that each gets its turn. */
 	for (tries = 0; tries < LINGERING_TRIED_AT_ONCE; tries++) {
-		struct lingering *old = take_oldest(cgroups);
-
-		if (!old)
+		leftover = take_first(cgroups, &cgroups->lingering);
+		if (!leftover)
 			break;
-		place = old->place;
-		free(old);
-		if (!try_remove(cgroups, place))
-			cgroup_remove_later(cgroups, place);
+		remove_or_linger(cgroups, leftover);
 	}
+	while ((leftover = take_first(cgroups, &cgroups->finished)))
+		remove_or_linger(cgroups, leftover);
 }
 
 bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind)
@@ -381,7 +378,7 @@ bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind)
 	const char *line;
 	unsigned long long kills = 0;
 
-	if (!cgroups || kind == CGROUP_NONE || cgroups->directories[kind] < 0)
+	if (kind == CGROUP_NONE || cgroups->directories[kind] < 0)
 		return false;
 	if (read_file(cgroups->directories[kind], "memory.events", text, sizeof(text)) < 0)
 		return false;
@@ -389,4 +386,23 @@ bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind)
 	if (!line || sscanf(line, "oom_kill %llu", &kills) != 1)
 		return false;
 	return atomic_exchange(&cgroups->out_of_memory_kills[kind], kills) < kills;
+}
+
+static void forget_all(struct cgroups *cgroups, struct list_node *list)
+{
+	struct leftover *leftover;
+
+	while ((leftover = take_first(cgroups, list))) {
+		try_remove(cgroups, leftover->place);
+		free(leftover);
+	}
+}
+
+void cgroups_fini(struct cgroups *cgroups)
+{
+	forget_all(cgroups, &cgroups->finished);
+	forget_all(cgroups, &cgroups->lingering);
+	close_all(cgroups);
+	pthread_mutex_destroy(&cgroups->lock);
+	cgroups->available = false;
 }

@@ -4,9 +4,10 @@
  * also what left its session. Without a writable cgroup v2 every call here is a quiet no-op: the
  * commands run, isolation is off (cases.md, case 78).
  *
- * cgroups_init blocks and belongs to start-up. Everything else blocks too and is for jobs; any
- * thread. A command's cgroup is removed once nobody lives in it; those that are still inhabited when
- * their leader is gone are remembered and tried again whenever another one is removed.
+ * cgroups_init and cgroups_fini block and belong to start and end. Everything else, if it does not say
+ * otherwise, blocks too and is for jobs; any thread. A command's cgroup can be removed once nobody
+ * lives in it: cgroup_remove_later remembers it, cgroups_sweep removes many in one go, and those that
+ * are still inhabited are tried again with every later sweep.
  */
 #ifndef ENVD_PROCESS_CGROUP_H
 #define ENVD_PROCESS_CGROUP_H
@@ -25,9 +26,10 @@ struct cgroups {
 	int directories[CGROUP_KINDS]; /* O_PATH; -1 for CGROUP_NONE and when not available */
 	atomic_uint_fast64_t next_number;
 	uint64_t boot_mark; /* part of every name, so that a restarted agent meets no leftovers */
-	pthread_mutex_t lock;
-	struct list_node lingering; /* under lock */
-	size_t lingering_count;
+	pthread_mutex_t lock; /* for the lists; never held during a system call */
+	struct list_node finished;  /* to be removed */
+	struct list_node lingering; /* still inhabited when last tried, oldest first */
+	size_t remembered;
 	atomic_uint_fast64_t out_of_memory_kills[CGROUP_KINDS]; /* last seen */
 };
 
@@ -48,9 +50,9 @@ void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup
 		   int *ret_fd);
 /* Kills everybody in it, atomically where the kernel can. 0, -ENOENT without cgroup. */
 int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place);
-void cgroup_remove(struct cgroups *cgroups, struct cgroup_place place);
-/* Leaves it to the next removal. Does not block. */
+/* For the next sweep. Does not block. */
 void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place);
+void cgroups_sweep(struct cgroups *cgroups);
 /* True when the kernel's OOM killer struck in the kind's cgroup since the last time this was asked. */
 bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind);
 

@@ -46,40 +46,43 @@ static void on_timer_closed(uv_handle_t *handle)
 	process_drop(container_of(handle, struct process, timer));
 }
 
-static void clean_up(struct job *job)
+static void ask_for_reason(struct job *job)
 {
 	struct process *process = container_of(job, struct process, job);
-	struct cgroups *cgroups = &process->table->cgroups;
 
-	if (process->record.signal == SIGKILL && !process->record.stopped &&
-	    !process->record.timed_out)
-		process->record.out_of_memory =
-			cgroup_saw_out_of_memory(cgroups, process->place.kind);
-	cgroup_remove(cgroups, process->place);
+	process->record.out_of_memory =
+		cgroup_saw_out_of_memory(&process->table->cgroups, process->place.kind);
 }
 
-static void on_cleaned_up(struct job *job)
+static void on_reason_known(struct job *job)
 {
 	struct process *process = container_of(job, struct process, job);
 
-	process->place.kind = CGROUP_NONE;
 	if (process->record.out_of_memory)
 		log_warn("process", "killed because memory ran out", LOG_I("pid", process->pid));
+	process_table_leave_cgroup(process->table, process);
 	process_drop(process);
+}
+
+/* Gives the cgroup back. A SIGKILL that nobody here has sent is looked into first. */
+static void leave_cgroup(struct process *process)
+{
+	const struct exit_record *record = &process->record;
+
+	if (process->place.kind == CGROUP_NONE || process->is_tracked || process->job.active)
+		return;
+	if (record->signal == SIGKILL && !record->stopped && !record->timed_out &&
+	    job_run(process->loop, &process->job, JOB_QUICK, ask_for_reason, on_reason_known) == 0)
+		process_hold(process);
+	else
+		process_table_leave_cgroup(process->table, process);
 }
 
 void process_settle(struct process *process)
 {
 	if (process->state != PROCESS_DONE)
 		return;
-	if (process->place.kind != CGROUP_NONE && !process->is_tracked && !process->job.active) {
-		if (job_run(process->loop, &process->job, JOB_QUICK, clean_up, on_cleaned_up) == 0) {
-			process_hold(process);
-		} else {
-			cgroup_remove_later(&process->table->cgroups, process->place);
-			process->place.kind = CGROUP_NONE;
-		}
-	}
+	leave_cgroup(process);
 	if (process->output.reader_count == 0 && list_is_empty(&process->kill_waiters) &&
 	    !process->timer_is_closing) {
 		process->timer_is_closing = true;

@@ -6,6 +6,9 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
+/* Removing a cgroup costs about as much as making one; not while a command's answer waits. */
+#define SWEEP_DELAY_MS 50
+
 static struct list_node *bucket_of(const struct process_table *table, pid_t pid)
 {
 	return (struct list_node *)&table->buckets[(size_t)pid % PROCESS_BUCKETS];
@@ -200,26 +203,72 @@ void process_table_remove(struct process_table *table, struct process *process)
 	list_remove(&process->bucket);
 }
 
+/* ---- cgroups nobody leads any more: removed together, a moment later ---- */
+
+static void sweep(struct job *job)
+{
+	cgroups_sweep(&container_of(job, struct process_table, sweep_job)->cgroups);
+}
+
+static void close_when_empty(struct process_table *table);
+static void plan_sweep(struct process_table *table);
+
+static void on_swept(struct job *job)
+{
+	struct process_table *table = container_of(job, struct process_table, sweep_job);
+
+	if (table->sweep_is_wanted)
+		plan_sweep(table);
+	close_when_empty(table);
+}
+
+static void on_sweep_timer(uv_timer_t *timer)
+{
+	struct process_table *table = container_of(timer, struct process_table, sweep_timer);
+
+	table->sweep_is_wanted = false;
+	if (job_run(table->config.loop, &table->sweep_job, JOB_QUICK, sweep, on_swept) < 0)
+		plan_sweep(table);
+}
+
+static void plan_sweep(struct process_table *table)
+{
+	table->sweep_is_wanted = true;
+	if (!table->sweep_job.active && table->phase == TABLE_OPEN &&
+	    !uv_is_active((uv_handle_t *)&table->sweep_timer))
+		uv_timer_start(&table->sweep_timer, on_sweep_timer, SWEEP_DELAY_MS, 0);
+}
+
+void process_table_leave_cgroup(struct process_table *table, struct process *process)
+{
+	cgroup_remove_later(&table->cgroups, process->place);
+	process->place.kind = CGROUP_NONE;
+	plan_sweep(table);
+}
+
 /* ---- the orderly end ---- */
 
-static void on_timer_closed(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
-	struct process_table *table = container_of(handle, struct process_table, timer);
+	struct process_table *table = handle->data;
 
+	if (--table->open_handles > 0)
+		return;
 	table->phase = TABLE_CLOSED;
 	table->on_stopped(table, table->on_stopped_user);
 }
 
 static void close_when_empty(struct process_table *table)
 {
-	if (table->count > 0 || table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING)
+	if (table->count > 0 || table->sweep_job.active || table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING)
 		return;
 	table->phase = TABLE_CLOSING;
 	while (!list_is_empty(&table->exits))
 		drop_exit(table, container_of(table->exits.next, struct process_exit, node));
 	output_close_discarding(&table->discarding);
 	reaper_fini(&table->reaper);
-	uv_close((uv_handle_t *)&table->timer, on_timer_closed);
+	uv_close((uv_handle_t *)&table->timer, on_handle_closed);
+	uv_close((uv_handle_t *)&table->sweep_timer, on_handle_closed);
 }
 
 void process_table_forget(struct process_table *table, struct process *process)
@@ -314,6 +363,9 @@ struct process_table *process_table_new(const struct process_table_config *confi
 		list_init(&table->exit_buckets[i]);
 	}
 	uv_timer_init(&config->loop->uv, &table->timer);
+	uv_timer_init(&config->loop->uv, &table->sweep_timer);
+	table->timer.data = table->sweep_timer.data = table;
+	table->open_handles = 2;
 	return table;
 }
 

@@ -47,6 +47,10 @@ struct process_table {
 	size_t exit_count, tagged_exit_count;
 	struct list_node discarding; /* outputs whose process is over but whose pipes are held open */
 	uv_timer_t timer;
+	uv_timer_t sweep_timer;
+	struct job sweep_job;
+	bool sweep_is_wanted;
+	unsigned open_handles;
 	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING, TABLE_CLOSED } phase;
 	void (*on_stopped)(struct process_table *table, void *user);
 	void *on_stopped_user;
@@ -79,5 +83,6 @@ void process_table_insert(struct process_table *table, struct process *process);
 void process_table_retain_exit(struct process_table *table, const struct process *process);
 void process_table_remove(struct process_table *table, struct process *process);
 void process_table_forget(struct process_table *table, struct process *process);
+void process_table_leave_cgroup(struct process_table *table, struct process *process);
 
 #endif

@@ -26,6 +26,13 @@ static const char *cgroup_root(char *path, size_t size)
 	return NULL;
 }
 
+bool lab_has_cgroups(void)
+{
+	char path[PATH_MAX];
+
+	return cgroup_root(path, sizeof(path)) != NULL;
+}
+
 void lab_open(struct process_lab *lab, const struct lab_options *options)
 {
 	static const struct lab_options none;

@@ -43,6 +43,8 @@ struct lab_options {
 	rlim_t nofile; /* 0: not set */
 };
 
+/* Whether this machine lets us make cgroups (version 2). */
+bool lab_has_cgroups(void);
 void lab_open(struct process_lab *lab, const struct lab_options *options);
 /* Stops the table, and asserts that nothing is left. */
 void lab_close(struct process_lab *lab);
