@@ -112,8 +112,12 @@ static void refuse_head(struct http_conn *c, int status, const char *reason)
 
 	log_debug("http", "bad request", LOG_I("status", status), LOG_S("reason", reason),
 		  LOG_S("peer", c->peer));
-	r->keep_alive = false;
-	r->expect_continue = false;
+	/* What was not reached is empty rather than absent. */
+	r->method = r->method.p ? r->method : STR("");
+	r->target = r->target.p ? r->target : STR("");
+	r->path = r->path.p ? r->path : STR("");
+	r->authority = r->authority.p ? r->authority : STR("");
+	r->keep_alive = r->expect_continue = false;
 	r->length = HTTP_LENGTH_NONE;
 	r->upgrade = (struct str){NULL, 0};
 	if (!c->shared->config.on_bad_request) {

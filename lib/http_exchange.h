@@ -37,8 +37,9 @@ struct http_exchange_handler {
 	 * for a body that was cut short: that is on_closed with an error. */
 	void (*on_body_end)(struct http_exchange *ex);
 	void (*on_drained)(struct http_exchange *ex);
-	/* 0: the whole response was handed to the kernel; negative errno: the peer left, stalled or
-	 * broke the protocol, or the exchange was aborted. */
+	/* 0: the whole response was handed on (its last bytes, fewer than STREAM_LOW_MARK_BYTES, may
+	 * still be on their way to the kernel); negative errno: the peer left, stalled or broke the
+	 * protocol, or the exchange was aborted. */
 	void (*on_closed)(struct http_exchange *ex, int status);
 };
 

@@ -19,7 +19,8 @@ struct http_server_timeouts {
 struct http_server_config {
 	/* Head complete; must end up setting a handler (http_respond does). */
 	void (*dispatch)(struct http_exchange *ex);
-	/* Called instead of the built-in plain answer when a request cannot be parsed; may be NULL. */
+	/* Called instead of the built-in plain answer when a request cannot be parsed; may be NULL. It
+	 * must respond at once; of the request only what was read before the fault is filled in. */
 	void (*on_bad_request)(struct http_exchange *ex, int status, const char *reason);
 	void *user; /* becomes ex->server_user */
 	unsigned idle_timeout_ms; /* 0: HTTP_IDLE_TIMEOUT_MS */
