@@ -172,9 +172,9 @@ static void feed(struct fake *f, struct loop *loop, const char *body, size_t len
 			f->ex.handler->on_body_end(&f->ex);
 			idle = 0;
 		} else {
-			idle++;
+			idle += loop->jobs_running == 0;
 		}
-		uv_run(&loop->uv, UV_RUN_NOWAIT);
+		uv_run(&loop->uv, loop->jobs_running ? UV_RUN_ONCE : UV_RUN_NOWAIT);
 	}
 }
 
