@@ -15,20 +15,33 @@ struct stream_call {
 
 /* ---- events ---- */
 
-/* Both responses are the same message under two names. */
-static int send_event(struct rpc_call *call, Process__ProcessEvent *event)
+/* Both responses are the same message under two names. `last` ends the stream in the same write. */
+static int send_response(struct rpc_call *call, const ProtobufCMessage *response, bool last)
+{
+	if (!last)
+		return rpc_send(call, response);
+	rpc_send_last(call, response);
+	return 0;
+}
+
+static int send_any(struct rpc_call *call, Process__ProcessEvent *event, bool last)
 {
 	if (call->method->output == &process__start_response__descriptor) {
 		Process__StartResponse response = PROCESS__START_RESPONSE__INIT;
 
 		response.event = event;
-		return rpc_send(call, &response.base);
+		return send_response(call, &response.base, last);
 	} else {
 		Process__ConnectResponse response = PROCESS__CONNECT_RESPONSE__INIT;
 
 		response.event = event;
-		return rpc_send(call, &response.base);
+		return send_response(call, &response.base, last);
 	}
+}
+
+static int send_event(struct rpc_call *call, Process__ProcessEvent *event)
+{
+	return send_any(call, event, false);
 }
 
 static int send_start(struct rpc_call *call, pid_t pid)
@@ -84,8 +97,7 @@ static void send_end(struct rpc_call *call, const struct exit_record *record)
 	}
 	event.event_case = PROCESS__PROCESS_EVENT__EVENT_END;
 	event.end = &end;
-	(void)send_event(call, &event);
-	rpc_finish(call);
+	(void)send_any(call, &event, true);
 }
 
 static void send_keepalive(struct rpc_call *call)

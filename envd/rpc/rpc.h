@@ -11,6 +11,10 @@
  * after the handler ran, also when the client left first; a handler whose work is still in flight
  * takes rpc_call_hold so that the call outlives it. After on_closed, sends are ignored.
  *
+ * Served are JSON and binary messages under Connect's content types. gRPC and gRPC-Web, which the
+ * reference's library also answers and no known client uses, get 415 like any other type. Answers
+ * are never compressed: clients take a compressed stream frame for an error (contract/sdk.md 1.1).
+ *
  * The deadline of Connect-Timeout-Ms: by default the call is ended with deadline_exceeded when it
  * passes; a handler that sets on_deadline does that itself (Start kills its process first).
  */
