@@ -93,6 +93,7 @@ int app_open(struct app *app, struct err *err)
 	const struct http_server_config config = {
 		.dispatch = routes_dispatch,
 		.on_bad_request = routes_on_bad_request,
+		.on_finished = routes_on_finished,
 		.user = app,
 		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
 		.connections_max = HTTP_CONNECTIONS_MAX,

@@ -9,6 +9,7 @@
 #include "envd/sandbox/cors_http.h"
 #include "envd/sandbox/init_service.h"
 #include "envd/sandbox/sandbox_service.h"
+#include "lib/log.h"
 
 struct route {
 	const char *method, *path;
@@ -178,4 +179,23 @@ void routes_on_bad_request(struct http_exchange *ex, int status, const char *rea
 {
 	http_response_header(ex, STR("Vary"), STR("Origin"));
 	http_respond_error(ex, status, "%s", reason);
+}
+
+void routes_on_finished(struct http_exchange *ex, int status)
+{
+	const struct http_request *request = &ex->request;
+	/* What hosts ask all day is of no interest while it goes well. */
+	bool is_routine = ex->status < 400 && (str_equal(request->path, STR("/health")) ||
+					       str_equal(request->path, STR("/metrics")));
+
+	if (status < 0) {
+		log_info("http", "request cut", LOG_STR("method", request->method),
+			 LOG_STR("path", request->path), LOG_S("reason", errno_text(status)),
+			 LOG_I("received", ex->received), LOG_I("sent", ex->sent), LOG_S("peer", ex->peer));
+		return;
+	}
+	LOG_AT(is_routine ? LOG_DEBUG : LOG_INFO, "http", "request", LOG_STR("method", request->method),
+	       LOG_STR("path", request->path), LOG_I("status", ex->status),
+	       LOG_I("ms", loop_now_ms(ex->loop) - ex->started_ms), LOG_I("received", ex->received),
+	       LOG_I("sent", ex->sent), LOG_S("peer", ex->peer));
 }

@@ -11,5 +11,7 @@
 /* For http_server_config; ex->server_user is the struct app. */
 void routes_dispatch(struct http_exchange *ex);
 void routes_on_bad_request(struct http_exchange *ex, int status, const char *reason);
+/* One line of log for each request: who, what, how it went; never a query, a header or a body. */
+void routes_on_finished(struct http_exchange *ex, int status);
 
 #endif

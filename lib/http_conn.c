@@ -64,8 +64,12 @@ static void close_exchange(struct http_conn *c, int status)
 	if (!ex || ex->closed)
 		return;
 	ex->closed = true;
-	if (c->exchange->dispatched && ex->handler->on_closed)
+	if (!c->exchange->dispatched)
+		return;
+	if (ex->handler->on_closed)
 		ex->handler->on_closed(ex, status);
+	if (c->shared->config.on_finished)
+		c->shared->config.on_finished(ex, status);
 }
 
 static void drop_exchange(struct http_conn *c)

@@ -22,6 +22,8 @@ struct http_server_config {
 	/* Called instead of the built-in plain answer when a request cannot be parsed; may be NULL. It
 	 * must respond at once; of the request only what was read before the fault is filled in. */
 	void (*on_bad_request)(struct http_exchange *ex, int status, const char *reason);
+	/* For logs: every exchange, after its handler's on_closed and with the same status. May be NULL. */
+	void (*on_finished)(struct http_exchange *ex, int status);
 	void *user; /* becomes ex->server_user */
 	unsigned idle_timeout_ms; /* 0: HTTP_IDLE_TIMEOUT_MS */
 	size_t connections_max; /* 0: HTTP_CONNECTIONS_MAX */

@@ -54,6 +54,7 @@ static int setup(void **state)
 	const struct http_server_config config = {
 		.dispatch = routes_dispatch,
 		.on_bad_request = routes_on_bad_request,
+		.on_finished = routes_on_finished,
 		.user = &f->app,
 		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
 		.connections_max = HTTP_CONNECTIONS_MAX,
@@ -661,7 +662,9 @@ static void case_027_nothing_secret_is_logged(void **state)
 	request(f, "GET", "/envs", "X-Access-Token: s3cr3t\r\n", NULL);
 	request(f, "GET", "/files?signature=s3cr3t", "", NULL);
 	request(f, "GET", "/files", "X-Access-Token: s3cr3t-wrong\r\n", NULL);
+	request(f, "GET", "/files?path=/x", "Authorization: Basic czNjcjN0OnMzY3IzdA==\r\n", NULL);
 	assert_null(strstr(f->log, "s3cr3t"));
+	assert_non_null(strstr(f->log, "\"path\":\"/files\",\"status\":401"));
 	assert_non_null(strstr(f->log, "initialised"));
 }
 
