@@ -53,7 +53,7 @@ set -m
 build/static/bin/envd -standalone -port "$envd_port" >"$logs/envd.log" 2>&1 &
 envd=$!
 build/opt/bin/proxy --listen "127.0.0.1:$proxy_port" --admin "127.0.0.1:$admin_port" \
-	--sandbox "$id=127.0.0.1,envd=$envd_port" --default-sandbox "$id" >"$logs/proxy.log" 2>&1 &
+	--sandbox "$id=127.0.0.1,envd=$envd_port" --default-sandbox "$id" --drain-ms 1000 >"$logs/proxy.log" 2>&1 &
 proxy=$!
 set +m
 

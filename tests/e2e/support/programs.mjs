@@ -220,7 +220,7 @@ export async function startEnvd({
 export async function startProxy({ port, sandboxes = {}, fallback, flags = [], env = {}, keep = false } = {}) {
 	port ??= await freePort();
 	const admin = await freePort();
-	const args = ["--listen", `127.0.0.1:${port}`, "--admin", `127.0.0.1:${admin}`];
+	const args = ["--listen", `127.0.0.1:${port}`, "--admin", `127.0.0.1:${admin}`, "--drain-ms", "1000"];
 	for (const [id, envdPort] of Object.entries(sandboxes))
 		args.push("--sandbox", `${id}=127.0.0.1,envd=${envdPort}`);
 	if (fallback)

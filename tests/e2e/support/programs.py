@@ -73,7 +73,8 @@ def start_envd():
 def start_proxy(sandbox, envd_port):
     port, admin = free_port(), free_port()
     arguments = [os.environ["PROXY_BIN"], "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}",
-                 "--sandbox", f"{sandbox}=127.0.0.1,envd={envd_port}", "--default-sandbox", sandbox]
+                 "--sandbox", f"{sandbox}=127.0.0.1,envd={envd_port}", "--default-sandbox", sandbox,
+                 "--drain-ms", "1000"]
     return Program(arguments, f"http://localhost:{port}", f"http://127.0.0.1:{admin}/health")
 
 
