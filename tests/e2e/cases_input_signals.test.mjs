@@ -295,7 +295,7 @@ function cgroupHierarchy() {
 	return null;
 }
 
-const escape = (a) => `setsid sleep ${a} & (nohup sleep ${a + 1} > /dev/null 2>&1 &) ; echo ready; sleep 100`;
+const escape = (a) => `setsid sleep ${a} & (nohup sleep ${a + 1} > /dev/null 2>&1 &) ; sleep 0.3; echo ready; sleep 100`;
 
 check("case_052_escaped_descendants_without_cgroups_remain_and_are_reaped", async () => {
 	const own = await startEnvd({ flags: ["-no-cgroups"] });
@@ -328,7 +328,7 @@ check("case_052_escaped_descendants_with_cgroups_die_as_well", async () => {
 			processesWith(base).length === 0 && processesWith(base + 1).length === 0, 2000);
 	}
 	// Ended by itself: the children live on (decision 47, 51, 52).
-	await client.sh("setsid sleep 8899 & sleep 0.1");
+	await client.sh("setsid sleep 8899 & sleep 0.3");
 	const [left] = processesWith("8899");
 	assert.ok(left);
 	process.kill(left.pid, "SIGKILL");

@@ -122,6 +122,10 @@ class Program {
 		this.pid = this.child.pid;
 		this.child.stdout.on("data", (chunk) => { this.output += chunk; });
 		this.child.stderr.on("data", (chunk) => { this.output += chunk; });
+		// A program that is left running must not keep this process waiting.
+		this.child.unref();
+		this.child.stdout.unref();
+		this.child.stderr.unref();
 		this.exited = new Promise((resolve) => {
 			this.child.on("exit", (code, signal) => {
 				this.status = { code, signal };
@@ -163,8 +167,18 @@ class Program {
 		return processTable().find((each) => each.pid === this.pid).ticks;
 	}
 
+	// As the kernel would: at once, and without a word to what it had started.
+	async kill() {
+		this.signalled = true;
+		this.child.kill("SIGKILL");
+		await within(STOP_DEADLINE_MS, `${this.name} is gone`, this.exited);
+	}
+
 	// Ends the program, and whatever it had started.
 	async stop(signal = "SIGTERM") {
+		if (this.status && this.signalled)
+			return this.status;
+		this.signalled = true;
 		const left = this.status ? [] : descendants(this.pid);
 		if (!this.status) {
 			this.child.kill(signal);
