@@ -50,6 +50,7 @@ struct call {
 	bool broken; /* nothing more is delivered */
 	struct buf pending; /* arrived with the message before, not asked for yet */
 	struct later pump_later;
+	struct buf reply; /* what the client has not taken yet of a large unary answer */
 	uv_timer_t deadline;
 	bool deadline_open;
 };
@@ -91,8 +92,9 @@ void receive_next(struct call *c);
 /* An error for an exchange of that content, whether or not anything has been sent before. */
 void reply_error(struct http_exchange *ex, const struct rpc_content *content, bool begun,
 		 const struct err *err);
-/* A unary answer, whole. */
+/* A unary answer. A large one goes on with reply_continue, whenever the exchange has drained. */
 int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err) NODISCARD;
+void reply_continue(struct call *c);
 /* One message of a stream; `last` adds the end of the stream. Negative with err filled when the
  * message cannot be encoded, negative with err->kind ERR_OK when the exchange refused. */
 int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last, struct err *err)

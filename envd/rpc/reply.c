@@ -139,6 +139,44 @@ void reply_error(struct http_exchange *ex, const struct rpc_content *content, bo
 		http_exchange_abort(ex);
 }
 
+static const char *unary_content_type(const struct call *c)
+{
+	if (c->content.codec == RPC_BINARY)
+		return "application/proto";
+	return c->content.charset ? "application/json; charset=utf-8" : "application/json";
+}
+
+void reply_continue(struct call *c)
+{
+	struct http_exchange *ex = c->base.exchange;
+	int status = 0;
+
+	while (status == 0 && buf_length(&c->reply) > 0) {
+		size_t len = size_min(buf_length(&c->reply), STREAM_HIGH_MARK_BYTES);
+		struct iovec piece = {buf_data(&c->reply), len};
+
+		status = http_response_write(ex, &piece, 1);
+		if (status >= 0)
+			buf_consume(&c->reply, len);
+	}
+	if (status < 0 || buf_length(&c->reply) > 0)
+		return;
+	buf_fini(&c->reply);
+	http_response_end(ex, NULL);
+}
+
+/* At the client's pace, so that the exchange does not copy what the client does not take yet. */
+static void reply_in_pieces(struct call *c, struct buf *out)
+{
+	struct http_exchange *ex = c->base.exchange;
+
+	c->reply = *out;
+	buf_init(out, 0);
+	http_response_header(ex, STR("Content-Type"), str_of(unary_content_type(c)));
+	if (http_response_begin(ex, 200, (int64_t)buf_length(&c->reply)) >= 0)
+		reply_continue(c);
+}
+
 int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err)
 {
 	struct buf out;
@@ -149,11 +187,10 @@ int reply_message(struct call *c, const ProtobufCMessage *message, struct err *e
 	if (status == 0) {
 		http_response_header(c->base.exchange, STR("Accept-Encoding"), STR("gzip"));
 		add_legacy_header(c);
-		http_respond(c->base.exchange, 200,
-			     c->content.codec == RPC_BINARY ? "application/proto"
-			     : c->content.charset           ? "application/json; charset=utf-8"
-							    : "application/json",
-			     buf_str(&out));
+		if (buf_length(&out) > STREAM_HIGH_MARK_BYTES)
+			reply_in_pieces(c, &out);
+		else
+			http_respond(c->base.exchange, 200, unary_content_type(c), buf_str(&out));
 	}
 	output_release(&out);
 	return status;

@@ -66,7 +66,9 @@ static void on_drained(struct http_exchange *ex)
 {
 	struct call *c = ex->user;
 
-	if (c->state == CALL_STARTED && c->base.handler && c->base.handler->on_drained)
+	if (c->state == CALL_ANSWERED && buf_length(&c->reply) > 0)
+		reply_continue(c);
+	else if (c->state == CALL_STARTED && c->base.handler && c->base.handler->on_drained)
 		c->base.handler->on_drained(&c->base);
 }
 
@@ -77,6 +79,7 @@ static void on_closed(struct http_exchange *ex, int status)
 	c->state = CALL_CLOSED;
 	close_deadline(c);
 	receive_stop(c);
+	buf_fini(&c->reply);
 	/* Held across the callback, in which the last holder may let go. */
 	rpc_call_hold(&c->base);
 	if (c->started && c->base.handler && c->base.handler->on_closed)

@@ -352,6 +352,45 @@ static void large_messages_come_through(void **state)
 	free(body);
 }
 
+/* A large answer waits here, not a second time in the connection's queue. */
+static void large_answers_go_at_the_pace_of_the_client(void **state)
+{
+	struct rpc_fixture *f = *state;
+	size_t n = 24 * 1024 * 1024;
+	char *body = xmalloc(n + 100);
+	size_t len = (size_t)sprintf(body, "{\"process\":{\"args\":[\"");
+	struct wire_response r;
+	struct wire_client c;
+
+	memset(body + len, 'a', n);
+	strcpy(body + len + n, "\"]}}");
+	rpc_request(f, &c, LIST, JSON, str_of(body));
+	while (f->started == 0)
+		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
+	for (int i = 0; i < 100; i++)
+		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
+	assert_int_equal(f->closed, 0);
+	assert_true(http_response_queued(f->last_call->exchange) <= 1024 * 1024);
+	wire_read_response(&c, &r);
+	assert_int_equal(r.status, 200);
+	assert_true(r.complete);
+	assert_true(str_equal(wire_header(&r, "Content-Type"), STR("application/json")));
+	assert_int_equal(buf_length(&r.body), n + strlen("{\"processes\":[{\"config\":{\"args\":[\"\"]},\"pid\":7}]}"));
+	wire_response_fini(&r);
+	wire_close(&c);
+	/* Half of one is left with the client. */
+	f->started = 0;
+	rpc_request(f, &c, LIST, JSON, str_of(body));
+	while (f->started == 0)
+		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
+	wire_reset(&c);
+	f->closed = 0;
+	while (f->closed == 0)
+		uv_run(&f->loop.uv, UV_RUN_ONCE);
+	assert_true(f->closed_status < 0);
+	free(body);
+}
+
 static bool has_started(void *user)
 {
 	return ((struct rpc_fixture *)user)->started > 0;
@@ -475,6 +514,7 @@ int main(void)
 		TEST(what_is_too_large_is_refused_from_its_length),
 		TEST(what_is_too_large_without_a_length_is_refused_when_it_is),
 		TEST(large_messages_come_through),
+		TEST(large_answers_go_at_the_pace_of_the_client),
 		TEST(a_deadline_ends_a_waiting_call),
 		TEST(a_deadline_ends_a_request_that_does_not_come),
 		TEST(a_client_that_leaves_is_told_once_and_answers_are_ignored),
