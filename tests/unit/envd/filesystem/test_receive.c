@@ -863,6 +863,45 @@ static void case_094_compressed_bodies(void **state)
 	free(zeros);
 }
 
+static void conformance_059_content_encodings(void **state)
+{
+	static const struct {
+		const char *coding;
+		bool is_gzip;
+	} table[] = {{NULL, false}, {"", false}, {"identity", false}, {"gzip", true}, {"GZIP", true},
+		     {"Gzip", true}, {"gzip;q=1.0", true}, {" gzip ; q=1", true}};
+	char packed[256];
+	size_t len = compress_text("text", 4, packed, sizeof(packed));
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
+		request.content_encoding = str_of(table[i].coding);
+		if (table[i].is_gzip)
+			assert_int_equal(post_pieces(at("f"), packed, len, 10), 0);
+		else
+			assert_int_equal(post(at("f"), "text"), 0);
+		check_text("f", "text");
+	}
+}
+
+static void conformance_073_metadata_of_a_form_is_on_every_file(void **state)
+{
+	static const struct metadata_field fields[] = {{{"X-Metadata-k", 12}, {"v", 1}}};
+	const char *body;
+	char value[8];
+
+	(void)state;
+	request.fields = fields;
+	request.field_count = 1;
+	body = arena_printf(&arena, PART("%s/1") "1\r\n" PART("%s/2") "2\r\n--b--\r\n", root, root);
+	assert_int_equal(post_form(NULL, body), 0);
+	assert_int_equal(receive.file_count, 2);
+	if (getxattr(at("1"), "user.e2b.k", value, sizeof(value)) < 0)
+		skip();
+	assert_int_equal(getxattr(at("2"), "user.e2b.k", value, sizeof(value)), 1);
+	assert_int_equal(receive.files[1].metadata_count, 1);
+}
+
 static uint32_t read_events(int fd, char *names, size_t size)
 {
 	char buffer[8192] __attribute__((aligned(8)));
@@ -1090,6 +1129,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(case_089_broken_forms, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_087_the_same_target_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_094_compressed_bodies, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_059_content_encodings, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_073_metadata_of_a_form_is_on_every_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_088_watchers_see_an_in_place_write, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_088_parallel_uploads_of_one_file_are_one_of_them, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_096_renames_of_the_path_while_uploading, setup, teardown),
