@@ -258,15 +258,19 @@ class Proxy:
     def __init__(self, *flags, env=None, workers=2):
         self.process = subprocess.Popen(
             [program(), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env={**os.environ, **(env or {})})
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            # Under AddressSanitizer freed memory must not count as growth.
+            env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:quarantine_size_mb=1", **(env or {})})
         self.out, self.log = [], []
         line = self.process.stdout.readline().decode()
         match = re.match(r"proxy listening on \S+:(\d+), admin on \S+:(\d+)$", line.strip())
         if not match:
             raise AssertionError(f"not ready: {line!r} {self.process.stderr.read().decode()}")
         self.port, self.admin_port = int(match.group(1)), int(match.group(2))
-        for stream, lines in ((self.process.stdout, self.out), (self.process.stderr, self.log)):
-            threading.Thread(target=self.collect, args=(stream, lines), daemon=True).start()
+        self.collectors = [threading.Thread(target=self.collect, args=pair, daemon=True)
+                           for pair in ((self.process.stdout, self.out), (self.process.stderr, self.log))]
+        for thread in self.collectors:
+            thread.start()
 
     @staticmethod
     def collect(stream, lines):
@@ -320,6 +324,8 @@ class Proxy:
         if self.process.poll() is None:
             self.process.send_signal(number)
         code = self.process.wait(PATIENCE)
+        for thread in self.collectors:
+            thread.join(PATIENCE)
         for stream in (self.process.stdout, self.process.stderr):
             stream.close()
         return code
