@@ -39,7 +39,13 @@ struct app {
 static void on_admin_closed(void *user)
 {
 	struct app *app = user;
+	sigset_t signals;
 
+	/* One that comes in the last moment must not turn an orderly end into a death by signal. */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	uv_close((uv_handle_t *)&app->timer, NULL);
 	uv_close((uv_handle_t *)&app->drained, NULL);
 	uv_close((uv_handle_t *)&app->on_term, NULL);

@@ -357,9 +357,7 @@ class Test(unittest.TestCase):
             server.stop()
         if self.proxy.process.poll() is None:
             wait_for(lambda: self.proxy.metric("proxy_active_exchanges") == 0, "the end of all exchanges")
-            code = self.proxy.stop()
-        else:
-            code = self.proxy.process.returncode
+        code = self.proxy.stop()
         self.assertEqual(code, 0, "\n".join(self.proxy.log))
         for server in self.servers:
             for error in server.errors:
