@@ -32,7 +32,8 @@ static void on_poll_closed(uv_handle_t *handle)
 	struct input *input = container_of(handle, struct input, poll);
 
 	input->poll_is_open = input->poll_is_closing = false;
-	input->on_closed(input);
+	if (input->is_awaited)
+		input->on_closed(input);
 }
 
 static void close_descriptor(struct input *input)
@@ -161,5 +162,6 @@ bool input_close(struct input *input, int status)
 		unlink_write(request);
 		request->on_done(request, status);
 	}
-	return input->poll_is_open;
+	input->is_awaited = input->poll_is_open;
+	return input->is_awaited;
 }

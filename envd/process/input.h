@@ -33,8 +33,8 @@ struct input {
 	size_t count;
 	uv_poll_t poll; /* exists from the first write that had to wait */
 	int poll_fd;    /* a duplicate of a shared descriptor: libuv polls each only once */
-	bool poll_is_open, poll_is_closing;
-	/* The poll handle is closed after input_close. */
+	bool poll_is_open, poll_is_closing, is_awaited;
+	/* After input_close, if that said so. */
 	void (*on_closed)(struct input *input);
 };
 
