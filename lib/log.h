@@ -4,9 +4,9 @@
  * neither secrets nor payloads can slip in by accident. Never logged: tokens, environment values,
  * stdin/stdout data, query strings of signed URLs.
  *
- * The log never blocks: lines go to a non-blocking descriptor through one write each; what the
- * descriptor does not take is dropped, and the number of dropped lines is reported with the next
- * line that fits. May be called from any thread.
+ * The log never blocks: a line goes out through one write, and only when there is room for it, also
+ * where the descriptor is a blocking one shared with others; what finds no room is dropped, and the
+ * number of dropped lines is reported with the next line that fits. May be called from any thread.
  */
 #ifndef LIB_LOG_H
 #define LIB_LOG_H
@@ -23,8 +23,8 @@ struct log_field {
 	int64_t number;
 };
 
-/* `fd` is borrowed and written to as it is (it is not made non-blocking when it is shared, such as
- * a terminal); -1 turns logging off. */
+/* `fd` is borrowed and stays as it is (not made non-blocking: others may share it); -1 turns logging
+ * off. */
 void log_init(enum log_level level, enum log_format format, int fd);
 bool log_enabled(enum log_level level);
 /* `fields` ends with a LOG_FIELD_END entry. Use the macros below. */

@@ -2,7 +2,9 @@
 
 #include <fcntl.h>
 #include <jansson.h>
+#include <poll.h>
 #include <pthread.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "lib/log.h"
@@ -169,6 +171,73 @@ static void dropped_lines_are_counted_and_told(void **state)
 	close(ends[1]);
 }
 
+/* A blocking descriptor that nobody reads must not stop the program: case 82. The alarm ends a test
+ * that waits. */
+static void fill_and_recover(int read_end, int write_end)
+{
+	static char drain[4 << 20];
+	size_t got = 0;
+	ssize_t more;
+
+	log_set_hook(NULL, NULL);
+	log_init(LOG_INFO, LOG_JSON, write_end);
+	alarm(30);
+	for (int i = 0; i < 20000; i++)
+		log_info("test", "filler", LOG_I("number", i), LOG_S("text", "some more to fill it up with"));
+	alarm(0);
+	assert_int_equal(fcntl(read_end, F_SETFL, O_NONBLOCK), 0);
+	while ((more = read(read_end, drain + got, sizeof(drain) - 1 - got)) > 0)
+		got += (size_t)more;
+	assert_true(got > 4000);
+	/* Room again, on a terminal a moment after its bytes were read. */
+	got = 0;
+	for (int round = 0; round < 1000 && !strstr(drain, "\"message\":\"after\""); round++) {
+		struct pollfd wait = {.fd = read_end, .events = POLLIN};
+
+		log_info("test", "after");
+		poll(&wait, 1, 10);
+		more = read(read_end, drain + got, sizeof(drain) - 1 - got);
+		got += more > 0 ? (size_t)more : 0;
+		drain[got] = '\0';
+	}
+	assert_non_null(strstr(drain, "\"lines\":"));
+	assert_non_null(strstr(drain, "\"message\":\"after\""));
+	log_init(LOG_INFO, LOG_JSON, -1);
+	close(read_end);
+	close(write_end);
+}
+
+static void case_082_nobody_reads_a_blocking_pipe(void **state)
+{
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	fill_and_recover(ends[0], ends[1]);
+}
+
+static void case_082_nobody_reads_a_blocking_socket(void **state)
+{
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+	fill_and_recover(ends[0], ends[1]);
+}
+
+static void case_082_nobody_reads_a_terminal(void **state)
+{
+	int master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC), slave;
+
+	(void)state;
+	assert_true(master >= 0);
+	assert_int_equal(grantpt(master), 0);
+	assert_int_equal(unlockpt(master), 0);
+	slave = open(ptsname(master), O_RDWR | O_NOCTTY | O_CLOEXEC);
+	assert_true(slave >= 0);
+	fill_and_recover(master, slave);
+}
+
 static void *write_many(void *argument)
 {
 	for (int i = 0; i < 300; i++)
@@ -193,6 +262,7 @@ static void threads_never_mix_their_lines(void **state)
 		assert_int_equal(pthread_create(&threads[i], NULL, write_many, (void *)"writer"), 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(threads); i++)
 		pthread_join(threads[i], NULL);
+	log_init(LOG_INFO, LOG_JSON, -1);
 	close(ends[1]);
 	got = read_fully(ends[0], text, sizeof(text));
 	for (char *line = text, *end; line < text + got; line = end + 1, lines++) {
@@ -217,6 +287,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(levels_are_respected, hook, unhook),
 		cmocka_unit_test_setup_teardown(text_format_is_for_people, hook, unhook),
 		cmocka_unit_test_setup_teardown(dropped_lines_are_counted_and_told, hook, unhook),
+		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_blocking_pipe, hook, unhook),
+		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_blocking_socket, hook, unhook),
+		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_terminal, hook, unhook),
 		cmocka_unit_test_setup_teardown(threads_never_mix_their_lines, hook, unhook),
 	};
 
