@@ -171,10 +171,17 @@ void *xmalloc(size_t size)
 
 void *xcalloc(size_t count, size_t size)
 {
-	void *memory = calloc(count ? count : 1, size ? size : 1);
+	size_t bytes;
+	void *memory;
 
+	if (__builtin_mul_overflow(count, size, &bytes))
+		out_of_memory();
+	/* Small blocks are what malloc keeps at hand per thread; glibc's calloc looks past that. */
+	memory = bytes <= 1024 ? malloc(bytes ? bytes : 1) : calloc(1, bytes);
 	if (!memory)
 		out_of_memory();
+	if (bytes <= 1024)
+		memset(memory, 0, bytes);
 	return memory;
 }
 

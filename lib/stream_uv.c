@@ -10,6 +10,8 @@
 #include "lib/limits.h"
 
 #define PIECES_MAX 16
+/* Pieces that come to no more are joined on the stack: one plain write costs less than a gather. */
+#define JOIN_BYTES_MAX 1024
 
 struct stream_uv {
 	struct stream stream;
@@ -208,10 +210,33 @@ static int enqueue(struct stream_uv *s, const struct iovec *pieces, size_t count
 	return 0;
 }
 
+/* What the kernel takes at once; 0 when it takes nothing now. */
+static int try_write(struct stream_uv *s, const struct iovec *pieces, size_t count, size_t total)
+{
+	uv_buf_t bufs[PIECES_MAX];
+	char joined[JOIN_BYTES_MAX];
+	size_t n = 0;
+	int taken;
+
+	if (count > 1 && total <= sizeof(joined)) {
+		for (size_t i = 0; i < count; i++) {
+			if (pieces[i].iov_len)
+				memcpy(joined + n, pieces[i].iov_base, pieces[i].iov_len);
+			n += pieces[i].iov_len;
+		}
+		bufs[0] = uv_buf_init(joined, (unsigned)total);
+		n = 1;
+	} else {
+		for (; n < count; n++)
+			bufs[n] = uv_buf_init(pieces[n].iov_base, (unsigned)pieces[n].iov_len);
+	}
+	taken = uv_try_write(&s->handle.uv, bufs, (unsigned)n);
+	return taken == UV_EAGAIN ? 0 : taken;
+}
+
 static int write_pieces(struct stream *stream, const struct iovec *pieces, size_t count)
 {
 	struct stream_uv *s = of(stream);
-	uv_buf_t bufs[PIECES_MAX];
 	size_t total = 0;
 	int taken = 0;
 	int status;
@@ -221,16 +246,12 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 	if (s->broken)
 		return s->broken;
 	assert(count <= PIECES_MAX);
-	for (size_t i = 0; i < count; i++) {
-		bufs[i] = uv_buf_init(pieces[i].iov_base, (unsigned)pieces[i].iov_len);
+	for (size_t i = 0; i < count; i++)
 		total += pieces[i].iov_len;
-	}
 	if (total == 0)
 		return s->full ? STREAM_FULL : 0;
 	if (!s->writing) {
-		taken = uv_try_write(&s->handle.uv, bufs, (unsigned)count);
-		if (taken == UV_EAGAIN)
-			taken = 0;
+		taken = try_write(s, pieces, count, total);
 		if (taken < 0) {
 			s->broken = taken;
 			later_call(s->stream.loop, &s->later);
