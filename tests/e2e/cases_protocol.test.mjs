@@ -333,7 +333,7 @@ check("case_141_the_token_cannot_be_dodged", async () => {
 	assert.match(early, /^HTTP\/1\.1 401 /);
 });
 
-check("conformance_10_to_14_signed_urls_or_not_implemented", async () => {
+check("conformance_010_to_014_signed_urls_or_not_implemented", async () => {
 	const { createHash } = await import("node:crypto");
 	const token = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0";
 	const own = await startEnvd({ init: { defaultUser: "user", accessToken: token } });
