@@ -163,16 +163,26 @@ void routes_dispatch(struct http_exchange *ex)
 {
 	struct app *app = ex->server_user;
 	const struct route *route = find_route(&ex->request);
+	const struct rpc_method *method;
+	const char *user_name;
 	struct str name;
 
 	if (cors_apply(ex))
 		return;
 	if (!(route && route->is_exempt) && !auth_pass_token(ex, &app->sandbox))
 		return;
-	if (auth_basic_name(ex, &name))
-		auth_check_user(ex, &app->sandbox, name, serve);
-	else
+	if (!auth_basic_name(ex, &name)) {
 		serve(ex, NULL);
+		return;
+	}
+	method = find_method(ex->request.path);
+	if (method && method->looks_user_up) {
+		user_name = auth_take_name(ex, name);
+		if (user_name)
+			rpc_dispatch(ex, method, app, user_name);
+		return;
+	}
+	auth_check_user(ex, &app->sandbox, name, serve);
 }
 
 void routes_on_bad_request(struct http_exchange *ex, int status, const char *reason)

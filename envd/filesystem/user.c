@@ -16,17 +16,19 @@ void user_set_files(const char *passwd, const char *group)
 /* Reads a file line by line through one buffer of fixed size. */
 struct line_reader {
 	int fd;
-	char *buffer; /* USER_LINE_BYTES_MAX */
 	size_t start, end, total;
 	bool skipping; /* inside a line that did not fit */
 	bool at_end;
+	/* On the caller's stack, of which only what a file fills is touched: a start reads two files. */
+	char buffer[USER_LINE_BYTES_MAX];
 };
 
 static int reader_open(struct line_reader *reader, const char *path)
 {
 	struct stat st;
 
-	*reader = (struct line_reader){.fd = -1};
+	reader->start = reader->end = reader->total = 0;
+	reader->skipping = reader->at_end = false;
 	/* A FIFO in place of the file must not hold a pool thread. */
 	reader->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	if (reader->fd < 0)
@@ -35,14 +37,12 @@ static int reader_open(struct line_reader *reader, const char *path)
 		close_fd(&reader->fd);
 		return -EINVAL;
 	}
-	reader->buffer = xmalloc(USER_LINE_BYTES_MAX);
 	return 0;
 }
 
 static void reader_close(struct line_reader *reader)
 {
 	close_fd(&reader->fd);
-	free_ptr(&reader->buffer);
 }
 
 /* More bytes into the buffer; false at the end of the file, on errors, and past the size limit. */

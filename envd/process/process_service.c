@@ -270,8 +270,14 @@ const struct rpc_method process_service_methods[PROCESS_SERVICE_METHODS] = {
 	       process__send_input_response__descriptor, service_send_input),
 	METHOD("SendSignal", RPC_UNARY, process__send_signal_request__descriptor,
 	       process__send_signal_response__descriptor, send_signal),
-	METHOD("Start", RPC_SERVER_STREAM, process__start_request__descriptor,
-	       process__start_response__descriptor, service_start),
+	{
+		.path = "/process.Process/Start",
+		.kind = RPC_SERVER_STREAM,
+		.input = &process__start_request__descriptor,
+		.output = &process__start_response__descriptor,
+		.start = service_start,
+		.looks_user_up = true, /* in the same job in which it does all else that blocks */
+	},
 	METHOD("StreamInput", RPC_CLIENT_STREAM, process__stream_input_request__descriptor,
 	       process__stream_input_response__descriptor, service_stream_input),
 	METHOD("Update", RPC_UNARY, process__update_request__descriptor,

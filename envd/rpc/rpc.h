@@ -53,6 +53,9 @@ struct rpc_method {
 	const ProtobufCMessageDescriptor *input, *output;
 	/* `message` is NULL for client streams. */
 	void (*start)(struct rpc_call *call, const ProtobufCMessage *message);
+	/* It looks the user up itself and answers unauthenticated for an unknown one, so that this is
+	 * not done twice. */
+	bool looks_user_up;
 };
 
 struct rpc_call {
@@ -63,7 +66,8 @@ struct rpc_call {
 	void *app;            /* what rpc_dispatch was given */
 	const struct rpc_handler *handler;
 	void *user;           /* the handler's */
-	/* From Authorization: Basic; the name is already known to exist. NULL: none given. */
+	/* From Authorization: Basic; the name is already known to exist, except for methods that look
+	 * it up themselves. NULL: none given. */
 	const char *user_name;
 	/* From Connect-Timeout-Ms; 0: no limit. */
 	uint64_t timeout_ms;

@@ -135,18 +135,32 @@ static void on_closed(struct http_exchange *ex, int status)
 
 static const struct http_exchange_handler waiting_handler = {.on_closed = on_closed};
 
-void auth_check_user(struct http_exchange *ex, const struct sandbox *sandbox, struct str name,
-		     void (*passed)(struct http_exchange *ex, const char *name))
+const char *auth_take_name(struct http_exchange *ex, struct str name)
 {
-	struct user_check *check = arena_new(&ex->arena, struct user_check);
 	const char *text = arena_strndup(&ex->arena, name.p, name.len);
 
-	if (!check || !text) {
+	if (!text) {
 		http_respond_error(ex, 431, "the request's head needs too much memory");
-		return;
+		return NULL;
 	}
 	if (!name.len || strlen(text) != name.len) {
 		reject_name(ex, text);
+		return NULL;
+	}
+	return text;
+}
+
+void auth_check_user(struct http_exchange *ex, const struct sandbox *sandbox, struct str name,
+		     void (*passed)(struct http_exchange *ex, const char *name))
+{
+	const char *text = auth_take_name(ex, name);
+	struct user_check *check;
+
+	if (!text)
+		return;
+	check = arena_new(&ex->arena, struct user_check);
+	if (!check) {
+		http_respond_error(ex, 431, "the request's head needs too much memory");
 		return;
 	}
 	check->ex = ex;
