@@ -115,7 +115,8 @@ static void become_running(struct process *process)
 static void close_input(struct process *process)
 {
 	process->terminal_fd = -1;
-	if (input_close(&process->input, -ESRCH))
+	process->awaits_input = input_close(&process->input, -ESRCH);
+	if (process->awaits_input)
 		process_hold(process);
 }
 
@@ -317,7 +318,11 @@ static void on_replan(struct later *later)
 
 static void on_input_closed(struct input *input)
 {
-	process_drop(container_of(input, struct process, input));
+	struct process *process = container_of(input, struct process, input);
+
+	/* CloseStdin closes the handle while the process lives on. */
+	if (process->awaits_input)
+		process_drop(process);
 }
 
 /* ---- time ---- */

@@ -102,6 +102,7 @@ struct process {
 	const struct err *give_up;
 	struct output output;
 	struct input input;
+	bool awaits_input; /* its handle is closing and holds the process */
 	int terminal_fd; /* the master; the output owns it. -1: none, or ended */
 	struct reaper_child child;
 	struct job job; /* preparing, then killing, then cleaning up: one after the other */
