@@ -31,7 +31,7 @@ async function refused(promise, code, pattern) {
 }
 
 // Reads a Start or Connect stream to its end.
-async function collect(stream) {
+async function collect(stream, each) {
 	const result = { pid: 0, stdout: [], stderr: [], pty: [], end: null, cases: [] };
 	for await (const { event } of stream) {
 		result.cases.push(event.event.case);
@@ -41,6 +41,7 @@ async function collect(stream) {
 			result[event.event.value.output.case].push(Buffer.from(event.event.value.output.value));
 		if (event.event.case === "end")
 			result.end = event.event.value;
+		each?.(result);
 	}
 	for (const kind of ["stdout", "stderr", "pty"])
 		result[kind] = Buffer.concat(result[kind]);
@@ -48,11 +49,11 @@ async function collect(stream) {
 }
 
 // A background command: resolves at its start event with {pid, rest}.
-async function begin(stream) {
+async function begin(stream, each) {
 	const iterator = stream[Symbol.asyncIterator]();
 	const { value } = await iterator.next();
 	assert.equal(value.event.event.case, "start");
-	return { pid: value.event.event.value.pid, rest: collect({ [Symbol.asyncIterator]: () => iterator }) };
+	return { pid: value.event.event.value.pid, rest: collect({ [Symbol.asyncIterator]: () => iterator }, each) };
 }
 
 const roads = {
@@ -130,9 +131,12 @@ for (const [form, how] of Object.entries(forms)) {
 		const { processes } = await process.list({});
 		const listed = processes.find((each) => each.pid === id);
 		assert.equal(listed.config.cmd, "sh");
-		const second = await begin(process.connect({ process: pid(id) }));
+		let seen;
+		const answered = new Promise((resolve) => { seen = resolve; });
+		const second = await begin(process.connect({ process: pid(id) }), (result) => result.stdout.length && seen());
 		assert.equal(second.pid, id);
 		await process.sendInput({ process: pid(id), input: stdin("hello\n") });
+		await answered;
 		await process.sendSignal({ process: pid(id), signal: 15 });
 		for (const result of [await rest, await second.rest]) {
 			assert.equal(result.end.status, "signal: terminated");
