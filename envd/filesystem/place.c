@@ -104,7 +104,7 @@ static int next_component(struct walk *walk, char *ret_name, bool *ret_is_last)
 	return 1;
 }
 
-static int follow_link(struct walk *walk, const char *name, const struct stat *link)
+static int follow_link(struct walk *walk, const char *name, const struct stat *link, bool is_last)
 {
 	char target[PATH_MAX], rest[PATH_MAX];
 	ssize_t len = readlinkat(walk->place->directory, name, target, sizeof(target));
@@ -123,7 +123,7 @@ static int follow_link(struct walk *walk, const char *name, const struct stat *l
 	if (printed >= (int)sizeof(rest))
 		return -ENAMETOOLONG;
 	memcpy(walk->rest, rest, (size_t)printed + 1);
-	if (walk->user && walk->user->uid != 0 && geteuid() == 0 && link->st_uid != 0)
+	if (walk->user && walk->user->uid != 0 && geteuid() == 0 && (is_last || link->st_uid != 0))
 		walk->place->is_guarded = true;
 	walk->place->path[walk->path_len ? walk->path_len : 1] = '\0';
 	return target[0] == '/' ? enter_root(walk) : 0;
@@ -204,7 +204,7 @@ static int walk_through(struct walk *walk, const char *name, struct err *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fail(walk, errno, err);
 	if (S_ISLNK(st.st_mode)) {
-		status = follow_link(walk, name, &st);
+		status = follow_link(walk, name, &st, false);
 		return status < 0 ? fail(walk, status, err) : 0;
 	}
 	if (S_ISDIR(st.st_mode))
@@ -228,7 +228,7 @@ static int walk_last(struct walk *walk, const char *name, struct err *err)
 	if (!place->exists && errno != ENOENT)
 		return fail(walk, errno, err);
 	if (place->exists && S_ISLNK(place->st.st_mode) && walk->flags & PLACE_FOLLOW) {
-		status = follow_link(walk, name, &place->st);
+		status = follow_link(walk, name, &place->st, true);
 		if (status < 0)
 			return fail(walk, status, err);
 		place->has_parents = false;
@@ -287,25 +287,4 @@ int place_find(const char *clean_path, const struct user *user, unsigned flags, 
 	if (status < 0)
 		place_close(ret_place);
 	return status < 0 ? status : 0;
-}
-
-int place_make_directories(const char *clean_path, const struct user *user, struct err *err)
-{
-	struct place place;
-	int status = place_find(clean_path, user, PLACE_MAKE_PARENTS | PLACE_FOLLOW, &place, err);
-	struct walk walk = {.place = &place, .user = user};
-
-	if (status < 0)
-		return status;
-	if (!place.exists) {
-		status = make_directory(&walk, place.name, err);
-		if (status == 0 && fstatat(place.directory, place.name, &place.st, AT_SYMLINK_NOFOLLOW) < 0)
-			status = fail(&walk, errno, err);
-	}
-	if (status == 0 && !S_ISDIR(place.st.st_mode)) {
-		status = err_set(err, ERR_INVALID_ARGUMENT, "path is a file: %s", place.path);
-		err->sys = ENOTDIR;
-	}
-	place_close(&place);
-	return status;
 }

@@ -4,12 +4,12 @@
  *
  * All work is done with root's rights, whoever is acted as (contract/envd.md 4.6). That must not let
  * the sandbox's own code aim it: `ln -s /etc/shadow ~/s` and an upload to ~/s "as user" would write
- * and chown a file of root's (case 92). So a place remembers whether a link that does not belong to
- * root was followed while acting as somebody other than root. From there on the way is guarded:
- * directories must be searchable by the acting user, new names need his write permission on their
- * directory, existing files his write permission (user_may), and nothing is chowned that he does not
- * own already. Links made by root are part of the image and followed without a guard, as in the
- * reference.
+ * and chown a file of root's (case 92). So a place remembers whether, while acting as somebody other
+ * than root, a link was followed that does not belong to root, or any link as the last component.
+ * From there on the way is guarded: directories must be searchable by the acting user, new names need
+ * his write permission on their directory, existing files his write permission (user_may), and
+ * nothing is chowned that he does not own already. Root's links on the way (/var/run, a home that is
+ * a link) are part of the image and followed without a guard, as in the reference.
  *
  * Blocking. Up to SYMLINK_HOPS_MAX links are followed (the kernel stops at 40).
  */
@@ -45,9 +45,6 @@ enum place_flags {
 int place_find(const char *clean_path, const struct user *user, unsigned flags, struct place *ret_place,
 	       struct err *err) NODISCARD;
 void place_close(struct place *place);
-/* Makes `path` and what is missing above it (contract 4.5 EnsureDirs): existing directories stay
- * untouched, concurrent creators converge. */
-int place_make_directories(const char *clean_path, const struct user *user, struct err *err) NODISCARD;
 /* Whether the guard lets the user write what is there, or create it. True when not guarded. */
 bool place_may_write(const struct place *place, const struct user *user);
 /* Whether the guard lets the user make, replace or remove the name: directory writable, and the

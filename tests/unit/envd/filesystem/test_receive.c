@@ -586,6 +586,11 @@ static void case_092_links_do_not_reach_other_peoples_files(void **state)
 		assert_int_equal(st.st_uid, 0);
 		check_text("etc/shadow", "secret");
 	}
+	/* Nor does a link of root's to a single file, which may have been moved to where it is. */
+	assert_int_equal(lchown(at("home/s"), 0, 0), 0);
+	assert_true(post(at("home/s"), "pwned") < 0);
+	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
+	check_text("etc/shadow", "secret");
 	assert_int_equal(count_entries("etc"), 2);
 	/* He could write this himself, so it is written, and not given to him. */
 	assert_int_equal(post(at("home/o"), "written"), 0);
