@@ -26,7 +26,7 @@ struct http_headers {
 struct http_request {
 	struct str method;    /* upper case, as received */
 	struct str target;    /* as received */
-	struct str path;      /* the target's path, still percent-encoded; "*" for OPTIONS * */
+	struct str path;      /* the target's path, still percent-encoded */
 	struct str query;     /* after '?', {NULL, 0} when there is no '?' */
 	struct str authority; /* of the target when absolute, else Host; may be empty on 1.0 */
 	struct str upgrade;   /* the Upgrade tokens when Connection names upgrade, else {NULL, 0} */

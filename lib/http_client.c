@@ -119,6 +119,7 @@ static bool take_eof(struct http_client *c)
 
 static bool step_response(struct http_client *c, struct str *in)
 {
+	char room[HTTP_PARSE_ROOM_BYTES];
 	struct str body;
 	size_t used;
 
@@ -131,7 +132,8 @@ static bool step_response(struct http_client *c, struct str *in)
 			close_client(c, c->broken ? c->broken : -ECONNRESET, false);
 		return false;
 	}
-	switch (http_parser_next(&c->parser, in->p, in->len, &used, &body)) {
+	switch (http_parser_next_joined(&c->parser, in->p, in->len, room, sizeof(room), &used,
+					&body)) {
 	case HTTP_PARSE_MORE:
 		use(c, in, used);
 		return c->eof ? take_eof(c) : false;

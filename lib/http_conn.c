@@ -240,10 +240,12 @@ static bool step_tunnel(struct http_conn *c, struct str *in)
 static bool step_body(struct http_conn *c, struct str *in)
 {
 	struct http_conn_exchange *x = c->exchange;
+	char room[HTTP_PARSE_ROOM_BYTES];
 	struct str body;
 	size_t used;
 
-	switch (http_parser_next(&x->parser, in->p, in->len, &used, &body)) {
+	switch (http_parser_next_joined(&x->parser, in->p, in->len, room, sizeof(room), &used,
+					&body)) {
 	case HTTP_PARSE_MORE:
 		use(in, used);
 		if (c->eof)

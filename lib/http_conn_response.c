@@ -109,7 +109,7 @@ static int interim(struct http_exchange *ex, int status, const struct http_heade
 }
 
 /* Whether the connection may carry another request after this answer. */
-static bool keeps_alive(const struct http_conn_exchange *x, int status)
+static bool keeps_alive(const struct http_conn_exchange *x)
 {
 	const struct http_request *r = &x->ex.request;
 
@@ -119,15 +119,13 @@ static bool keeps_alive(const struct http_conn_exchange *x, int status)
 		return false; /* the end of the connection ends the body */
 	if (r->upgrade.p)
 		return false; /* bytes meant for the tunnel may be under way (proxy.md S62) */
-	if (!x->request_complete && !x->started) {
-		/* Who waits for 100 may or may not send the body now (S50). */
-		if (r->expect_continue && !x->continued)
-			return false;
-		if (r->length > HTTP_DISCARD_BYTES_MAX)
-			return false;
-	}
-	(void)status;
-	return true;
+	if (x->request_complete)
+		return true;
+	/* Who waits for 100 may or may not send the body now (S50). */
+	if (!x->started && r->expect_continue && !x->continued)
+		return false;
+	/* More to come than would be discarded. */
+	return r->length - (int64_t)x->ex.received <= HTTP_DISCARD_BYTES_MAX;
 }
 
 static struct str connection_line(const struct http_conn_exchange *x)
@@ -158,7 +156,7 @@ static int begin(struct http_exchange *ex, int status, int64_t length)
 	x->bodyless = head_method || status == 204 || status == 304;
 	x->length = length == HTTP_LENGTH_NONE ? 0 : length;
 	x->chunked = length == HTTP_LENGTH_CHUNKED && !x->bodyless;
-	x->keep_alive = !x->tunnel && keeps_alive(x, status);
+	x->keep_alive = !x->tunnel && keeps_alive(x);
 	if (x->tunnel) {
 		x->started = true;
 		if (!http_headers_get(&ex->response_headers, STR("Upgrade")).p)

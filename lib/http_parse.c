@@ -501,6 +501,36 @@ enum http_parse_event http_parser_next(struct http_parser *p, const char *data, 
 	return HTTP_PARSE_MORE;
 }
 
+enum http_parse_event http_parser_next_joined(struct http_parser *p, const char *data, size_t len,
+					      char *room, size_t room_size, size_t *ret_used,
+					      struct str *ret_body)
+{
+	enum http_parse_event event = http_parser_next(p, data, len, ret_used, ret_body);
+	size_t joined, now;
+	struct str piece;
+
+	if (event != HTTP_PARSE_BODY || !p->codings || *ret_used == len ||
+	    ret_body->len > room_size / 4)
+		return event;
+	memcpy(room, ret_body->p, ret_body->len);
+	joined = ret_body->len;
+	/* No piece can be longer than what is offered, so each fits. What ends this, other than want
+	 * of bytes or room, is reported again by the next call. */
+	while (joined < room_size && *ret_used < len) {
+		event = http_parser_next(p, data + *ret_used,
+					 size_min(len - *ret_used, room_size - joined), &now, &piece);
+		*ret_used += now;
+		if (event == HTTP_PARSE_BODY) {
+			memcpy(room + joined, piece.p, piece.len);
+			joined += piece.len;
+		} else if (event != HTTP_PARSE_MORE) {
+			break;
+		}
+	}
+	*ret_body = (struct str){room, joined};
+	return HTTP_PARSE_BODY;
+}
+
 bool http_parser_is_complete(const struct http_parser *p)
 {
 	return p->end_pending || p->done;

@@ -62,6 +62,12 @@ void http_parser_init_response(struct http_parser *p, struct arena *arena,
  * part of the message. */
 enum http_parse_event http_parser_next(struct http_parser *p, const char *data, size_t len,
 				       size_t *ret_used, struct str *ret_body);
+/* The same for bodies, except that pieces smaller than the room are joined in it: a peer's tiny chunks
+ * then cost its reader a call per roomful, not one each. */
+enum http_parse_event http_parser_next_joined(struct http_parser *p, const char *data, size_t len,
+					      char *room, size_t room_size, size_t *ret_used,
+					      struct str *ret_body);
+#define HTTP_PARSE_ROOM_BYTES 4096
 /* True when HTTP_PARSE_END would be the next event without any further bytes. */
 bool http_parser_is_complete(const struct http_parser *p);
 /* The stream ended: 0 when that ends the message properly (a response without a length), -EPROTO

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -173,6 +174,23 @@ static int parse_address(const char *address, unsigned port, struct sockaddr_sto
 	return -EINVAL;
 }
 
+/* Accepted sockets inherit these. A kernel that refuses them loses nothing essential. */
+static void set_keepalive(int fd)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{SOL_SOCKET, SO_KEEPALIVE, 1},
+		{IPPROTO_TCP, TCP_KEEPIDLE, TCP_KEEPALIVE_IDLE_S},
+		{IPPROTO_TCP, TCP_KEEPINTVL, TCP_KEEPALIVE_INTERVAL_S},
+		{IPPROTO_TCP, TCP_KEEPCNT, TCP_KEEPALIVE_COUNT},
+	};
+
+	for (size_t i = 0; i < ARRAY_LENGTH(options); i++)
+		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+				 sizeof(options[i].value));
+}
+
 static int open_listener(const char *address, unsigned port, bool reuse_port, int *ret_fd,
 			 unsigned *ret_port)
 {
@@ -189,6 +207,7 @@ static int open_listener(const char *address, unsigned port, bool reuse_port, in
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
 	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0))
 		return -errno;
+	set_keepalive(fd);
 	if (bind(fd, (struct sockaddr *)&storage, len) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
 		return -errno;
 	len = sizeof(storage);

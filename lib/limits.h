@@ -42,6 +42,11 @@
 /* Accepted connections at once; beyond, new ones wait in the kernel's queue. */
 #define HTTP_CONNECTIONS_MAX 16384
 #define LISTEN_BACKLOG 1024
+/* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
+ * connection whose other end is gone: first after the idle time, then count times. Seconds. */
+#define TCP_KEEPALIVE_IDLE_S 60
+#define TCP_KEEPALIVE_INTERVAL_S 15
+#define TCP_KEEPALIVE_COUNT 4
 
 /* The pool behind job_run: queued work beyond this is refused with resource_exhausted. */
 #define JOB_THREADS 4

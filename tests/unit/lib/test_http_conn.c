@@ -14,7 +14,7 @@ struct record {
 	struct stream_mem *m;
 	struct http_exchange *ex; /* the newest one */
 	struct buf body;
-	size_t dispatched, ends, drains, closed;
+	size_t dispatched, body_calls, ends, drains, closed;
 	int status;
 	bool start, stopped, respond_in_dispatch;
 };
@@ -25,6 +25,7 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 {
 	assert_ptr_equal(ex, r.ex);
 	assert_true(len > 0);
+	r.body_calls++;
 	assert_int_equal(buf_append(&r.body, data, len), 0);
 }
 
@@ -262,6 +263,28 @@ static void s050_continue_is_sent_when_the_body_is_wanted(void **state)
 	http_respond(r.ex, 200, NULL, STR(""));
 	settle();
 	expect_output("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+}
+
+static void s075_tiny_chunks_come_together(void **state)
+{
+	struct buf chunks;
+
+	(void)state;
+	r.start = true;
+	feed("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n");
+	buf_init(&chunks, SIZE_MAX / 2);
+	for (int i = 0; i < 10000; i++)
+		assert_int_equal(buf_printf(&chunks, "1\r\n%c\r\n", 'a' + i % 26), 0);
+	stream_mem_feed(r.m, buf_data(&chunks), buf_length(&chunks));
+	assert_int_equal(buf_length(&r.body), 10000);
+	assert_true(r.body_calls < 20);
+	for (size_t i = 0; i < 10000; i++)
+		assert_int_equal(buf_data(&r.body)[i], 'a' + i % 26);
+	feed("5\r\nbig");
+	feed("ge\r\n0\r\n\r\n");
+	assert_int_equal(buf_length(&r.body), 10005);
+	assert_int_equal(r.ends, 1);
+	buf_fini(&chunks);
 }
 
 static void s020_a_reset_reaches_the_handler(void **state)
@@ -990,6 +1013,7 @@ int main(void)
 		TEST(an_empty_body_ends_at_once_but_not_inside_the_call),
 		TEST(bytes_that_come_early_are_bounded),
 		TEST(s050_continue_is_sent_when_the_body_is_wanted),
+		TEST(s075_tiny_chunks_come_together),
 		TEST(s020_a_reset_reaches_the_handler),
 		TEST(s020_a_reset_while_the_handler_works),
 		TEST(a_body_cut_short_is_an_error),
