@@ -2,8 +2,9 @@
 
 #include "lib/limits.h"
 
-/* Small pieces are given room to grow into, because more of the same usually follows. */
-#define BLOCK_BYTES_MIN 4096
+/* Small pieces are given room to grow into, because more of the same usually follows; each block of a
+ * stream is twice as large as the one before it, up to one read. */
+#define BLOCK_BYTES_MIN 1024
 
 struct block {
 	struct list_node node;
@@ -77,6 +78,7 @@ static size_t fill_block(struct output_log *log, struct block *block, struct str
 void output_log_append(struct output_log *log, enum output_stream stream, struct str bytes)
 {
 	struct block *last = NULL;
+	size_t wanted;
 
 	if (!list_is_empty(&log->blocks))
 		last = container_of(log->blocks.previous, struct block, node);
@@ -86,8 +88,9 @@ void output_log_append(struct output_log *log, enum output_stream stream, struct
 		bytes.p += taken;
 		bytes.len -= taken;
 	}
+	wanted = last && last->stream == stream ? 2 * last->capacity : BLOCK_BYTES_MIN;
 	while (bytes.len > 0) {
-		size_t capacity = size_min(size_max(bytes.len, BLOCK_BYTES_MIN), PROCESS_READ_BYTES);
+		size_t capacity = size_min(size_max(bytes.len, wanted), PROCESS_READ_BYTES);
 		struct block *block = xmalloc(sizeof(*block) + capacity);
 		size_t taken;
 

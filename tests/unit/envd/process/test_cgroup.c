@@ -1,0 +1,305 @@
+/* Cgroups where there are some, and quiet absence everywhere else. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "envd/process/cgroup.h"
+#include "lib/log.h"
+#include "tests/support/cmocka.h"
+#include "tests/support/process_lab.h"
+
+static char warning[1024];
+static size_t warnings;
+
+static void on_line(const char *line, size_t len, void *user)
+{
+	snprintf(warning, sizeof(warning), "%.*s", (int)len, line);
+	warnings++;
+}
+
+/* Commands run, with one warning and without isolation. */
+static void check_unavailable(const char *root)
+{
+	struct cgroups cgroups;
+	struct cgroup_place place;
+	int fd;
+
+	warnings = 0;
+	log_init(LOG_WARN, LOG_JSON, -1);
+	log_set_hook(on_line, NULL);
+	cgroups_init(&cgroups, root, true);
+	log_set_hook(NULL, NULL);
+	assert_false(cgroups.available);
+	assert_int_equal(warnings, 1);
+	assert_non_null(strstr(warning, "falling back to no-op cgroup manager"));
+	cgroup_create(&cgroups, CGROUP_USER, &place, &fd);
+	assert_int_equal(place.kind, CGROUP_NONE);
+	assert_int_equal(fd, -1);
+	assert_int_equal(cgroup_kill(&cgroups, place), -ENOENT);
+	cgroup_remove_later(&cgroups, place);
+	cgroups_sweep(&cgroups);
+	assert_false(cgroup_saw_out_of_memory(&cgroups, CGROUP_USER));
+	cgroups_fini(&cgroups);
+}
+
+static void case_078_absent_or_old_cgroups(void **state)
+{
+	char directory[] = "/tmp/no-cgroup-XXXXXX";
+
+	assert_non_null(mkdtemp(directory));
+	check_unavailable(directory);            /* a tmpfs or disk, as version 1 machines have it */
+	check_unavailable("/nonexistent/cgroup"); /* missing */
+	check_unavailable("/proc");               /* another file system */
+	rmdir(directory);
+}
+
+static void switched_off_says_nothing(void **state)
+{
+	struct cgroups cgroups;
+
+	warnings = 0;
+	log_init(LOG_WARN, LOG_JSON, -1);
+	log_set_hook(on_line, NULL);
+	cgroups_init(&cgroups, NULL, false);
+	log_set_hook(NULL, NULL);
+	assert_false(cgroups.available);
+	assert_int_equal(warnings, 0);
+	cgroups_fini(&cgroups);
+}
+
+static void case_078_commands_run_without_cgroups(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+
+	lab_open(&lab, NULL);
+	capture_init(&run);
+	capture_shell(&lab, &run, "echo fine");
+	capture_wait(&lab, &run);
+	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "fine\n");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+#define NEEDS_CGROUPS()                                                                         \
+	do {                                                                                    \
+		if (geteuid() != 0 || !lab_has_cgroups())                                       \
+			skip();                                                                 \
+	} while (0)
+
+static size_t count_children(int directory)
+{
+	int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY);
+	DIR *listing = fdopendir(fd);
+	struct dirent *entry;
+	size_t count = 0;
+
+	assert_non_null(listing);
+	while ((entry = readdir(listing)))
+		count += entry->d_type == DT_DIR && entry->d_name[0] == 'c' &&
+			 strchr(entry->d_name, '-') != NULL;
+	closedir(listing);
+	return count;
+}
+
+static const struct lab_options with_cgroups = {.with_cgroups = true};
+
+static bool is_swept(void *user)
+{
+	struct process_lab *lab = user;
+
+	return count_children(lab->table->cgroups.directories[CGROUP_USER]) == 0;
+}
+
+static void one_cgroup_a_command_and_none_afterwards(void **state)
+{
+	struct process_lab lab;
+	struct capture runs[5];
+	size_t i;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	for (i = 0; i < ARRAY_LENGTH(runs); i++) {
+		capture_init(&runs[i]);
+		capture_shell(&lab, &runs[i], "cat /proc/self/cgroup; sleep 0.1");
+		lab_run_until(&lab, &runs[i].started);
+	}
+	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 5);
+	for (i = 0; i < ARRAY_LENGTH(runs); i++) {
+		capture_wait(&lab, &runs[i]);
+		assert_non_null(strstr(capture_text(&runs[i], OUTPUT_STDOUT), "/user/c"));
+		capture_fini(&runs[i]);
+	}
+	lab_run_until_true(&lab, is_swept, &lab);
+	lab_close(&lab);
+}
+
+/* A child that is left behind keeps its cgroup until it has ended. */
+static void an_inhabited_cgroup_is_removed_later(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+	size_t i;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	capture_init(&run);
+	capture_shell(&lab, &run, "sleep 0.6 >/dev/null 2>&1 & exit 0");
+	capture_wait(&lab, &run);
+	capture_fini(&run);
+	lab_run_for(&lab, 150);
+	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 1);
+	/* Later ends sweep it away. */
+	for (i = 0; i < 30 && count_children(lab.table->cgroups.directories[CGROUP_USER]) > 0; i++) {
+		capture_init(&run);
+		capture_shell(&lab, &run, "true");
+		capture_wait(&lab, &run);
+		capture_fini(&run);
+		lab_run_for(&lab, 100);
+	}
+	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 0);
+	lab_close(&lab);
+}
+
+static void placement_by_kind_and_tag(void **state)
+{
+	static const char *const args[] = {"sh", "-c", "grep ^0:: /proc/self/cgroup", NULL};
+	struct process_lab lab;
+	struct process_spec spec;
+	struct capture run;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	lab_spec(&spec, args);
+	spec.with_terminal = true;
+	spec.size = (struct terminal_size){80, 24};
+	capture_init(&run);
+	capture_open(&lab, &run, &spec);
+	capture_wait(&lab, &run);
+	assert_non_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "/ptys/c"));
+	capture_fini(&run);
+	spec.tag = "_system"; /* wins over the terminal */
+	capture_init(&run);
+	capture_open(&lab, &run, &spec);
+	capture_wait(&lab, &run);
+	assert_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "/ptys"));
+	assert_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "/user"));
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+static void write_at(int directory, const char *name, const char *text)
+{
+	int fd = openat(directory, name, O_WRONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+}
+
+/* Everything but the frozen command goes on; it starts when the cgroup thaws. */
+static void case_079_spawning_into_a_frozen_cgroup(void **state)
+{
+	struct process_lab lab;
+	struct capture frozen, other;
+	struct process_spec spec;
+	static const char *const args[] = {"echo", "other", NULL};
+	int directory;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	directory = lab.table->cgroups.directories[CGROUP_USER];
+	write_at(directory, "cgroup.freeze", "1");
+	capture_init(&frozen);
+	capture_shell(&lab, &frozen, "echo thawed");
+	lab_run_for(&lab, 100);
+	assert_false(frozen.started);
+	lab_spec(&spec, args);
+	spec.tag = "_system";
+	capture_init(&other);
+	capture_open(&lab, &other, &spec);
+	capture_wait(&lab, &other);
+	assert_string_equal(capture_text(&other, OUTPUT_STDOUT), "other\n");
+	write_at(directory, "cgroup.freeze", "0");
+	capture_wait(&lab, &frozen);
+	assert_string_equal(capture_text(&frozen, OUTPUT_STDOUT), "thawed\n");
+	capture_fini(&frozen);
+	capture_fini(&other);
+	lab_close(&lab);
+}
+
+struct killed {
+	struct process_kill_waiter waiter;
+	bool done;
+};
+
+static void on_killed(struct process_kill_waiter *waiter)
+{
+	container_of(waiter, struct killed, waiter)->done = true;
+}
+
+static void a_frozen_command_can_be_killed(void **state)
+{
+	struct killed killed = {.waiter.on_killed = on_killed};
+	struct process_lab lab;
+	struct capture run;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	capture_init(&run);
+	capture_shell(&lab, &run, "sleep 30 & sleep 30");
+	lab_run_until(&lab, &run.started);
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
+	process_kill(run.process, &killed.waiter);
+	lab_run_until(&lab, &killed.done);
+	capture_wait(&lab, &run);
+	assert_int_equal(run.record.signal, SIGKILL);
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+/* A client that gives up while its command cannot even be born. */
+static void a_frozen_start_can_be_given_up(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+	struct process_spec spec;
+	static const char *const args[] = {"sleep", "30", NULL};
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
+	lab_spec(&spec, args);
+	uv_update_time(&lab.loop.uv);
+	spec.deadline_ms = loop_now_ms(&lab.loop) + 100;
+	capture_init(&run);
+	capture_open(&lab, &run, &spec);
+	capture_wait(&lab, &run);
+	assert_string_equal(run.order, "f");
+	assert_int_equal(run.err.kind, ERR_DEADLINE_EXCEEDED);
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(case_078_absent_or_old_cgroups),
+		cmocka_unit_test(switched_off_says_nothing),
+		cmocka_unit_test(case_078_commands_run_without_cgroups),
+		cmocka_unit_test(one_cgroup_a_command_and_none_afterwards),
+		cmocka_unit_test(an_inhabited_cgroup_is_removed_later),
+		cmocka_unit_test(placement_by_kind_and_tag),
+		cmocka_unit_test(case_079_spawning_into_a_frozen_cgroup),
+		cmocka_unit_test(a_frozen_command_can_be_killed),
+		cmocka_unit_test(a_frozen_start_can_be_given_up),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
