@@ -307,9 +307,10 @@ CHILD_CODE __attribute__((noreturn)) static void run_command(struct child_plan *
 				fail(plan, CHILD_EXEC, error);
 			if (error == -ENOENT && is_there(path))
 				no_interpreter = true;
-			else if (error == -EACCES)
+			else if (error == -EACCES && is_there(path))
 				worst = error; /* a later directory may still have a good one */
-			else if (error != -ENOENT && error != -ENOTDIR && error != -ESTALE &&
+			/* Nor does a directory the user may not search hold the command for him. */
+			else if (error != -EACCES && error != -ENOENT && error != -ENOTDIR && error != -ESTALE &&
 				 error != -ENODEV && error != -ETIMEDOUT && error != -ENAMETOOLONG &&
 				 error != -ELOOP)
 				report_not_runnable(plan, error, false);

@@ -222,7 +222,7 @@ check("case_007_readers_come_and_go_and_the_rest_miss_nothing", async () => {
 
 check("case_008_cancelling_before_the_start_event_wedges_nothing", async () => {
 	const own = await startEnvd({ keep: true });
-	const client = own.client();
+	const client = own.client({ agent: false });
 	await client.sh("true");
 	const descriptors = own.descriptors();
 	await repeat(300, 10, async () => {
@@ -320,11 +320,12 @@ check("case_014_failed_starts_leak_nothing_and_say_why", async () => {
 		[script, 127, /bad-interpreter/],
 		["", 127, /./],
 	];
-	await user.sh("true");
+	const client = envd.client({ agent: false });
+	await client.sh("true");
 	const descriptors = envd.descriptors();
 	await repeat(360, 6, async (i) => {
 		const [cmd, code, pattern] = kinds[i % kinds.length];
-		const result = await user.run(cmd);
+		const result = await client.run(cmd);
 		if (result.error) {
 			assert.ok(["invalid_argument", "not_found", "permission_denied"].includes(result.error.code), `${cmd}: ${result.error.code}`);
 			assert.match(result.error.message, pattern);
@@ -576,7 +577,7 @@ check("case_027_nothing_secret_is_logged", async () => {
 
 check("case_028_a_thousand_commands_at_once", async () => {
 	const own = await startEnvd();
-	await repeat(50, 50, () => own.client().sh("true"));
+	await repeat(50, 50, () => own.client({ agent: false }).sh("true"));
 	const memory = own.memory();
 	const descriptors = own.descriptors();
 	for (const agent of [new http.Agent({ keepAlive: true, maxSockets: 40 }), new http.Agent({ keepAlive: true, maxSockets: 1000 })]) {

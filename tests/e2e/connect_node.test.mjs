@@ -5,7 +5,7 @@ import { randomBytes } from "node:crypto";
 import { test } from "node:test";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import { compressionGzip, createConnectTransport } from "@connectrpc/connect-node";
-import { eventually, isAlive, startEnvd, startProxy } from "./support/programs.mjs";
+import { eventually, isAlive, processTable, startEnvd, startProxy } from "./support/programs.mjs";
 import { service } from "./support/schema.mjs";
 
 const envd = await startEnvd();
@@ -31,7 +31,7 @@ async function refused(promise, code, pattern) {
 }
 
 // Reads a Start or Connect stream to its end.
-async function collect(stream, each) {
+async function collect(stream) {
 	const result = { pid: 0, stdout: [], stderr: [], pty: [], end: null, cases: [] };
 	for await (const { event } of stream) {
 		result.cases.push(event.event.case);
@@ -41,7 +41,6 @@ async function collect(stream, each) {
 			result[event.event.value.output.case].push(Buffer.from(event.event.value.output.value));
 		if (event.event.case === "end")
 			result.end = event.event.value;
-		each?.(result);
 	}
 	for (const kind of ["stdout", "stderr", "pty"])
 		result[kind] = Buffer.concat(result[kind]);
@@ -49,11 +48,11 @@ async function collect(stream, each) {
 }
 
 // A background command: resolves at its start event with {pid, rest}.
-async function begin(stream, each) {
+async function begin(stream) {
 	const iterator = stream[Symbol.asyncIterator]();
 	const { value } = await iterator.next();
 	assert.equal(value.event.event.case, "start");
-	return { pid: value.event.event.value.pid, rest: collect({ [Symbol.asyncIterator]: () => iterator }, each) };
+	return { pid: value.event.event.value.pid, rest: collect({ [Symbol.asyncIterator]: () => iterator }) };
 }
 
 const roads = {
@@ -127,19 +126,18 @@ for (const [form, how] of Object.entries(forms)) {
 	});
 
 	check("SendInput, List, Connect, SendSignal", async () => {
-		const { pid: id, rest } = await begin(start("sh", ["-c", "read -r a; echo \"got $a\"; exec sleep 300"]));
+		const { pid: id, rest } = await begin(start("sh", ["-c", "read -r a; echo \"got $a\"; kill -STOP $$; echo not reached"]));
 		const { processes } = await process.list({});
 		const listed = processes.find((each) => each.pid === id);
 		assert.equal(listed.config.cmd, "sh");
-		let seen;
-		const answered = new Promise((resolve) => { seen = resolve; });
-		const second = await begin(process.connect({ process: pid(id) }), (result) => result.stdout.length && seen());
+		const second = await begin(process.connect({ process: pid(id) }));
 		assert.equal(second.pid, id);
 		await process.sendInput({ process: pid(id), input: stdin("hello\n") });
-		await answered;
-		await process.sendSignal({ process: pid(id), signal: 15 });
+		// It stops itself once its output is written.
+		await eventually("it has spoken", () => processTable().find((each) => each.pid === id)?.state === "T");
+		await process.sendSignal({ process: pid(id), signal: 9 });
 		for (const result of [await rest, await second.rest]) {
-			assert.equal(result.end.status, "signal: terminated");
+			assert.equal(result.end.status, "signal: killed");
 			assert.equal(result.stdout.toString(), "got hello\n");
 		}
 		await refused(process.sendSignal({ process: pid(id), signal: 9 }), Code.NotFound, new RegExp(`${id}`));

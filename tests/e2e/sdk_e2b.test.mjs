@@ -27,6 +27,15 @@ sdkSuite("e2b proxied", {
 	},
 });
 
+test("e2b direct: a command's handle takes input by itself", async () => {
+	process.env.E2B_SANDBOX_URL = envd.url;
+	const sandbox = await sdk.Sandbox.create();
+	const command = await sandbox.commands.run("cat; echo end", { background: true, stdin: true });
+	await command.sendStdin("some text");
+	await command.closeStdin();
+	assert.equal((await command.wait()).stdout, "some textend\n");
+});
+
 // Debug mode's own id cannot be a sandbox id; the proxy's default sandbox serves such clients.
 test("e2b proxied: Sandbox.create() in debug mode reaches the default sandbox", async () => {
 	process.env.E2B_SANDBOX_URL = proxy.url;

@@ -176,8 +176,8 @@ export function sdkSuite(label, { open, sdk, has }) {
 
 	check("closing stdin ends cat", async () => {
 		const command = await sandbox.commands.run("cat; echo end", { background: true, stdin: true });
-		await command.sendStdin("some text");
-		await command.closeStdin();
+		await sandbox.commands.sendStdin(command.pid, "some text");
+		await sandbox.commands.closeStdin(command.pid);
 		assert.equal((await command.wait()).stdout, "some textend\n");
 	}, unless(has.closeStdin));
 
