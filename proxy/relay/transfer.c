@@ -150,7 +150,8 @@ void transfer_connect(struct relay *r)
 	struct stream *stream = NULL;
 
 	if (may_reuse(r) && !r->dial_open)
-		stream = upstream_take_idle(&r->context->pool, &r->user, r->target.port);
+		stream = upstream_take_idle(&r->context->pool, &r->user, r->target.port,
+					    !is_replayable(&r->ex->request));
 	if (stream) {
 		r->reused = true;
 		send_request(r, stream);

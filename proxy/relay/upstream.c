@@ -160,7 +160,7 @@ static bool is_alive(const struct stream *stream)
 }
 
 struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_user *user,
-				  unsigned port)
+				  unsigned port, bool check)
 {
 	struct upstream_group *group = user->group;
 	struct list_node *node, *following;
@@ -173,7 +173,7 @@ struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_us
 			continue;
 		stream = unlink_idle(idle);
 		stream->events = NULL;
-		if (is_alive(stream)) {
+		if (!check || is_alive(stream)) {
 			count(&pool->reused);
 			return stream;
 		}

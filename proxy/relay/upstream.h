@@ -55,10 +55,11 @@ void upstream_join(struct upstream_pool *pool, struct lifecycle *lifecycle,
 /* May be called twice. */
 void upstream_leave(struct upstream_pool *pool, struct upstream_user *user);
 
-/* A kept connection of this lifecycle to this port that is alive as far as the kernel knows; NULL
- * when there is none. The caller owns it and sets its events. */
+/* A kept connection of this lifecycle to this port; NULL when there is none. The caller owns it and
+ * sets its events. `check` asks the kernel whether it is still alive, for requests that could not be
+ * sent again. */
 struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_user *user,
-				  unsigned port);
+				  unsigned port, bool check);
 /* Keeps a connection, or closes it when it cannot be kept. Takes ownership. */
 void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
 		       struct stream *stream);

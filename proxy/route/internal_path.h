@@ -1,10 +1,10 @@
 /*
  * Which paths on envd's port belong to the control plane and are never relayed: /init, /freeze,
  * /unfreeze, /fsfreeze, /fsthaw, /collapse, /upgrade (contract/proxy.md 1.12). The comparison is on
- * the path after one percent-decoding and cleaning, and it errs on the side of refusing: whatever
- * *some* router could read as one of them (";params", "%2f", "\", "#", "?" in escaped form, a control
- * byte that is cut off) is refused too. Longer names, deeper paths, other case and doubly escaped
- * forms are ordinary paths.
+ * the path after one percent-decoding and cleaning, and it errs on the side of refusing: it is made
+ * under every way of reading that routers differ in (";params" cut off or not, "\" and "%2f" as
+ * separators or as part of a name), and one match is enough. Longer names, deeper paths, other case
+ * and doubly escaped forms are ordinary paths.
  */
 #ifndef PROXY_ROUTE_INTERNAL_PATH_H
 #define PROXY_ROUTE_INTERNAL_PATH_H
