@@ -7,10 +7,16 @@ static struct stream_mem *of(const struct stream *s)
 	return container_of(s, struct stream_mem, stream);
 }
 
-static void must(int status)
+/* A test's own bookkeeping: never among the allocations that are refused. */
+static void append(struct buf *b, const void *data, size_t len)
 {
-	if (status < 0)
-		abort();
+	if (b->capacity - b->end < len) {
+		b->capacity = size_max(2 * b->capacity, b->end + len);
+		b->memory = xrealloc(b->memory, b->capacity);
+	}
+	if (len)
+		memcpy(b->memory + b->end, data, len);
+	b->end += len;
 }
 
 static void deliver(struct stream_mem *m)
@@ -43,7 +49,7 @@ static void flush(struct stream_mem *m)
 
 	if (m->broken || m->closed || len == 0)
 		return;
-	must(buf_append(&m->output, buf_data(&m->queue), len));
+	append(&m->output, buf_data(&m->queue), len);
 	buf_consume(&m->queue, len);
 	m->room -= m->room == SIZE_MAX ? 0 : len;
 	m->stream.queued = buf_length(&m->queue);
@@ -107,7 +113,7 @@ static int write_pieces(struct stream *s, const struct iovec *pieces, size_t cou
 		return m->broken;
 	m->writes++;
 	for (size_t i = 0; i < count; i++)
-		must(buf_append(&m->queue, pieces[i].iov_base, pieces[i].iov_len));
+		append(&m->queue, pieces[i].iov_base, pieces[i].iov_len);
 	flush(m);
 	m->stream.queued = buf_length(&m->queue);
 	m->full |= m->stream.queued > STREAM_HIGH_MARK_BYTES;
@@ -175,7 +181,7 @@ void stream_mem_free(struct stream_mem *m)
 
 void stream_mem_feed(struct stream_mem *m, const void *data, size_t len)
 {
-	must(buf_append(&m->input, data, len));
+	append(&m->input, data, len);
 	deliver(m);
 }
 
