@@ -313,8 +313,12 @@ check("case_052_escaped_descendants_without_cgroups_remain_and_are_reaped", asyn
 });
 
 const hierarchy = cgroupHierarchy();
-check("case_052_escaped_descendants_with_cgroups_die_as_well", async () => {
-	const own = await startEnvd({ flags: ["-cgroup-root", hierarchy] });
+check("case_052_escaped_descendants_with_cgroups_die_as_well", async (t) => {
+	// A part of the hierarchy for this test alone; others use the machine as well.
+	const place = `${hierarchy}/envd-e2e-${process.pid}`;
+	mkdirSync(place);
+	t.after(() => removeCgroups(place));
+	const own = await startEnvd({ flags: ["-cgroup-root", place], keep: true });
 	const client = own.client();
 	for (const how of ["kill", "timeout"]) {
 		const base = how === "kill" ? 8890 : 8895;
@@ -333,11 +337,18 @@ check("case_052_escaped_descendants_with_cgroups_die_as_well", async () => {
 	assert.ok(left);
 	process.kill(left.pid, "SIGKILL");
 	await own.stop();
-	await eventually("no cgroup is left behind", () => !hasFolder(hierarchy, /^envd/), 3000);
+	const remaining = foldersIn(place).flatMap((name) => foldersIn(`${place}/${name}`));
+	assert.deepEqual(remaining, [], "no command's cgroup is left behind");
 }, hierarchy ? {} : { skip: "no writable cgroup v2 with cgroup.kill here" });
 
-function hasFolder(place, pattern) {
-	return readdirSync(place).some((name) => pattern.test(name));
+function foldersIn(place) {
+	return readdirSync(place, { withFileTypes: true }).filter((each) => each.isDirectory()).map((each) => each.name);
+}
+
+function removeCgroups(place) {
+	for (const name of foldersIn(place))
+		removeCgroups(`${place}/${name}`);
+	rmdirSync(place);
 }
 
 check("case_053_interactive_shells_without_a_terminal_are_not_stopped", async () => {

@@ -1,7 +1,7 @@
 // Cases 57 to 69 of cases.md: terminals.
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { chmodSync, readFileSync, readdirSync } from "node:fs";
+import { chmodSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { drain, until } from "./support/connect.mjs";
@@ -44,29 +44,27 @@ check("case_057_the_size_is_there_from_the_first_instruction", async () => {
 });
 
 check("case_058_resizing_during_run_and_exit", async () => {
+	const stop = join(folder, "stop");
 	const { pid, stream } = await user.start("bash", ["-c",
-		"trap 'stty size' WINCH; echo ready; end=$((SECONDS+2)); while [ $SECONDS -lt $end ]; do sleep 0.05; done"], { message: PTY });
+		`trap 'stty size' WINCH; echo ready; while [ ! -e ${stop} ]; do sleep 0.02; done`], { message: PTY });
 	await until(stream, "pty", "ready");
-	let refused = 0;
-	let accepted = 0;
+	for (let i = 0; i < 300; i++)
+		assert.equal((await resize(pid, 100 + i % 50, 30)).status, 200);
+	assert.equal((await resize(pid, 177, 55)).status, 200);
+	await within(10000, "the last size arrives", until(stream, "pty", "55 177\r\n"));
+	// Now while it ends, and after.
 	const result = drain(stream);
-	for (let i = 0; i < 1000; i++) {
+	writeFileSync(stop, "");
+	let refused = 0;
+	for (let i = 0; i < 2000 && refused < 20; i++) {
 		const answer = await resize(pid, 100 + i % 50, 30);
-		if (answer.status === 200) {
-			accepted++;
-		} else {
-			assert.equal(answer.error.code, "not_found");
-			refused++;
-		}
-		if (i === 200) {
-			assert.equal((await resize(pid, 177, 55)).status, 200);
-			await sleep(400);
-		}
-		if (i > 200)
-			await sleep(3);
+		if (answer.status === 200)
+			continue;
+		assert.equal(answer.error.code, "not_found");
+		refused++;
 	}
-	assert.match((await result).pty.toString(), /55 177\r\n/);
-	assert.ok(accepted > 200 && refused > 0, `${accepted} accepted, ${refused} refused`);
+	assert.equal(refused, 20);
+	assert.equal((await result).end.exitCode, 0);
 	const pipe = await user.start("sleep", ["100"]);
 	const wrong = await resize(pipe.pid, 80, 24);
 	assert.equal(wrong.status, 400);
