@@ -11,13 +11,45 @@ static void on_work(uv_work_t *work)
 
 static void on_done(uv_work_t *work, int status);
 
+static void count(struct loop *loop, enum job_class class, int change)
+{
+	if (class == JOB_BULK)
+		loop->bulk_running += (size_t)change;
+	else if (class == JOB_FILES)
+		loop->files_running += (size_t)change;
+}
+
+static bool may_run(const struct loop *loop, enum job_class class)
+{
+	if (class == JOB_QUICK)
+		return true;
+	return loop->bulk_running + loop->files_running < JOB_BLOCKING_MAX &&
+	       (class != JOB_BULK || loop->bulk_running < JOB_BULK_MAX);
+}
+
 static int submit(struct job *job)
 {
 	int status = uv_queue_work(&job->loop->uv, &job->work, on_work, on_done);
 
-	if (status == 0 && job->class == JOB_BULK)
-		job->loop->bulk_running++;
+	if (status == 0)
+		count(job->loop, job->class, 1);
 	return status;
+}
+
+/* In order, but a job that must wait on does not hold up one that need not. */
+static void submit_waiting(struct loop *loop)
+{
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &loop->jobs_waiting) {
+		struct job *job = container_of(node, struct job, node);
+
+		if (!may_run(loop, job->class))
+			continue;
+		list_remove(&job->node);
+		submit(job);
+		return;
+	}
 }
 
 static void on_done(uv_work_t *work, int status)
@@ -27,15 +59,9 @@ static void on_done(uv_work_t *work, int status)
 
 	(void)status; /* jobs are never cancelled through libuv */
 	loop->jobs_running--;
-	if (job->class == JOB_BULK) {
-		loop->bulk_running--;
-		if (!list_is_empty(&loop->jobs_waiting)) {
-			struct job *next = container_of(loop->jobs_waiting.next, struct job, node);
-
-			list_remove(&next->node);
-			submit(next);
-		}
-	}
+	count(loop, job->class, -1);
+	if (job->class != JOB_QUICK)
+		submit_waiting(loop);
 	job->active = false;
 	job->done(job);
 }
@@ -54,7 +80,7 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	job->done = done;
 	job->abandoned = false;
 	list_init(&job->node);
-	if (class == JOB_BULK && loop->bulk_running >= JOB_BULK_MAX) {
+	if (!may_run(loop, class)) {
 		list_append(&loop->jobs_waiting, &job->node);
 	} else {
 		status = submit(job);

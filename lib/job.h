@@ -4,16 +4,19 @@
  * struct (and any arena in it) belongs to the job. A caller that loses interest may job_abandon():
  * `done` still runs, with `abandoned` set, and must only release.
  *
- * Admission: beyond JOB_QUEUE_MAX queued jobs job_run refuses with -EAGAIN. JOB_BULK jobs (file
+ * Admission: beyond JOB_QUEUE_MAX queued jobs job_run refuses with -EAGAIN. What touches files a
+ * client named may take long, or for ever when their file system is dead. So JOB_BULK jobs (file
  * transfer, recursive listing and removal) hold at most JOB_BULK_MAX threads of the pool per loop,
- * so that a slow disk never delays starting or stopping a process; the others wait their turn.
+ * and together with JOB_FILES jobs (one file's facts, opening) at most JOB_BLOCKING_MAX; the others
+ * wait their turn. A thread is always left for JOB_QUICK: starting and stopping processes, answering
+ * about the sandbox.
  */
 #ifndef LIB_JOB_H
 #define LIB_JOB_H
 
 #include "lib/loop.h"
 
-enum job_class { JOB_QUICK, JOB_BULK };
+enum job_class { JOB_QUICK, JOB_FILES, JOB_BULK };
 
 struct job {
 	uv_work_t work;

@@ -52,6 +52,7 @@
 #define JOB_THREADS 4
 #define JOB_QUEUE_MAX 4096
 #define JOB_BULK_MAX (JOB_THREADS / 2)
+#define JOB_BLOCKING_MAX (JOB_THREADS - 1)
 
 /* RPC messages and JSON. */
 #define RPC_MESSAGE_BYTES_MAX (64 * 1024 * 1024)

@@ -20,8 +20,8 @@ struct loop {
 	uv_idle_t later_idle;       /* keeps the loop from sleeping while some are queued */
 	struct list_node later;
 	size_t jobs_running;
-	struct list_node jobs_waiting; /* bulk jobs held back; see lib/job.h */
-	size_t bulk_running;
+	struct list_node jobs_waiting; /* held back; see lib/job.h */
+	size_t bulk_running, files_running;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 };
 

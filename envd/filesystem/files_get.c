@@ -62,7 +62,7 @@ static void finish(struct get *get)
 	if (!get->is_closed || get->is_working)
 		return;
 	if (get->download.fd >= 0 &&
-	    job_run(get->ex->loop, &get->job, JOB_QUICK, close_file, on_file_closed) == 0)
+	    job_run(get->ex->loop, &get->job, JOB_FILES, close_file, on_file_closed) == 0)
 		return;
 	download_close(&get->download);
 	free_get(get);
@@ -279,7 +279,7 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox)
 	arena_init(&get->arena, FILE_OPERATION_ARENA_BYTES);
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, get);
-	if (job_run(ex->loop, &get->job, JOB_QUICK, open_file, on_opened) < 0)
+	if (job_run(ex->loop, &get->job, JOB_FILES, open_file, on_opened) < 0)
 		http_respond_error(ex, 503, "too much work is queued");
 	else
 		get->is_working = true;

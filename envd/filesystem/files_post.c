@@ -64,7 +64,7 @@ static void finish(struct post *post)
 	if (!post->is_closed || post->is_working)
 		return;
 	if (post->is_receiving &&
-	    job_run(post->ex->loop, &post->job, JOB_QUICK, abort_receiving, on_aborted) == 0)
+	    job_run(post->ex->loop, &post->job, JOB_FILES, abort_receiving, on_aborted) == 0)
 		return;
 	if (post->is_receiving)
 		receive_abort(&post->receive);
@@ -307,7 +307,7 @@ void files_post(struct http_exchange *ex, struct sandbox *sandbox)
 	buf_init(&post->chunks[1], CHUNK_BYTES_MAX);
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, post);
-	if (job_run(ex->loop, &post->job, JOB_QUICK, begin, on_begun) < 0)
+	if (job_run(ex->loop, &post->job, JOB_FILES, begin, on_begun) < 0)
 		refuse(post);
 	else
 		post->is_working = true;

@@ -239,7 +239,7 @@ static void start_stat(struct rpc_call *call, const ProtobufCMessage *message)
 						    run_stat);
 
 	if (operation)
-		submit(operation, JOB_QUICK);
+		submit(operation, JOB_FILES);
 }
 
 /* ---- MakeDir ---- */
@@ -270,7 +270,7 @@ static void start_make_directory(struct rpc_call *call, const ProtobufCMessage *
 						    run_make_directory);
 
 	if (operation)
-		submit(operation, JOB_QUICK);
+		submit(operation, JOB_FILES);
 }
 
 /* ---- Move ---- */
@@ -304,7 +304,7 @@ static void start_move(struct rpc_call *call, const ProtobufCMessage *message)
 						    request->destination, run_move);
 
 	if (operation)
-		submit(operation, JOB_QUICK);
+		submit(operation, JOB_FILES);
 }
 
 /* ---- ListDir ---- */

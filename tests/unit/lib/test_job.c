@@ -164,6 +164,32 @@ static void bulk_jobs_leave_half_the_pool_to_the_quick_ones(void **state)
 	loop_fini(&loop);
 }
 
+static void stuck_file_work_leaves_a_thread_to_the_quick_ones(void **state)
+{
+	struct loop loop;
+	struct work files[10] = {0}, bulk[10] = {0};
+	struct work quick = {0};
+
+	(void)state;
+	loop_init(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++) {
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done), 0);
+	}
+	wait_until_running(JOB_BLOCKING_MAX);
+	/* As when a file system is dead: whoever names a file waits, a process is still started. */
+	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
+	while (!quick.done)
+		uv_run(&loop.uv, UV_RUN_ONCE);
+	open_gate(2 * ARRAY_LENGTH(bulk));
+	loop_run(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(bulk[i].done + files[i].done, 2);
+	assert_int_equal(gate.most_running, JOB_BLOCKING_MAX);
+	assert_int_equal(loop.bulk_running + loop.files_running, 0);
+	loop_fini(&loop);
+}
+
 static void too_much_queued_work_is_refused(void **state)
 {
 	struct loop loop;
@@ -195,6 +221,7 @@ int main(void)
 		cmocka_unit_test_setup(done_may_free_the_job, reset),
 		cmocka_unit_test_setup(an_abandoned_job_still_ends_and_says_so, reset),
 		cmocka_unit_test_setup(bulk_jobs_leave_half_the_pool_to_the_quick_ones, reset),
+		cmocka_unit_test_setup(stuck_file_work_leaves_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(too_much_queued_work_is_refused, reset),
 	};
 

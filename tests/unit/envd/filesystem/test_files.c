@@ -551,6 +551,32 @@ static void conformance_062_ranges_may_be_answered_with_the_whole(void **state)
 	assert_string_equal(answer.body, "0123456789");
 }
 
+static void conformance_057_gzip_may_be_answered_with_identity(void **state)
+{
+	struct answer answer;
+
+	(void)state;
+	write_bytes("f.txt", "content", 7);
+	answer = get(at("f.txt"), "Accept-Encoding: gzip\r\n");
+	assert_int_equal(answer.status, 200);
+	check_header(&answer, "Content-Encoding", NULL);
+	check_header(&answer, "Content-Type", "text/plain; charset=utf-8");
+	check_header(&answer, "Vary", "Accept-Encoding");
+	assert_string_equal(answer.body, "content");
+}
+
+static void conformance_055_only_the_base_name_is_told(void **state)
+{
+	struct answer answer;
+
+	(void)state;
+	assert_int_equal(mkdir(at("a"), 0755), 0);
+	assert_int_equal(mkdir(at("a/b"), 0755), 0);
+	write_bytes("a/b/c.txt", "x", 1);
+	answer = get(at("a/b/c.txt"), NULL);
+	check_header(&answer, "Content-Disposition", "inline; filename=c.txt");
+}
+
 static void conformance_054_names_in_content_disposition(void **state)
 {
 	static const struct {
@@ -799,7 +825,7 @@ static void *upload_it(void *argument)
 	return NULL;
 }
 
-static void case_085_parallel_uploads_into_new_directories(void **state)
+static void conformance_086_parallel_uploads_into_new_directories(void **state)
 {
 	struct uploader uploaders[64];
 
@@ -969,6 +995,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(conformance_088_a_form_without_files_is_an_empty_list, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_061_download_errors, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_062_ranges_may_be_answered_with_the_whole, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_055_only_the_base_name_is_told, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_057_gzip_may_be_answered_with_identity, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_054_names_in_content_disposition, setup, teardown),
 		cmocka_unit_test_setup_teardown(download_types_follow_name_and_content, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_101_two_hundred_fifos_do_not_hold_anything, setup, teardown),
@@ -977,7 +1005,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(case_088_a_truncated_form_is_an_error, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_103_a_file_that_shrinks_breaks_the_download_off, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_104_abandoned_downloads_hold_nothing, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_085_parallel_uploads_into_new_directories, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_086_parallel_uploads_into_new_directories, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_095_an_upload_is_there_after_its_answer, setup, teardown),
 		cmocka_unit_test_setup_teardown(errors_come_before_the_body_and_reach_the_client, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_097_hostile_names_round_trip, setup, teardown),

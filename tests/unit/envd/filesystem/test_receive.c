@@ -184,14 +184,40 @@ static void conformance_077_raw_uploads_are_stored(void **state)
 	assert_int_equal(stat(at("f.txt"), &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0644);
 	assert_int_equal(st.st_nlink, 1);
-	/* Conformance 80: overwritten, longer and shorter. */
+	request.content_type = STR("Application/Octet-Stream; charset=x");
+	assert_int_equal(post(at("f.txt"), "y"), 0);
+	check_text("f.txt", "y");
+}
+
+static void conformance_080_raw_uploads_overwrite(void **state)
+{
+	(void)state;
+	write_text("f.txt", "old");
 	assert_int_equal(post(at("f.txt"), "a longer text than before"), 0);
 	check_text("f.txt", "a longer text than before");
 	assert_int_equal(post(at("f.txt"), "x"), 0);
 	check_text("f.txt", "x");
-	request.content_type = STR("Application/Octet-Stream; charset=x");
-	assert_int_equal(post(at("f.txt"), "y"), 0);
-	check_text("f.txt", "y");
+}
+
+static void conformance_085_modes_and_owners_of_what_is_made(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	if (!am_root())
+		skip();
+	request.user_name = "user";
+	assert_int_equal(post(at("home/d/f"), "Hello, World!"), 0);
+	assert_int_equal(stat(at("home/d/f"), &st), 0);
+	assert_int_equal(st.st_mode, S_IFREG | 0644);
+	assert_int_equal(st.st_size, 13);
+	assert_int_equal(st.st_uid, 4242);
+	assert_int_equal(st.st_gid, 4243);
+	assert_true(st.st_mtim.tv_sec > 0);
+	assert_int_equal(stat(at("home/d"), &st), 0);
+	assert_int_equal(st.st_mode, S_IFDIR | 0755);
+	assert_int_equal(st.st_uid, 4242);
+	assert_int_equal(st.st_gid, 4243);
 }
 
 static void conformance_078_missing_parents_are_made(void **state)
@@ -249,8 +275,6 @@ static void case_091_wrong_targets_are_client_errors(void **state)
 	longest[sizeof(longest) - 1] = '\0';
 	assert_true(post(longest, "x") < 0);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	assert_true(post(NULL, "x") < 0);
-	check_refused(ERR_INVALID_ARGUMENT, "path query parameter is required for raw body upload");
 	assert_true(post("~other/x", "x") < 0);
 	check_refused(ERR_INVALID_ARGUMENT, "error resolving path: failed to expand path '' for user "
 					    "'self': cannot expand user-specific home dir");
@@ -258,12 +282,29 @@ static void case_091_wrong_targets_are_client_errors(void **state)
 	assert_true(post(at("file"), "y") < 0);
 	check_refused(ERR_UNAUTHENTICATED, "error looking up user 'nobody-here': user: unknown user "
 					   "nobody-here");
-	request.user_name = "self";
-	request.content_type = STR("application/json");
-	assert_true(post(at("file"), "y") < 0);
-	check_refused(ERR_INVALID_ARGUMENT, "unsupported content type: application/json, expected "
-					    "multipart/form-data or application/octet-stream");
 	check_text("file", "x");
+}
+
+static void conformance_079_raw_uploads_need_a_path(void **state)
+{
+	(void)state;
+	assert_true(post(NULL, "x") < 0);
+	check_refused(ERR_INVALID_ARGUMENT, "path query parameter is required for raw body upload");
+}
+
+static void conformance_082_other_content_types_are_refused(void **state)
+{
+	static const char *const types[] = {"application/json", "text/plain", ""};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(types); i++) {
+		request.content_type = str_of(types[i]);
+		assert_true(post(at("file"), "y") < 0);
+		check_refused(ERR_INVALID_ARGUMENT,
+			      arena_printf(&arena, "unsupported content type: %s, expected multipart/form-"
+						   "data or application/octet-stream", types[i]));
+	}
+	assert_false(exists("file"));
 }
 
 static void case_091_read_only_mounts(void **state)
@@ -312,6 +353,11 @@ static void conformance_065_proc_cannot_hold_new_files(void **state)
 	assert_true(post("/proc/invalid-filename", "x") < 0);
 	check_refused(ERR_INTERNAL, "error opening file: open "
 		      "/proc/invalid-filename: no such file or directory");
+}
+
+static void conformance_063_proc_cannot_hold_new_directories(void **state)
+{
+	(void)state;
 	assert_true(post("/proc/invalid/not-real/x", "x") < 0);
 	check_refused(ERR_INTERNAL, "error ensuring directories: failed to create directory: mkdir "
 				    "/proc/invalid: no such file or directory");
@@ -733,12 +779,7 @@ static void case_089_forms(void **state)
 	check_text("n/a/1", "one");
 	check_text("n/b/2", "two");
 	check_text("n/3", "");
-	/* The query's path wins; relative names are below the home. */
-	assert_int_equal(post_form(at("q"), PART("undefined") "query\r\n--b--\r\n"), 0);
-	check_text("q", "query");
-	assert_int_equal(post_form(at("q"), "--b\r\nContent-Disposition: form-data; name=file\r\n\r\nbare"
-					    "\r\n--b--\r\n"), 0);
-	check_text("q", "bare");
+	/* Relative names are below the home. */
 	assert_int_equal(post_form(NULL, PART("rel/x") "r\r\n--b--\r\n"), 0);
 	check_text("rel/x", "r");
 	assert_int_equal(post_form(NULL, "--b\r\nContent-Disposition: form-data; name=file; filename*=UTF-8''"
@@ -749,6 +790,42 @@ static void case_089_forms(void **state)
 	assert_int_equal(receive.file_count, 0);
 	assert_int_equal(post_form(NULL, "--b--\r\n"), 0);
 	assert_int_equal(receive.file_count, 0);
+}
+
+static void conformance_083_the_path_of_the_query_wins(void **state)
+{
+	(void)state;
+	assert_int_equal(post_form(at("q"), PART("undefined") "query\r\n--b--\r\n"), 0);
+	check_text("q", "query");
+	assert_int_equal(post_form(at("q"), PART("/elsewhere/x") "again\r\n--b--\r\n"), 0);
+	check_text("q", "again");
+	assert_int_equal(post_form(at("q"), "--b\r\nContent-Disposition: form-data; name=file\r\n\r\nbare"
+					    "\r\n--b--\r\n"), 0);
+	check_text("q", "bare");
+	/* Also when it is given and empty: then it is the home, which is a directory. */
+	assert_true(post_form("", PART("x") "x\r\n--b--\r\n") < 0);
+	check_refused(ERR_INVALID_ARGUMENT, arena_printf(&arena, "path is a directory: %s", root));
+}
+
+static void conformance_074_metadata_keys(void **state)
+{
+	static const struct metadata_field fields[] = {
+		{{"X-Metadata-", 11}, {"empty", 5}}, {{"X-METADATA-Key", 14}, {"first", 5}},
+		{{"x-metadata-key", 14}, {"second", 6}}, {{"X-Metadata-Other", 16}, {"", 0}},
+		{{"X-Meta", 6}, {"no", 2}},
+	};
+	struct entry_metadata *metadata;
+	size_t count;
+
+	(void)state;
+	assert_int_equal(metadata_collect(NULL, 0, &arena, &metadata, &count, &err), 0);
+	assert_int_equal(count, 0);
+	assert_int_equal(metadata_collect(fields, ARRAY_LENGTH(fields), &arena, &metadata, &count, &err), 0);
+	assert_int_equal(count, 2);
+	assert_string_equal(metadata[0].key, "key");
+	assert_string_equal(metadata[0].value, "first");
+	assert_string_equal(metadata[1].key, "other");
+	assert_string_equal(metadata[1].value, "");
 }
 
 static void case_089_broken_forms(void **state)
@@ -813,7 +890,7 @@ static size_t compress_text(const char *text, size_t len, char *out, size_t size
 static void case_094_compressed_bodies(void **state)
 {
 	char *zeros = calloc(1, 10 << 20);
-	char packed[65536], form[512];
+	char packed[65536];
 	size_t len, one;
 	struct stat st;
 
@@ -860,12 +937,35 @@ static void case_094_compressed_bodies(void **state)
 	assert_int_equal(post_pieces(at("f"), packed, len, 1000), 0);
 	assert_int_equal(stat(at("f"), &st), 0);
 	assert_int_equal(st.st_size, 10 << 20);
-	snprintf(form, sizeof(form), PART("x") "in a form\r\n--b--\r\n");
-	len = compress_text(form, strlen(form), packed, sizeof(packed));
-	request.content_type = STR("multipart/form-data; boundary=b");
-	assert_int_equal(post_pieces(at("f"), packed, len, 11), 0);
-	check_text("f", "in a form");
 	free(zeros);
+}
+
+static void conformance_076_compressed_forms(void **state)
+{
+	char packed[512];
+	const char *form = PART("x") "in a form\r\n--b--\r\n";
+	size_t len = compress_text(form, strlen(form), packed, sizeof(packed));
+
+	(void)state;
+	request.content_encoding = STR("gzip");
+	request.content_type = STR("multipart/form-data; boundary=b");
+	for (size_t piece = 1; piece < 20; piece++) {
+		assert_int_equal(post_pieces(at("f"), packed, len, piece), 0);
+		check_text("f", "in a form");
+	}
+	assert_true(post_pieces(at("f"), packed, len - 9, 10) < 0);
+	check_text("f", "in a form");
+}
+
+static void conformance_081_compressed_raw_bodies(void **state)
+{
+	char packed[256];
+	size_t len = compress_text("raw", 3, packed, sizeof(packed));
+
+	(void)state;
+	request.content_encoding = STR("gzip");
+	assert_int_equal(post_pieces(at("f"), packed, len, 100), 0);
+	check_text("f", "raw");
 }
 
 static void conformance_059_content_encodings(void **state)
@@ -1107,6 +1207,11 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(conformance_077_raw_uploads_are_stored, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_063_proc_cannot_hold_new_directories, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_082_other_content_types_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_079_raw_uploads_need_a_path, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_085_modes_and_owners_of_what_is_made, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_080_raw_uploads_overwrite, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_078_missing_parents_are_made, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_091_wrong_targets_are_client_errors, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_091_read_only_mounts, setup, teardown),
@@ -1132,8 +1237,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(conformance_075_metadata_is_validated, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_089_forms, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_089_broken_forms, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_074_metadata_keys, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_083_the_path_of_the_query_wins, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_087_the_same_target_twice, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_094_compressed_bodies, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_081_compressed_raw_bodies, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_076_compressed_forms, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_059_content_encodings, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_073_metadata_of_a_form_is_on_every_file, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_088_watchers_see_an_in_place_write, setup, teardown),
