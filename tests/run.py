@@ -93,12 +93,6 @@ def suite_fuzz():
         yield Step(name, command, timeout=120, check=True)
 
 
-def suite_wire():
-    """Conversations as files, if a driver besides the unit tests plays them."""
-    for path in sorted(glob.glob("tests/wire/run_*")):
-        yield Step(path, [path], timeout=300)
-
-
 def e2e_steps(env):
     """Each file in a world of its own, so that one cannot spoil the next."""
     for path in sorted(glob.glob("tests/e2e/*.test.mjs") + glob.glob("tests/e2e/test_*.py")):
@@ -130,7 +124,6 @@ SUITES = {
     "build": suite_build,
     "unit": suite_unit,
     "unit-asan": suite_unit_asan,
-    "wire": suite_wire,
     "fuzz": suite_fuzz,
     "e2e": suite_e2e,
     "e2e-asan": suite_e2e_asan,
@@ -255,11 +248,11 @@ def python_counts(text, counts):
 
 def excerpt(text):
     """What a person wants to see first: the lines around the failures, else the end."""
-    lines = [line for line in text.split("\n") if not re.match(r"\[ RUN |\[       OK|ok \d+|\s+(duration_ms|---|\.\.\.)", line)]
+    lines = [line for line in text.split("\n") if not re.match(r"\[ RUN |\[       OK|ok |\s+(duration_ms|---|\.\.\.)", line)]
     marks = [
         i
         for i, line in enumerate(lines)
-        if re.search(r"\[  FAILED  \]|^\s*not ok|^(FAIL|ERROR):|ERROR: \w+Sanitizer|runtime error:|: error:|Assertion", line)
+        if re.search(r"\[  FAILED  \]|^\s*not ok|^# left running|^(FAIL|ERROR):|ERROR: \w+Sanitizer|runtime error:|: error:|Assertion", line)
     ]
     chosen = sorted({k for i in marks[:12] for k in range(max(0, i - 3), min(len(lines), i + 22))})
     if not chosen:
