@@ -7,6 +7,8 @@ static void enter(struct http_conn *c, enum http_conn_state state)
 {
 	c->state = (uint8_t)state;
 	c->since_ms = loop_now_ms(c->shared->loop);
+	list_remove(&c->node);
+	list_append(state == HTTP_CONN_IDLE ? &c->shared->idle : &c->shared->conns, &c->node);
 	if (state == HTTP_CONN_LINGER && !c->shut)
 		stream_shutdown(c->stream);
 	if (state == HTTP_CONN_DISCARD)
@@ -96,6 +98,19 @@ static void close_conn(struct http_conn *c, int status, bool reset)
 	buf_reset(&c->held);
 	stream_close(c->stream, reset);
 	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+}
+
+bool http_conn_evict_idle(struct http_conn_shared *shared)
+{
+	struct http_conn *c;
+
+	if (list_is_empty(&shared->idle))
+		return false;
+	c = container_of(shared->idle.next, struct http_conn, node);
+	if (loop_now_ms(shared->loop) - c->since_ms < HTTP_EVICT_IDLE_MS)
+		return false;
+	close_conn(c, 0, false);
+	return true;
 }
 
 /* Ends the connection in order: what is queued goes out first, and the client gets to see it. */
@@ -536,7 +551,7 @@ void http_conn_open(struct http_conn_shared *shared, struct stream *stream, cons
 	buf_init(&c->held, HTTP_EARLY_BYTES_MAX + 2 * LOOP_SCRATCH_BYTES);
 	later_init(&c->later, on_later);
 	uv_timer_init(&shared->loop->uv, &c->timer);
-	list_append(&shared->conns, &c->node);
+	list_init(&c->node);
 	shared->count++;
 	stream->events = &events;
 	stream->user = c;

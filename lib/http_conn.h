@@ -30,7 +30,8 @@ struct http_conn_shared {
 	struct loop *loop;
 	struct http_server_config config;
 	struct http_server_timeouts timeouts;
-	struct list_node conns;
+	struct list_node conns; /* those at work, and ... */
+	struct list_node idle;	/* ... those between requests, longest idle first */
 	size_t count;
 	bool stopping;
 	char date[32];
@@ -79,6 +80,8 @@ struct http_conn_exchange {
 };
 
 void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer);
+/* Closes the connection that has been idle for longest, if that is HTTP_EVICT_IDLE_MS or more. */
+bool http_conn_evict_idle(struct http_conn_shared *shared);
 /* Looks at the connection again from the loop; for flags set from outside. */
 void http_conn_poke(struct http_conn *c);
 /* Writes to the stream and keeps the books. 0, HTTP_FULL or a negative errno. */

@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -61,15 +60,22 @@ static void resume_accepting(struct http_server *server)
 
 static void on_retry(uv_timer_t *timer)
 {
-	resume_accepting(container_of(timer, struct http_server, retry));
+	struct http_server *server = container_of(timer, struct http_server, retry);
+
+	resume_accepting(server);
+	if (server->accepting || server->shared.stopping)
+		return;
+	/* Who only keeps a connection open must not keep others out. */
+	http_conn_evict_idle(&server->shared);
+	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
 }
 
-static void pause_accepting(struct http_server *server, bool retry)
+static void pause_accepting(struct http_server *server)
 {
 	server->accepting = false;
 	uv_poll_stop(&server->poll);
-	if (retry)
-		uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
+	http_conn_evict_idle(&server->shared);
+	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
 }
 
 static void on_gone(struct http_conn_shared *shared)
@@ -121,7 +127,7 @@ static bool accept_one(struct http_server *server)
 		if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
 			log_warn("http", "accepting pauses", LOG_I("errno", error),
 				 LOG_I("connections", server->shared.count));
-			pause_accepting(server, true);
+			pause_accepting(server);
 		}
 		/* What else goes wrong concerns that one connection. */
 		return error == ECONNABORTED || error == EINTR || error == EPROTO;
@@ -134,7 +140,7 @@ static bool accept_one(struct http_server *server)
 	http_conn_open(&server->shared, stream, peer);
 	if (server->shared.count < server->shared.config.connections_max)
 		return true;
-	pause_accepting(server, false);
+	pause_accepting(server);
 	return false;
 }
 
@@ -174,23 +180,6 @@ static int parse_address(const char *address, unsigned port, struct sockaddr_sto
 	return -EINVAL;
 }
 
-/* Accepted sockets inherit these. A kernel that refuses them loses nothing essential. */
-static void set_keepalive(int fd)
-{
-	static const struct {
-		int level, name, value;
-	} options[] = {
-		{SOL_SOCKET, SO_KEEPALIVE, 1},
-		{IPPROTO_TCP, TCP_KEEPIDLE, TCP_KEEPALIVE_IDLE_S},
-		{IPPROTO_TCP, TCP_KEEPINTVL, TCP_KEEPALIVE_INTERVAL_S},
-		{IPPROTO_TCP, TCP_KEEPCNT, TCP_KEEPALIVE_COUNT},
-	};
-
-	for (size_t i = 0; i < ARRAY_LENGTH(options); i++)
-		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
-				 sizeof(options[i].value));
-}
-
 static int open_listener(const char *address, unsigned port, bool reuse_port, int *ret_fd,
 			 unsigned *ret_port)
 {
@@ -207,7 +196,7 @@ static int open_listener(const char *address, unsigned port, bool reuse_port, in
 	if (setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
 	    (reuse_port && setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0))
 		return -errno;
-	set_keepalive(fd);
+	stream_uv_keep_alive(fd); /* accepted sockets inherit it */
 	if (bind(fd, (struct sockaddr *)&storage, len) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
 		return -errno;
 	len = sizeof(storage);
@@ -242,6 +231,7 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 	server->shared.timeouts = config->timeouts ? *config->timeouts : usual;
 	server->shared.on_gone = on_gone;
 	list_init(&server->shared.conns);
+	list_init(&server->shared.idle);
 	later_init(&server->later, on_later);
 	server->fd = -1;
 	return server;
@@ -313,17 +303,25 @@ void http_server_stop(struct http_server *server, void (*stopped)(void *user), v
 	}
 	LIST_FOR_EACH(node, &server->shared.conns)
 		http_conn_poke(container_of(node, struct http_conn, node));
+	LIST_FOR_EACH(node, &server->shared.idle)
+		http_conn_poke(container_of(node, struct http_conn, node));
 	later_call(server->shared.loop, &server->later);
 }
 
-void http_server_abort(struct http_server *server)
+static void abort_conns(struct list_node *conns)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &server->shared.conns) {
+	LIST_FOR_EACH(node, conns) {
 		struct http_conn *c = container_of(node, struct http_conn, node);
 
 		c->reset_wanted = true;
 		http_conn_poke(c);
 	}
+}
+
+void http_server_abort(struct http_server *server)
+{
+	abort_conns(&server->shared.conns);
+	abort_conns(&server->shared.idle);
 }

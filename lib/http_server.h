@@ -1,7 +1,8 @@
 /*
  * Listens and turns accepted connections into exchanges. Refuses nothing silently: beyond
- * `connections_max` accepted connections, or when descriptors run out, accepting pauses (the
- * kernel's queue holds new ones) and resumes when one closes; the loop never spins.
+ * `connections_max` accepted connections, or when descriptors run out, the one that has been idle for
+ * longest is closed, and accepting pauses (the kernel's queue holds new ones) until one is gone; the
+ * loop never spins.
  */
 #ifndef LIB_HTTP_SERVER_H
 #define LIB_HTTP_SERVER_H

@@ -41,6 +41,9 @@
 #define HTTP_EARLY_BYTES_MAX (16 * 1024)
 /* Accepted connections at once; beyond, new ones wait in the kernel's queue. */
 #define HTTP_CONNECTIONS_MAX 16384
+/* A connection that has been idle for less may have a request on its way: it is not closed to make
+ * room for another. */
+#define HTTP_EVICT_IDLE_MS 500
 #define LISTEN_BACKLOG 1024
 /* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
  * connection whose other end is gone: first after the idle time, then count times. Seconds. */

@@ -400,6 +400,23 @@ int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
 	return 0;
 }
 
+void stream_uv_keep_alive(int fd)
+{
+	static const struct {
+		int level, name, value;
+	} options[] = {
+		{SOL_SOCKET, SO_KEEPALIVE, 1},
+		{IPPROTO_TCP, TCP_KEEPIDLE, TCP_KEEPALIVE_IDLE_S},
+		{IPPROTO_TCP, TCP_KEEPINTVL, TCP_KEEPALIVE_INTERVAL_S},
+		{IPPROTO_TCP, TCP_KEEPCNT, TCP_KEEPALIVE_COUNT},
+	};
+
+	/* A kernel that refuses them loses nothing essential. */
+	for (size_t i = 0; i < ARRAY_LENGTH(options); i++)
+		(void)setsockopt(fd, options[i].level, options[i].name, &options[i].value,
+				 sizeof(options[i].value));
+}
+
 int stream_uv_open_pipe(struct loop *loop, int fd, struct stream **ret_stream)
 {
 	struct stream_uv *s = stream_uv_new(loop);

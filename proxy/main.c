@@ -32,6 +32,7 @@ struct app {
 	enum phase phase;
 	char token[TOKEN_BYTES_MAX + 1];
 	int access_log_fd;
+	size_t descriptors;
 };
 
 /* ---- the end ---- */
@@ -157,14 +158,18 @@ static int complain(const struct err *err)
 }
 
 /* Two descriptors a proxied connection: the default of 1024 is for other programs. */
-static void raise_descriptor_limit(void)
+static size_t raise_descriptor_limit(void)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur < limit.rlim_max) {
+	if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+		return 1024;
+	if (limit.rlim_cur < limit.rlim_max) {
 		limit.rlim_cur = limit.rlim_max;
 		setrlimit(RLIMIT_NOFILE, &limit);
+		getrlimit(RLIMIT_NOFILE, &limit);
 	}
+	return (size_t)limit.rlim_cur;
 }
 
 static int read_token(struct app *app, struct err *err)
@@ -241,6 +246,7 @@ static int open_front(struct app *app, struct err *err)
 		.guard = &app->guard,
 		.options = &app->relay_options,
 		.access_log_fd = app->access_log_fd,
+		.descriptors = app->descriptors,
 		.on_drained = wake_drained,
 		.user = app,
 	};
@@ -323,7 +329,7 @@ int main(int argc, char **argv)
 	}
 	log_init(app.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_JSON, 2);
 	sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
-	raise_descriptor_limit();
+	app.descriptors = raise_descriptor_limit();
 	json_init();
 	job_pool_configure();
 	loop_init(&app.loop);

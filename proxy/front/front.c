@@ -61,6 +61,24 @@ static void on_wake(uv_async_t *async)
 	}
 }
 
+/* Descriptors that are neither a client's nor a sandbox's. */
+#define DESCRIPTORS_RESERVED 64
+
+/* An eighth of the descriptors for kept connections to sandboxes ... */
+static size_t idle_max(const struct front_config *config)
+{
+	return size_min(PROXY_IDLE_UPSTREAMS_MAX, config->descriptors / 8) / config->workers;
+}
+
+/* ... and the rest for clients, each of which may need another one towards its sandbox. */
+static size_t connections_max(const struct front_config *config)
+{
+	size_t taken = DESCRIPTORS_RESERVED + config->descriptors / 8;
+	size_t rest = config->descriptors > taken ? config->descriptors - taken : 0;
+
+	return size_max(size_min(HTTP_CONNECTIONS_MAX, rest / 2 / config->workers), 1);
+}
+
 static int open_worker(struct worker *w, struct front *front, size_t index, struct err *err)
 {
 	const struct front_config *config = &front->config;
@@ -69,7 +87,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 		.on_bad_request = relay_bad_request,
 		.user = &w->context,
 		.idle_timeout_ms = HTTP_PROXY_IDLE_TIMEOUT_MS,
-		.connections_max = HTTP_CONNECTIONS_MAX,
+		.connections_max = connections_max(config),
 		.reuse_port = true,
 		.send_date = false, /* answers carry the date of who made them */
 	};
@@ -87,8 +105,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	w->context.loop = &w->loop;
 	w->context.catalog = config->catalog;
 	w->context.options = config->options;
-	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard,
-			   PROXY_IDLE_UPSTREAMS_MAX / config->workers);
+	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard, idle_max(config));
 	access_log_open(&w->context.access_log, &w->loop, config->access_log_fd);
 	uv_async_init(&w->loop.uv, &w->wake, on_wake);
 	w->listener.notify = on_catalog_change;

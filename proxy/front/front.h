@@ -18,6 +18,7 @@ struct front_config {
 	struct address_guard *guard; /* the listener is added to it */
 	const struct relay_options *options;
 	int access_log_fd; /* -1: none */
+	size_t descriptors; /* how many the process may have */
 	/* The last exchange of the last worker has ended, after front_drain. */
 	void (*on_drained)(void *user);
 	void *user;

@@ -1,4 +1,5 @@
 /* The moving part of a relay: the connection to the sandbox, both bodies, both ends. */
+#include "lib/stream_uv.h"
 #include "proxy/relay/relay_private.h"
 
 /* ---- towards the sandbox ---- */
@@ -70,6 +71,8 @@ static void start_request_body(struct relay *r)
 		relay_start_timer(r, on_continue_overdue, PROXY_CONTINUE_WAIT_MS);
 		return;
 	}
+	/* Some bodies are streams of what a person types. */
+	r->ex->no_body_timeout = request->length == HTTP_LENGTH_CHUNKED;
 	http_request_body_start(r->ex);
 }
 
@@ -119,6 +122,8 @@ static void on_dial_connected(struct upstream_dial *dial, struct stream *stream)
 	struct relay *r = container_of(dial, struct relay, dial);
 
 	relay_close_dial(r);
+	if (r->ex->request.upgrade.p)
+		stream_uv_keep_alive(stream_fd(stream));
 	r->reused = false;
 	send_request(r, stream);
 }

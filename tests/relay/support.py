@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import resource
 import socket
 import struct
 import subprocess
@@ -255,10 +256,13 @@ class Server:
 
 
 class Proxy:
-    def __init__(self, *flags, env=None, workers=2):
+    def __init__(self, *flags, env=None, workers=2, descriptors=None):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
+
         self.process = subprocess.Popen(
             [program(), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limit if descriptors else None,
             # Under AddressSanitizer freed memory must not count as growth.
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:quarantine_size_mb=1", **(env or {})})
         self.out, self.log = [], []
@@ -336,6 +340,7 @@ class Test(unittest.TestCase):
 
     flags = ()
     workers = 2
+    descriptors = None  # as many as this process may have
 
     def setUp(self):
         self.servers = []
@@ -343,7 +348,7 @@ class Test(unittest.TestCase):
 
     def start(self, *flags, sandboxes=("abc",), env=None):
         given = [flag for name in sandboxes for flag in ("--sandbox", f"{name}=127.0.0.1")]
-        self.proxy = Proxy(*given, *self.flags, *flags, env=env, workers=self.workers)
+        self.proxy = Proxy(*given, *self.flags, *flags, env=env, workers=self.workers, descriptors=self.descriptors)
         self.addCleanup(self.finish)
         return self.proxy
 

@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+"""Peers that are slow, silent, or mean harm; and running short of descriptors."""
+import os
+import socket
+import subprocess
+import threading
+import time
+
+from support import Connection, Test, answer, main, program, wait_for
+
+MEGABYTE = 1 << 20
+
+
+class Short(Test):
+    """A proxy that may have few descriptors."""
+
+    workers = 1
+    descriptors = 256
+
+    def test_s057_idle_connections_make_room(self):
+        server = self.serve()
+        proxy = self.start()
+        idle = []
+        for number in range(300):
+            client = proxy.connect()
+            self.addCleanup(client.close)
+            idle.append(client)
+            if number % 2:
+                client.send("GET / HTTP/1.1\r\nHost: 1-nosuch.d\r\n\r\n")
+        # However many there are, somebody who wants something is served at once.
+        for _ in range(20):
+            began = time.monotonic()
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+            self.assertLess(time.monotonic() - began, 2)
+        self.assertLess(proxy.descriptors(), 256)
+
+    def test_s025_no_descriptors_left(self):
+        def script(connection):
+            connection.request()
+            go.wait(20)
+            connection.send(answer("late"))
+
+        go = threading.Event()
+        server = self.serve(script)
+        proxy = self.start()
+        # All that is allowed is busy; more wait in the kernel's queue and are served later.
+        clients = [proxy.connect() for _ in range(150)]
+        for client in clients:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
+        wait_for(lambda: len(server.connections) >= 50, "a full house")
+        with open(f"/proc/{proxy.process.pid}/stat", encoding="ascii") as stat:
+            before = sum(int(x) for x in stat.read().split()[13:15])
+        time.sleep(1)
+        with open(f"/proc/{proxy.process.pid}/stat", encoding="ascii") as stat:
+            spent = sum(int(x) for x in stat.read().split()[13:15]) - before
+        self.assertLess(spent, 20, "it must not spin while it waits")
+        go.set()
+        for client in clients:
+            self.assertEqual(client.response().body, b"late")
+            client.close()
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+
+class Hostile(Test):
+    def test_s099_endless_headers_and_trailers(self):
+        def script(connection):
+            path = connection.request().line.split()[1]
+            start = {"/head": b"HTTP/1.1 200 OK\r\n", "/interim": b"",
+                     "/trailer": b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"}[path]
+            line = b"HTTP/1.1 103 Early\r\nX: y\r\n\r\n" if path == "/interim" else b"X-Endless: " + b"y" * 50 + b"\r\n"
+            connection.send(start)
+            while True:
+                connection.send(line * 100)
+
+        server = self.serve(script)
+        proxy = self.start()
+        for path in ("/head", "/interim"):
+            with proxy.connect() as client:
+                client.send(f"GET {path} HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
+                response = client.response()
+                while response.status == 103:
+                    response = client.response()
+                self.assertEqual((response.status, response.get("X-Proxy-Error")), (502, "upstream_protocol"))
+        with proxy.connect() as client:
+            client.send(f"GET /trailer HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+            client.take_all()
+            self.assertTrue(client.reset)
+        self.assertLess(proxy.memory_kib(), 40 * 1024)
+
+    def test_s099_infinite_body_to_a_client_that_left(self):
+        def script(connection):
+            connection.request()
+            connection.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.send(b"x" * 65536)
+
+        server = self.serve(script)
+        proxy = self.start()
+        client = proxy.connect()
+        client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        client.take(MEGABYTE)
+        client.close()
+        wait_for(lambda: proxy.active("abc") == 0, "the end")
+        wait_for(lambda: getattr(server.connections[0], "broken", False), "the server's notice")
+
+    def test_s099_the_admin_port_is_out_of_reach(self):
+        proxy = self.start("--allow-loopback-upstreams", "--sandbox", "evil=localhost")
+        for port in (proxy.admin_port, proxy.port):
+            for sandbox in ("abc", "evil"):
+                response = proxy.ask(f"{port}-{sandbox}.d", "/sandboxes")
+                self.assertEqual((response.status, response.get("X-Proxy-Error")), (502, "address_refused"))
+
+    def test_s022_s054_dribbled_heads(self):
+        """A server may take its time for an answer; the client that gives up frees everything."""
+        def script(connection):
+            connection.request()
+            for byte in b"HTTP/1.1 200 OK\r\nX: " + b"y" * 1000:
+                connection.send(bytes([byte]))
+                stop.wait(0.01)
+                if stop.is_set():
+                    return
+
+        stop = threading.Event()
+        server = self.serve(script)
+        proxy = self.start()
+        client = proxy.connect()
+        client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        wait_for(lambda: proxy.active("abc") == 1)
+        client.close()
+        wait_for(lambda: proxy.active("abc") == 0, "the end")
+        stop.set()
+        # From a client it may come in pieces of any size.
+        with proxy.connect() as client:
+            good = self.serve()
+            for byte in f"GET / HTTP/1.1\r\nHost: {self.host(good)}\r\n\r\n":
+                client.send(byte)
+            self.assertEqual(client.response().status, 200)
+
+    def test_s091_other_protocols_on_the_port(self):
+        proxy = self.start()
+        for first in (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + os.urandom(200), b"SSH-2.0-x\r\n", b"\x05\x01\x00", b"\0" * 100,
+                      b"EHLO x\r\n", os.urandom(5000)):
+            with proxy.connect() as client:
+                client.send(first)
+                client.half_close()
+                rest = client.take_all()
+                self.assertTrue(rest == b"" or rest.startswith(b"HTTP/1.1 4") or rest.startswith(b"HTTP/1.1 5"), rest[:60])
+
+    def test_s093_ipv6_listener(self):
+        server = self.serve()
+        process = subprocess.Popen([program(), "--listen", "[::1]:0", "--admin", "none", "--sandbox", "abc=127.0.0.1", "--access-log", "-"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.start()
+        line = process.stdout.readline().decode().strip()
+        self.assertRegex(line, r"^proxy listening on \[::1\]:\d+$")
+        port = int(line.rsplit(":", 1)[1])
+        with Connection(socket.create_connection(("::1", port))) as client:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
+            self.assertEqual(client.response().status, 200)
+        self.assertIn(b'"peer":"[::1]:', process.stdout.readline())
+        process.terminate()
+        self.assertEqual(process.wait(10), 0)
+        process.stdout.close()
+        process.stderr.close()
+
+    def test_s094_two_of_them_share_the_port_while_one_replaces_the_other(self):
+        server = self.serve()
+        proxy = self.start(sandboxes=("abc",))
+        failures, count = [], [0]
+        stop = threading.Event()
+
+        def ask():
+            while not stop.is_set():
+                try:
+                    response = proxy.ask(self.host(server))
+                    count[0] += 1
+                    if response is None or response.status != 200:
+                        failures.append(response and response.body)
+                except OSError as error:
+                    failures.append(error)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        second = subprocess.Popen([program(), "--listen", f"127.0.0.1:{proxy.port}", "--admin", "none", "--sandbox", "abc=127.0.0.1"],
+                                  stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.assertIn(str(proxy.port), second.stdout.readline().decode())
+        wait_for(lambda: count[0] > 50)
+        stop.set()
+        thread.join()
+        self.assertEqual(failures, [])
+        second.terminate()
+        self.assertEqual(second.wait(10), 0)
+        second.stdout.close()
+
+    def test_s097_metrics_name_no_sandbox(self):
+        server = self.serve()
+        proxy = self.start()
+        for _ in range(3):
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        proxy.ask("1-nosuch.d")
+        text = proxy.call("GET", "/metrics")[1]
+        self.assertNotIn("abc", text)
+        self.assertNotIn("nosuch", text)
+        self.assertIn("proxy_requests_total 4\n", text)
+        self.assertIn('proxy_errors_total{class="sandbox_not_found"} 1\n', text)
+        for line in text.strip().split("\n"):
+            self.assertRegex(line, r"^(# (HELP|TYPE) \w+ .+|\w+(\{class=\"\w+\"\})? \d+)$")
+
+    def test_s100_cookies_pass_as_the_server_set_them(self):
+        """Whose domain it is, is for the operator to say (Public Suffix List); see the README."""
+        def script(connection):
+            connection.request()
+            connection.send(answer("ok", fields="Set-Cookie: a=1; Domain=.sandbox.test; Path=/\r\nSet-Cookie: b=2\r\n"))
+
+        server = self.serve(script)
+        proxy = self.start()
+        self.assertEqual(proxy.ask(self.host(server)).all("Set-Cookie"), ["a=1; Domain=.sandbox.test; Path=/", "b=2"])
+
+
+if __name__ == "__main__":
+    main()
