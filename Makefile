@@ -98,11 +98,18 @@ GENERATED := $(PROTO_H) $(G)/build_info.h
 
 LIB_OBJECTS := $(call objects,$(call sources,lib)) $(LLHTTP_OBJECTS)
 ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd
-ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c,$(call sources,$(ENVD_DIRS)))) $(PROTO_OBJECTS)
+WATCHER_SOURCES := $(wildcard envd/watch/watcher_*.c)
+ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c $(WATCHER_SOURCES),$(call sources,$(ENVD_DIRS)))) \
+	$(PROTO_OBJECTS)
+# envd-watch is a program of its own, because libinotifytools is under the GPL and envd is not. What of it
+# does not touch the library is an archive, for the tests.
+WATCHER_LIBRARY := envd/watch/watcher_inotify.c
+WATCHER_SHARED := envd/watch/watch_record.c envd/watch/watch_mount.c lib/base.c lib/buf.c
+WATCHER_OBJECTS := $(call objects,$(filter-out $(WATCHER_LIBRARY) %_main.c,$(WATCHER_SOURCES)))
 PROXY_DIRS := proxy/route proxy/front proxy/relay proxy/admin proxy
 PROXY_OBJECTS := $(call objects,$(filter-out proxy/main.c,$(call sources,$(PROXY_DIRS))))
 
-PROGRAMS := $(if $(wildcard envd/main.c),$(B)/bin/envd) \
+PROGRAMS := $(if $(wildcard envd/main.c),$(B)/bin/envd) $(B)/bin/envd-watch \
 	$(if $(filter-out static,$(PROFILE)),$(if $(wildcard proxy/main.c),$(B)/bin/proxy))
 
 .PHONY: all
@@ -111,6 +118,7 @@ all: $(PROGRAMS)
 
 $(B)/lib.a: $(LIB_OBJECTS)
 $(B)/envd.a: $(ENVD_OBJECTS)
+$(B)/watcher.a: $(WATCHER_OBJECTS)
 $(B)/proxy.a: $(PROXY_OBJECTS)
 $(B)/%.a:
 	@mkdir -p $(@D); rm -f $@
@@ -119,11 +127,20 @@ $(B)/%.a:
 $(B)/bin/envd: $(O)/envd/main.o $(B)/envd.a $(B)/lib.a
 $(B)/bin/proxy: $(O)/proxy/main.o $(B)/proxy.a $(B)/lib.a
 ifeq ($(PROFILE),static)
+# Debian's libinotifytools.a needs glibc.
+$(B)/bin/envd-watch: $(WATCHER_SOURCES) $(WATCHER_SHARED) $(wildcard envd/watch/*.h lib/*.h) $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)gcc -D_GNU_SOURCE -I. -std=gnu11 $(WARNINGS) $(CFLAGS_static) -static -no-pie -Wl,--gc-sections \
+		-o $@.debug $(WATCHER_SOURCES) $(WATCHER_SHARED) -linotifytools
+	$(Q)strip -o $@ $@.debug
 $(B)/bin/%:
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@.debug $^ $(LDLIBS)
 	$(Q)strip -o $@ $@.debug
 else
+$(B)/bin/envd-watch: $(call objects,$(WATCHER_SOURCES) $(WATCHER_SHARED))
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -linotifytools
 $(B)/bin/%:
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -112,6 +112,23 @@
 #define UPLOAD_ARENA_BYTES (16 * 1024 * 1024)
 #define SYMLINK_HOPS_MAX 255
 
+/* Watches. Each is a process and an inotify instance, of which Linux allows a user 128 by default. */
+#define WATCHES_MAX 1024
+/* Names below one watched directory (about 130 bytes each in its helper). */
+#define WATCH_ENTRIES_MAX (1024 * 1024)
+/* What the library may fail to forget before everything is armed anew. */
+#define WATCH_STALE_MAX 20000
+/* From the start of the helper to "armed"; a large tree on a slow disk takes its time. */
+#define WATCH_READY_MS (5 * 60 * 1000)
+/* Events looked at together, and what names and entries of those may need. */
+#define WATCH_BATCH_EVENTS 512
+#define WATCH_BATCH_ARENA_BYTES (32 * 1024 * 1024)
+/* What is kept for a poller; beyond, the helper waits and then tells the difference. */
+#define WATCHER_EVENTS_MAX 65536
+#define WATCHER_BYTES_MAX (32 * 1024 * 1024)
+/* A watcher nobody has polled for this long is removed. */
+#define WATCHER_EXPIRY_MS (60 * 60 * 1000)
+
 /* Sandbox state. */
 #define INIT_BODY_BYTES_MAX (4 * 1024 * 1024)
 /* All bodies of /init together, and what is parsed from one of them. */

@@ -29,7 +29,7 @@ node_is_new_enough() {
 required=() optional=()
 if wants build; then
 	required+=(gcc libc6-dev make pkg-config binutils git libuv1-dev libjansson-dev zlib1g-dev
-		libprotobuf-c-dev protobuf-c-compiler libprotobuf-dev libcmocka-dev musl-tools linux-libc-dev
+		libprotobuf-c-dev protobuf-c-compiler libprotobuf-dev libinotifytools0-dev libcmocka-dev musl-tools linux-libc-dev
 		cmake dpkg-dev xz-utils util-linux procps)
 fi
 if wants client; then
@@ -39,7 +39,7 @@ if wants client; then
 	command -v npm >/dev/null || required+=(npm)
 fi
 if wants check; then
-	required+=(clang clang-format shellcheck strace iproute2)
+	required+=(clang clang-format shellcheck strace iproute2 inotify-tools)
 	optional+=(clang-tidy cppcheck valgrind)
 fi
 if wants bench; then

@@ -1,0 +1,305 @@
+/* What each event of the kernel means for the tree and for the client. */
+#include <poll.h>
+
+#include "envd/watch/watcher.h"
+#include "lib/limits.h"
+
+#define QUEUE_MAX 4096
+/* The second half of a rename is queued by the same system call as the first. */
+#define PAIR_WAIT_MS 2
+
+/* A copy: the library's own are overwritten by the next. */
+struct queued {
+	int wd;
+	uint32_t mask, cookie;
+	bool is_done;
+	char *name; /* NULL: the watched directory itself */
+};
+
+struct queue {
+	struct watcher *watcher;
+	size_t count, next;
+	bool is_drained; /* the kernel had no more */
+	bool has_overflown;
+	struct queued events[QUEUE_MAX];
+};
+
+static const struct str itself = {NULL, 0};
+
+static bool fetch(struct queue *queue)
+{
+	struct watcher_inotify_event event;
+	struct queued *copy;
+
+	if (queue->count == QUEUE_MAX)
+		return false;
+	queue->is_drained = !watcher_inotify_next(&event);
+	if (queue->is_drained)
+		return false;
+	copy = &queue->events[queue->count++];
+	*copy = (struct queued){.wd = event.wd, .mask = event.mask, .cookie = event.cookie};
+	if (event.name.p)
+		copy->name = xstrndup(event.name.p, event.name.len);
+	return true;
+}
+
+/* The other half of a rename, if it went to somewhere that is watched. */
+static struct queued *find_pair(struct queue *queue, uint32_t cookie)
+{
+	struct pollfd fd = {.fd = watcher_inotify_fd(), .events = POLLIN};
+	bool has_waited = false;
+	size_t i = queue->next;
+
+	for (;;) {
+		for (; i < queue->count; i++) {
+			struct queued *event = &queue->events[i];
+
+			if ((event->mask & IN_MOVED_TO) && event->cookie == cookie && !event->is_done)
+				return event;
+		}
+		if (fetch(queue))
+			continue;
+		if (has_waited || !queue->is_drained || poll(&fd, 1, PAIR_WAIT_MS) <= 0)
+			return NULL;
+		has_waited = true;
+	}
+}
+
+/* A name exists now, by whatever event that was noticed. */
+static void appear(struct watcher *watcher, struct tree_node *directory, const char *name,
+		   bool announced)
+{
+	struct tree_node *node = tree_find(&watcher->tree, directory, str_of(name));
+	struct stat st;
+	int status = watcher_look(watcher, directory, name, &st);
+
+	/* A listing was faster than the event. */
+	if (node && node->is_announced && (status < 0 || tree_is_same_file(node, &st))) {
+		node->is_announced = false;
+		return;
+	}
+	if (node)
+		watcher_drop(watcher, node, false);
+	node = watcher_appear(watcher, directory, str_of(name), status < 0 ? NULL : &st);
+	node->is_announced = announced;
+}
+
+/* After a name was moved away something else may be there already, without an event that says so
+ * (two names exchanged), or with one that comes later and is then known. */
+static void look_behind(struct watcher *watcher, struct tree_node *directory, const char *name)
+{
+	struct stat st;
+
+	if (watcher_look(watcher, directory, name, &st) == 0 &&
+	    !tree_find(&watcher->tree, directory, str_of(name)))
+		appear(watcher, directory, name, true);
+}
+
+static void report_below(struct watcher *watcher, struct tree_node *top)
+{
+	struct tree_node *node;
+
+	for (node = tree_next(top, top); node; node = tree_next(node, top))
+		watcher_report(watcher, WATCH_RECORD_CREATE, node, itself);
+}
+
+/* Whether the entry really is where the second half of its rename says. */
+static bool has_arrived(struct watcher *watcher, const struct tree_node *node, struct tree_node *directory,
+			const char *name)
+{
+	struct stat st;
+
+	return watcher_look(watcher, directory, name, &st) == 0 && tree_is_same_file(node, &st);
+}
+
+static void move(struct watcher *watcher, struct tree_node *node, struct tree_node *directory,
+		 const char *name)
+{
+	struct tree_node *target = tree_find(&watcher->tree, directory, str_of(name));
+	struct tree_node *moved;
+	struct stat st;
+
+	watcher_report(watcher, WATCH_RECORD_RENAME, node, itself);
+	if (target && target->is_announced && target->inode == node->inode && target->device == node->device) {
+		/* A listing has found it in its new place, and its watches are there already. */
+		target->is_announced = false;
+		watcher->is_quiet = true;
+		watcher_drop(watcher, node, false);
+		watcher->is_quiet = false;
+		return;
+	}
+	if (target)
+		watcher_drop(watcher, target, false);
+	if (watcher->open_node && tree_is_within(watcher->open_node, node))
+		watcher_close_open(watcher);
+	moved = tree_move(&watcher->tree, node, directory, str_of(name));
+	if (!moved)
+		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, ENOMEM, "rename");
+	watcher_report(watcher, WATCH_RECORD_CREATE, moved, itself);
+	report_below(watcher, moved);
+	/* The rename itself has changed its times. */
+	if (watcher_look(watcher, directory, name, &st) == 0 && tree_is_same_file(moved, &st))
+		tree_learn(moved, &st);
+}
+
+static void forget_quietly(struct watcher *watcher, struct tree_node *node)
+{
+	watcher->is_quiet = true;
+	watcher_drop(watcher, node, false);
+	watcher->is_quiet = false;
+}
+
+static void on_moved_from(struct queue *queue, struct tree_node *directory, const struct queued *event)
+{
+	struct watcher *watcher = queue->watcher;
+	struct tree_node *node = tree_find(&watcher->tree, directory, str_of(event->name));
+	struct queued *pair = find_pair(queue, event->cookie);
+	struct tree_node *to = pair && pair->name ? tree_by_watch(&watcher->tree, pair->wd) : NULL;
+
+	/* Not known: the client was never told of it, and the second half stands for itself. */
+	if (!node)
+		return;
+	if (to && !tree_is_within(to, node) && has_arrived(watcher, node, to, pair->name)) {
+		pair->is_done = true;
+		move(watcher, node, to, pair->name);
+	} else {
+		watcher_report(watcher, WATCH_RECORD_RENAME, node, itself);
+		forget_quietly(watcher, node);
+	}
+	/* `directory` may have been replaced by its own move only, which the kernel forbids. */
+	look_behind(watcher, directory, event->name);
+}
+
+static void on_changed(struct watcher *watcher, struct tree_node *directory, const struct queued *event)
+{
+	struct tree_node *node = tree_find(&watcher->tree, directory, str_of(event->name));
+	struct stat st;
+
+	if (!node)
+		return;
+	if (event->mask & IN_ATTRIB)
+		watcher_report(watcher, WATCH_RECORD_CHMOD, node, itself);
+	if (event->mask & IN_MODIFY)
+		watcher_report(watcher, WATCH_RECORD_WRITE, node, itself);
+	if (watcher_look(watcher, directory, event->name, &st) == 0 &&
+	    (!node->is_known || tree_is_same_file(node, &st)))
+		tree_learn(node, &st);
+}
+
+static void on_entry(struct queue *queue, struct tree_node *directory, const struct queued *event)
+{
+	struct watcher *watcher = queue->watcher;
+	struct tree_node *node;
+
+	/* One event may mean several things; this is their order (contract/envd.md 4.6). */
+	if (event->mask & (IN_CREATE | IN_MOVED_TO))
+		appear(watcher, directory, event->name, false);
+	if (event->mask & IN_MOVED_FROM)
+		on_moved_from(queue, directory, event);
+	if (event->mask & (IN_ATTRIB | IN_MODIFY))
+		on_changed(watcher, directory, event);
+	if (event->mask & IN_DELETE) {
+		node = tree_find(&watcher->tree, directory, str_of(event->name));
+		if (node)
+			watcher_drop(watcher, node, true);
+	}
+}
+
+/* Of a directory itself. What its own directory tells of it, too, is told there. */
+static void on_itself(struct watcher *watcher, struct tree_node *node, const struct queued *event)
+{
+	struct tree_node *root = watcher->tree.root;
+	struct stat st;
+
+	if (event->mask & (IN_UNMOUNT | IN_IGNORED)) {
+		if (node == root)
+			watcher_end(watcher, WATCH_RECORD_REMOVE);
+		tree_set_watch(&watcher->tree, node, -1);
+		/* What was mounted is gone, and what it covered is there again. */
+		if ((event->mask & IN_UNMOUNT) && node->parent &&
+		    watcher_look(watcher, node->parent, node->name, &st) == 0) {
+			tree_learn(node, &st);
+			watcher_scan(watcher, node);
+		}
+		return;
+	}
+	if (node != root)
+		return;
+	if (event->mask & IN_MOVE_SELF)
+		watcher_end(watcher, WATCH_RECORD_RENAME);
+	if (event->mask & IN_ATTRIB) {
+		watcher_report(watcher, WATCH_RECORD_CHMOD, root, itself);
+		if (lstat(watcher->path, &st) == 0 && tree_is_same_file(root, &st))
+			tree_learn(root, &st);
+	}
+	if (event->mask & IN_DELETE_SELF)
+		watcher_end(watcher, WATCH_RECORD_REMOVE);
+}
+
+/* Of the directories above. A rename may have brought something else to our path, or nothing. */
+static void on_above(struct watcher *watcher, const struct queued *event)
+{
+	size_t i;
+
+	for (i = 0; i < watcher->above_count; i++)
+		if (watcher->above[i] == event->wd)
+			break;
+	if (i == watcher->above_count)
+		return;
+	if (event->mask & (IN_MOVE_SELF | IN_MOVED_FROM | IN_MOVED_TO))
+		watcher_check_root(watcher, WATCH_RECORD_RENAME);
+	else if (event->mask & (IN_DELETE | IN_DELETE_SELF | IN_UNMOUNT))
+		watcher_check_root(watcher, WATCH_RECORD_REMOVE);
+}
+
+static void handle(struct queue *queue, const struct queued *event)
+{
+	struct watcher *watcher = queue->watcher;
+	struct tree_node *node;
+
+	if (event->mask & IN_Q_OVERFLOW) {
+		queue->has_overflown = true;
+		return;
+	}
+	node = tree_by_watch(&watcher->tree, event->wd);
+	if (node && event->name)
+		on_entry(queue, node, event);
+	else if (node)
+		on_itself(watcher, node, event);
+	else
+		on_above(watcher, event);
+}
+
+static void clear(struct queue *queue)
+{
+	for (size_t i = 0; i < queue->count; i++)
+		free(queue->events[i].name);
+	queue->count = queue->next = 0;
+}
+
+void watcher_take_events(struct watcher *watcher)
+{
+	static struct queue queue; /* too large for the stack; empty whenever we leave */
+
+	queue.watcher = watcher;
+	do {
+		while (fetch(&queue))
+			continue;
+		while (queue.next < queue.count && !queue.has_overflown) {
+			const struct queued *event = &queue.events[queue.next++];
+
+			if (!event->is_done)
+				handle(&queue, event);
+		}
+		clear(&queue);
+		if (queue.has_overflown) {
+			queue.has_overflown = false;
+			watcher_arm(watcher);
+			watcher_report_plain(watcher, WATCH_RECORD_RESCANNED);
+		}
+	} while (!queue.is_drained);
+	watcher_close_open(watcher);
+	/* The library only ever forgets everything. Now that nothing waits, hardly anything can be missed. */
+	if (watcher_inotify_stale() > WATCH_STALE_MAX)
+		watcher_arm(watcher);
+}

@@ -1,0 +1,93 @@
+#include <poll.h>
+#include <unistd.h>
+
+#include "envd/watch/watcher.h"
+
+#define FLUSH_BYTES (64 * 1024)
+
+static void wait_for_reader(void)
+{
+	struct pollfd fd = {.fd = STDOUT_FILENO, .events = POLLOUT};
+
+	(void)poll(&fd, 1, -1);
+}
+
+void watcher_flush(struct watcher *watcher)
+{
+	struct buf *output = &watcher->output;
+
+	while (buf_length(output) > 0) {
+		ssize_t len = write(STDOUT_FILENO, buf_data(output), buf_length(output));
+
+		if (len >= 0)
+			buf_consume(output, (size_t)len);
+		else if (errno == EAGAIN)
+			wait_for_reader();
+		else if (errno != EINTR)
+			_exit(EXIT_SUCCESS); /* nobody reads any more */
+	}
+}
+
+static void put(struct watcher *watcher, const struct watch_record *record)
+{
+	int status = watch_record_append(&watcher->output, record);
+
+	/* Beyond PATH_MAX many times over; nothing so deep is descended into. */
+	if (status == -ENAMETOOLONG)
+		return;
+	if (status < 0)
+		_exit(EXIT_FAILURE);
+	if (buf_length(&watcher->output) >= FLUSH_BYTES)
+		watcher_flush(watcher);
+}
+
+void watcher_report(struct watcher *watcher, enum watch_record_type type, const struct tree_node *node,
+		    struct str name)
+{
+	struct buf *path = &watcher->name;
+	int status = 0;
+
+	if (watcher->is_quiet)
+		return;
+	buf_clear(path);
+	if (!name.p || node->parent)
+		status = tree_append_path(node, path);
+	if (status == 0 && name.p && node->parent)
+		status = buf_append(path, "/", 1);
+	if (status == 0 && name.p)
+		status = buf_append(path, name.p, name.len);
+	if (status == -ENOSPC)
+		return;
+	if (status < 0)
+		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, ENOMEM, "path");
+	put(watcher, &(struct watch_record){.type = type, .text = buf_str(path)});
+}
+
+void watcher_report_plain(struct watcher *watcher, enum watch_record_type type)
+{
+	put(watcher, &(struct watch_record){.type = type});
+}
+
+void watcher_end(struct watcher *watcher, enum watch_record_type root_event)
+{
+	/* Not while arming for the first time: the client knows of nothing yet. */
+	watcher_report(watcher, root_event, watcher->tree.root, (struct str){NULL, 0});
+	put(watcher, &(struct watch_record){
+			     .type = WATCH_RECORD_GONE,
+			     .text = root_event == WATCH_RECORD_RENAME ? STR("moved") : STR("removed"),
+		     });
+	watcher_flush(watcher);
+	_exit(EXIT_SUCCESS);
+}
+
+void watcher_fail(struct watcher *watcher, enum watch_cause cause, int error, const char *what)
+{
+	put(watcher, &(struct watch_record){
+			     .type = WATCH_RECORD_FAILED,
+			     .cause = cause,
+			     .error = error < 0 ? -error : error,
+			     .text = str_of(what),
+		     });
+	watcher_flush(watcher);
+	_exit(EXIT_FAILURE);
+}
