@@ -8,7 +8,8 @@
 #include "envd/watch/watcher.h"
 
 #define EVENTS \
-	(IN_CREATE | IN_MODIFY | IN_DELETE | IN_DELETE_SELF | IN_MOVED_TO | IN_MOVED_FROM | IN_MOVE_SELF | IN_ATTRIB)
+	(IN_CREATE | IN_MODIFY | IN_DELETE | IN_DELETE_SELF | IN_MOVED_TO | IN_MOVED_FROM | IN_MOVE_SELF | \
+	 IN_ATTRIB)
 /* Of the directories above: whether ours is still where it was. A directory that somebody has as his
  * working directory tells nothing when it is removed; the one it was in does. */
 #define EVENTS_ABOVE (IN_DELETE_SELF | IN_MOVE_SELF | IN_MASK_ADD)
