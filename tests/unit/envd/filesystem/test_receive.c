@@ -6,14 +6,19 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/inotify.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 #include <zlib.h>
@@ -1009,6 +1014,143 @@ static void conformance_073_metadata_of_a_form_is_on_every_file(void **state)
 	assert_int_equal(receive.files[1].metadata_count, 1);
 }
 
+/* Makes the kernel refuse a call, as a file system or an older kernel would: when the argument has all
+ * bits of `mask`. For a child process alone. */
+static void refuse_call(unsigned number, unsigned argument, unsigned mask, unsigned sys)
+{
+	struct sock_filter filter[] = {
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4),
+		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
+			 (unsigned)offsetof(struct seccomp_data, args) + 8 * argument),
+		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask),
+		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, mask, 0, 1),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | sys),
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+	};
+	const struct sock_fprog program = {ARRAY_LENGTH(filter), filter};
+
+	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
+	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0)
+		_exit(77);
+}
+
+/* Runs `body` in a child, which says with its exit status which of its checks failed. */
+static void in_child(int (*body)(void))
+{
+	pid_t child = fork();
+	int status;
+
+	assert_true(child >= 0);
+	if (child == 0)
+		_exit(body());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_true(WIFEXITED(status));
+	if (WEXITSTATUS(status) == 77)
+		skip();
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+static bool has_text(const char *relative, const char *want)
+{
+	char text[256];
+	int fd = open(at(relative), O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+
+	close(fd);
+	return len == (ssize_t)strlen(want) && memcmp(text, want, (size_t)len) == 0;
+}
+
+/* Begins, feeds and lets go. */
+static int interrupt_upload(const char *relative)
+{
+	int status;
+
+	request.path = str_of(at(relative));
+	status = receive_begin(&receive, &request, &arena, &err);
+	if (status == 0)
+		status = receive_feed(&receive, "part", 4, &err);
+	receive_abort(&receive);
+	return status;
+}
+
+static int without_unnamed_files(void)
+{
+	struct stat st;
+
+	refuse_call(SYS_openat, 2, O_TMPFILE, EOPNOTSUPP);
+	if (post(at("home/new"), "new content") < 0 || !has_text("home/new", "new content"))
+		return 1;
+	if (post(at("home/f"), "overwritten") < 0 || !has_text("home/f", "overwritten"))
+		return 2;
+	if (stat(at("home/f"), &st) < 0 || (am_root() && (st.st_uid != 4242 || st.st_gid != 4243)))
+		return 3;
+	/* What was not there before does not stay half. */
+	if (interrupt_upload("home/half") < 0 || exists("home/half"))
+		return 4;
+	/* The documented loss. */
+	if (interrupt_upload("home/f") < 0 || !has_text("home/f", "part"))
+		return 5;
+	return 0;
+}
+
+static void case_088_in_place_where_files_cannot_be_unnamed(void **state)
+{
+	(void)state;
+	write_text("home/f", "old");
+	request.user_name = am_root() ? "user" : "self";
+	in_child(without_unnamed_files);
+}
+
+static int without_links(void)
+{
+	struct stat st;
+
+	refuse_call(SYS_linkat, 4, 0, EXDEV);
+	if (post(at("home/new"), "new content") < 0 || !has_text("home/new", "new content"))
+		return 1;
+	if (stat(at("home/new"), &st) < 0 || (am_root() && st.st_uid != 4242) ||
+	    (st.st_mode & 07777) != 0644)
+		return 2;
+	if (interrupt_upload("home/half") < 0 || exists("home/half"))
+		return 3;
+	return 0;
+}
+
+static void case_088_where_unnamed_files_cannot_be_linked(void **state)
+{
+	(void)state;
+	request.user_name = am_root() ? "user" : "self";
+	in_child(without_links);
+}
+
+static int without_copying_in_the_kernel(void)
+{
+	char *bytes = make_bytes(300000, 8);
+	int fd;
+
+	refuse_call(SYS_copy_file_range, 5, 0, EXDEV);
+	if (post_pieces(at("home/f"), bytes, 300000, 70000) < 0)
+		return 1;
+	fd = open(at("home/f"), O_RDONLY | O_CLOEXEC);
+	for (size_t i = 0; i < 300000; i++) {
+		char c;
+
+		if (pread(fd, &c, 1, (off_t)i) != 1 || c != bytes[i])
+			return 2;
+	}
+	close(fd);
+	free(bytes);
+	return 0;
+}
+
+static void case_087_copied_by_hand_across_file_systems(void **state)
+{
+	(void)state;
+	write_text("home/f", "old");
+	in_child(without_copying_in_the_kernel);
+}
+
 static uint32_t read_events(int fd, char *names, size_t size)
 {
 	char buffer[8192] __attribute__((aligned(8)));
@@ -1251,6 +1393,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(conformance_076_compressed_forms, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_059_content_encodings, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_073_metadata_of_a_form_is_on_every_file, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_088_in_place_where_files_cannot_be_unnamed, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_088_where_unnamed_files_cannot_be_linked, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_087_copied_by_hand_across_file_systems, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_088_watchers_see_an_in_place_write, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_088_parallel_uploads_of_one_file_are_one_of_them, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_096_renames_of_the_path_while_uploading, setup, teardown),
