@@ -99,6 +99,9 @@
 
 /* Files. */
 #define FILE_CHUNK_BYTES (256 * 1024)
+/* All transfers of a loop together hold about so much; many at once have smaller chunks each. */
+#define FILE_TRANSFERS_BYTES (32 * 1024 * 1024)
+#define FILE_CHUNK_BYTES_MIN (16 * 1024)
 #define FILE_METADATA_KEY_BYTES_MAX 246
 #define FILE_METADATA_BYTES_MAX 4096
 #define MULTIPART_BOUNDARY_BYTES_MAX 200

@@ -1,5 +1,28 @@
 #include "envd/filesystem/files.h"
 
+#include "lib/limits.h"
+
+static _Thread_local size_t transfers;
+
+void files_transfer_started(void)
+{
+	transfers++;
+}
+
+void files_transfer_ended(void)
+{
+	assert(transfers > 0);
+	transfers--;
+}
+
+/* Two chunks a transfer. */
+size_t files_chunk_bytes(void)
+{
+	size_t share = FILE_TRANSFERS_BYTES / 2 / size_max(transfers, 1);
+
+	return size_max(FILE_CHUNK_BYTES_MIN, size_min(share, FILE_CHUNK_BYTES));
+}
+
 /* {NULL, 0} when the parameter is not given. */
 static bool read_parameter(struct http_exchange *ex, const char *name, struct str *ret_value)
 {

@@ -12,7 +12,8 @@
 #include "lib/log.h"
 
 struct chunk {
-	char *data; /* FILE_CHUNK_BYTES; heap, made when first needed */
+	char *data; /* heap, made when first needed */
+	size_t capacity;
 	size_t len; /* read and not yet written; 0: free */
 };
 
@@ -41,6 +42,7 @@ static void free_get(struct get *get)
 		free(get->chunks[i].data);
 	arena_release(&get->arena);
 	free(get);
+	files_transfer_ended();
 	http_exchange_release(ex);
 }
 
@@ -74,7 +76,7 @@ static void read_chunk(struct job *job)
 {
 	struct get *get = container_of(job, struct get, job);
 	struct chunk *chunk = &get->chunks[get->reading];
-	ssize_t got = download_read(&get->download, chunk->data, FILE_CHUNK_BYTES);
+	ssize_t got = download_read(&get->download, chunk->data, chunk->capacity);
 
 	get->status = got < 0 ? (int)got : 0;
 	chunk->len = got > 0 ? (size_t)got : 0;
@@ -99,6 +101,18 @@ static void on_chunk(struct job *job)
 	pump(get);
 }
 
+/* A free chunk follows the share that transfers have right now. */
+static void size_chunk(struct chunk *chunk)
+{
+	size_t capacity = files_chunk_bytes();
+
+	if (chunk->capacity == capacity)
+		return;
+	free(chunk->data);
+	chunk->data = xmalloc(capacity);
+	chunk->capacity = capacity;
+}
+
 static bool start_reading(struct get *get)
 {
 	/* The chunk to be written next, or the one behind it. */
@@ -106,8 +120,7 @@ static bool start_reading(struct get *get)
 
 	if (get->is_working || get->at_end || get->chunks[into].len)
 		return true;
-	if (!get->chunks[into].data)
-		get->chunks[into].data = xmalloc(FILE_CHUNK_BYTES);
+	size_chunk(&get->chunks[into]);
 	get->reading = into;
 	if (job_run(get->ex->loop, &get->job, JOB_BULK, read_chunk, on_chunk) < 0)
 		return false;
@@ -277,6 +290,7 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox)
 		.path = query.path,
 	};
 	arena_init(&get->arena, FILE_OPERATION_ARENA_BYTES);
+	files_transfer_started();
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, get);
 	if (job_run(ex->loop, &get->job, JOB_FILES, open_file, on_opened) < 0)

@@ -43,6 +43,7 @@ static void free_post(struct post *post)
 	buf_fini(&post->chunks[1]);
 	arena_release(&post->arena);
 	free(post);
+	files_transfer_ended();
 	http_exchange_release(ex);
 }
 
@@ -158,7 +159,7 @@ static void on_received(struct job *job)
 		fail(post);
 	else if (post->is_last)
 		answer(post);
-	else if (post->has_ended || buf_length(&post->chunks[post->filling]) >= FILE_CHUNK_BYTES)
+	else if (post->has_ended || buf_length(&post->chunks[post->filling]) >= files_chunk_bytes())
 		submit(post);
 }
 
@@ -206,7 +207,7 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 		}
 		data += piece;
 		len -= piece;
-		if (buf_length(chunk) < FILE_CHUNK_BYTES)
+		if (buf_length(chunk) < files_chunk_bytes())
 			continue;
 		if (!post->is_working) {
 			submit(post);
@@ -305,6 +306,7 @@ void files_post(struct http_exchange *ex, struct sandbox *sandbox)
 	arena_init(&post->arena, UPLOAD_ARENA_BYTES);
 	buf_init(&post->chunks[0], CHUNK_BYTES_MAX);
 	buf_init(&post->chunks[1], CHUNK_BYTES_MAX);
+	files_transfer_started();
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, post);
 	if (job_run(ex->loop, &post->job, JOB_FILES, begin, on_begun) < 0)
