@@ -87,7 +87,7 @@ cat <<END
 
 The sandbox stays up until Ctrl-C. It runs commands on this machine, as $(id -un).
 
-  sandbox "$id" through the proxy   http://localhost:$proxy_port
+  "$id" through the proxy          http://localhost:$proxy_port
   a port of it                     http://PORT-$id.localhost:$proxy_port/
   its envd alone                   http://127.0.0.1:$envd_port
   the proxy's admin API            http://127.0.0.1:$admin_port
