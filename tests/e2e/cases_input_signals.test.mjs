@@ -336,6 +336,8 @@ check("case_052_escaped_descendants_with_cgroups_die_as_well", async (t) => {
 	const [left] = processesWith("8899");
 	assert.ok(left);
 	process.kill(left.pid, "SIGKILL");
+	// A cgroup can only go once nobody lives in it.
+	await eventually("it is gone", () => !processTable().some((each) => each.pid === left.pid));
 	await own.stop();
 	const remaining = foldersIn(place).flatMap((name) => foldersIn(`${place}/${name}`));
 	assert.deepEqual(remaining, [], "no command's cgroup is left behind");
