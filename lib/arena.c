@@ -16,6 +16,11 @@ void arena_init(struct arena *a, size_t budget)
 	*a = (struct arena){.budget = budget};
 }
 
+void arena_init_shared(struct arena *a, size_t budget, struct share *share)
+{
+	*a = (struct arena){.budget = budget, .share = share};
+}
+
 void arena_release(struct arena *a)
 {
 	struct arena_block *block = a->blocks;
@@ -26,7 +31,9 @@ void arena_release(struct arena *a)
 		free(block);
 		block = older;
 	}
-	arena_init(a, a->budget);
+	if (a->share)
+		share_release(a->share);
+	arena_init_shared(a, a->budget, a->share);
 }
 
 void arena_release_wiped(struct arena *a)
@@ -44,6 +51,8 @@ static bool add_block(struct arena *a, size_t least)
 	if (a->budget - a->used <= sizeof(*block) || least > a->budget - a->used - sizeof(*block))
 		return false;
 	size = size_max(size_min(size, a->budget - a->used - sizeof(*block)), least);
+	if (a->share && !share_take(a->share, sizeof(*block) + size))
+		return false;
 	if (size <= ARENA_FIRST_BLOCK)
 		block = malloc(sizeof(*block) + size);
 	else

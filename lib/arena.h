@@ -11,6 +11,7 @@
 #define LIB_ARENA_H
 
 #include "lib/base.h"
+#include "lib/budget.h"
 
 struct arena_block;
 
@@ -20,9 +21,12 @@ struct arena {
 	size_t left;
 	size_t used;   /* bytes taken from the machine so far */
 	size_t budget; /* `used` never exceeds this */
+	struct share *share; /* NULL, or where `used` is counted as well */
 };
 
 void arena_init(struct arena *a, size_t budget);
+/* The same, with a share of its own of memory that others draw on too. */
+void arena_init_shared(struct arena *a, size_t budget, struct share *share);
 /* Gives everything back; the arena may be used again. */
 void arena_release(struct arena *a);
 /* The same, overwriting all of it first; for arenas that held secrets. */

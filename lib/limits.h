@@ -60,10 +60,17 @@
 /* RPC messages and JSON. */
 #define RPC_MESSAGE_BYTES_MAX (64 * 1024 * 1024)
 #define RPC_ARENA_BYTES (192 * 1024 * 1024)
+/* What the messages of all calls have together: received bytes, what they inflate to, and what is
+ * decoded from them, until it is dropped. Of each call these first bytes are not counted, so that
+ * messages up to 64 KiB are served whatever other calls hold. */
+#define RPC_MESSAGES_BYTES_MAX (256 * 1024 * 1024)
+#define RPC_MESSAGE_EXEMPT_BYTES (128 * 1024)
 /* Messages up to this are decoded on the loop (about 3 ms at worst), larger ones in the pool. */
 #define RPC_DECODE_INLINE_BYTES (256 * 1024)
 /* One answer; a listing of LIST_DIRECTORY_ENTRIES_MAX entries is what comes near. */
 #define RPC_REPLY_BYTES_MAX (512 * 1024 * 1024)
+/* Answers that clients have not taken yet, together. */
+#define RPC_REPLIES_BYTES_MAX RPC_REPLY_BYTES_MAX
 /* What the encoder's memory may keep between messages. */
 #define RPC_OUTPUT_KEPT_BYTES (128 * 1024)
 #define JSON_DEPTH_MAX 100

@@ -6,13 +6,15 @@
  * Memory: the call lies in the exchange's arena. A decoded message lies in message_arena, which a
  * client stream empties after each message and the others when the call is closed and nobody holds
  * it, or before that at rpc_drop_message. Buffers of the request end with its decoding, so a stream
- * that rests costs about 2 KiB besides its connection.
+ * that rests costs about 2 KiB besides its connection. All calls of a loop share one budget for
+ * received and decoded messages, and one for answers that wait for slow clients (lib/limits.h).
  */
 #ifndef ENVD_RPC_CALL_H
 #define ENVD_RPC_CALL_H
 
 #include "envd/rpc/envelope.h"
 #include "envd/rpc/rpc.h"
+#include "lib/budget.h"
 
 enum rpc_codec { RPC_JSON, RPC_BINARY };
 
@@ -38,6 +40,8 @@ struct call {
 	bool gzip;     /* the request may hold compressed messages */
 	unsigned holds;
 	struct arena message_arena;
+	struct share message_share; /* of message_arena */
+	struct share receive_share; /* of body, or reader */
 	const ProtobufCMessage *message;
 	struct buf body;               /* unary */
 	struct envelope_reader reader; /* streams */
@@ -50,6 +54,7 @@ struct call {
 	bool broken; /* nothing more is delivered */
 	struct buf pending; /* arrived with the message before, not asked for yet */
 	struct later pump_later;
+	struct share reply_share;
 	struct buf reply; /* what the client has not taken yet of a large unary answer */
 	uv_timer_t deadline;
 	bool deadline_open;
@@ -66,6 +71,8 @@ static inline struct call *call_of(struct rpc_call *base)
 bool request_content(const struct http_exchange *ex, struct rpc_content *ret_content);
 /* Everything the headers say, into the call; err is filled for what is malformed. */
 int request_read_headers(struct call *c, struct err *err) NODISCARD;
+/* The memory for messages is with other calls. */
+int request_set_crowded(struct err *err);
 /* One message's bytes into c->message. Any thread, if no other has the call's message. */
 int request_decode(struct call *c, struct str bytes, bool compressed, struct err *err) NODISCARD;
 /* Whether the flags of c->reader's complete envelope may be. */
@@ -95,6 +102,8 @@ void reply_error(struct http_exchange *ex, const struct rpc_content *content, bo
 /* A unary answer. A large one goes on with reply_continue, whenever the exchange has drained. */
 int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err) NODISCARD;
 void reply_continue(struct call *c);
+/* Nothing is sent any more. */
+void reply_stop(struct call *c);
 /* One message of a stream; `last` adds the end of the stream. Negative with err filled when the
  * message cannot be encoded, negative with err->kind ERR_OK when the exchange refused. */
 int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last, struct err *err)

@@ -5,7 +5,7 @@
 #define STEP_BYTES (32 * 1024)
 #define GZIP_ONLY (16 + MAX_WBITS)
 
-static int step(z_stream *z, struct buf *out, struct err *err)
+static int step(z_stream *z, struct buf *out, struct share *share, struct err *err)
 {
 	size_t room = size_min(STEP_BYTES, out->max - buf_length(out));
 	char spare[1];
@@ -13,7 +13,7 @@ static int step(z_stream *z, struct buf *out, struct err *err)
 	int status;
 
 	/* At the bound one byte more tells an end from an excess. */
-	if (room > 0 && buf_reserve(out, room, &to) < 0) {
+	if (room > 0 && (!share_take(share, room) || buf_reserve(out, room, &to) < 0)) {
 		err_set(err, ERR_RESOURCE_EXHAUSTED, "decompress: no memory");
 		return Z_MEM_ERROR;
 	}
@@ -34,7 +34,7 @@ static int step(z_stream *z, struct buf *out, struct err *err)
 	return status == Z_MEM_ERROR ? Z_MEM_ERROR : Z_DATA_ERROR;
 }
 
-int gzip_inflate(struct str data, struct buf *out, struct err *err)
+int gzip_inflate(struct str data, struct buf *out, struct share *share, struct err *err)
 {
 	z_stream z = {.next_in = (unsigned char *)data.p, .avail_in = (unsigned)data.len};
 	int status;
@@ -42,7 +42,7 @@ int gzip_inflate(struct str data, struct buf *out, struct err *err)
 	if (data.len > UINT32_MAX || inflateInit2(&z, GZIP_ONLY) != Z_OK)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "decompress: no memory");
 	do {
-		status = step(&z, out, err);
+		status = step(&z, out, share, err);
 		if (status == Z_STREAM_END && z.avail_in > 0)
 			status = inflateReset(&z);
 	} while (status == Z_OK);

@@ -2,11 +2,13 @@
 #ifndef ENVD_RPC_GZIP_H
 #define ENVD_RPC_GZIP_H
 
+#include "lib/budget.h"
 #include "lib/buf.h"
 #include "lib/err.h"
 
-/* Appends to `out`, whose max is the bound. Several members in a row are one text. Fills err with
+/* Appends to `out`, whose max is the bound; `share` counts what it gets, and stays the caller's.
+ * Several members in a row are one text. Fills err with
  * invalid_argument for bad data and resource_exhausted beyond the bound. */
-int gzip_inflate(struct str data, struct buf *out, struct err *err) NODISCARD;
+int gzip_inflate(struct str data, struct buf *out, struct share *share, struct err *err) NODISCARD;
 
 #endif

@@ -13,11 +13,16 @@ struct decode_job {
 	struct err err;
 };
 
+/* Messages of all calls of a loop; jobs draw on it as well. */
+static _Thread_local struct budget messages = {.max = RPC_MESSAGES_BYTES_MAX};
+
 static void on_pump_later(struct later *later);
 
 void receive_init(struct call *c)
 {
-	arena_init(&c->message_arena, RPC_ARENA_BYTES);
+	share_init(&c->message_share, &messages, RPC_MESSAGE_EXEMPT_BYTES);
+	share_init(&c->receive_share, &messages, RPC_MESSAGE_EXEMPT_BYTES);
+	arena_init_shared(&c->message_arena, RPC_ARENA_BYTES, &c->message_share);
 	buf_init(&c->body, RPC_MESSAGE_BYTES_MAX);
 	buf_init(&c->pending, RPC_MESSAGE_BYTES_MAX);
 	envelope_reader_init(&c->reader, RPC_MESSAGE_BYTES_MAX);
@@ -32,6 +37,7 @@ void receive_stop(struct call *c)
 	buf_reset(&c->body);
 	buf_reset(&c->pending);
 	envelope_reader_fini(&c->reader);
+	share_release(&c->receive_share);
 }
 
 void receive_free_message(struct call *c)
@@ -56,6 +62,7 @@ static void break_stream(struct call *c, const struct err *err)
 static void deliver(struct call *c)
 {
 	envelope_next(&c->reader);
+	share_release(&c->receive_share);
 	if (c->base.handler && c->base.handler->on_message)
 		c->base.handler->on_message(&c->base, c->message);
 	receive_free_message(c);
@@ -125,13 +132,32 @@ static void decode(struct call *c, struct str bytes, bool compressed)
 
 static void unary_body(struct call *c, const char *data, size_t len)
 {
-	int status = buf_append(&c->body, data, len);
+	struct err err;
+	int status;
 
+	if (!share_take(&c->receive_share, len)) {
+		request_set_crowded(&err);
+		rpc_fail(&c->base, &err);
+		return;
+	}
+	status = buf_append(&c->body, data, len);
 	if (status == -ENOSPC)
 		rpc_fail_kind(&c->base, ERR_RESOURCE_EXHAUSTED,
 			      "message size is larger than configured max %d", RPC_MESSAGE_BYTES_MAX);
 	else if (status < 0)
 		rpc_fail_kind(&c->base, ERR_RESOURCE_EXHAUSTED, "no memory for the message");
+}
+
+/* Streams */
+
+static int feed_reader(struct call *c, const char *data, size_t len, size_t *ret_taken, struct err *err)
+{
+	int status = envelope_feed(&c->reader, data, len, ret_taken, err);
+
+	/* What has come with one read and is not kept is no matter. */
+	if (status >= 0 && !share_take(&c->receive_share, *ret_taken))
+		return request_set_crowded(err);
+	return status;
 }
 
 /* Server streams: exactly one envelope */
@@ -145,7 +171,7 @@ static void single_body(struct call *c, const char *data, size_t len)
 	if (len == 0)
 		return;
 	if (!c->complete) {
-		status = envelope_feed(&c->reader, data, len, &taken, &err);
+		status = feed_reader(c, data, len, &taken, &err);
 		if (status < 0) {
 			rpc_fail(&c->base, &err);
 			return;
@@ -200,7 +226,7 @@ static size_t feed_stream(struct call *c, const char *data, size_t len)
 
 	c->pumping = true;
 	while (used < len && c->wanted && is_reading(c)) {
-		int status = envelope_feed(&c->reader, data + used, len - used, &taken, &err);
+		int status = feed_reader(c, data + used, len - used, &taken, &err);
 
 		used += taken;
 		if (status > 0)

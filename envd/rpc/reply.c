@@ -11,6 +11,8 @@
  * from inside another one's callbacks has its own; what is kept is what a process's output needs.
  */
 static _Thread_local struct buf spare_output;
+/* Large answers on their way to slow clients. */
+static _Thread_local struct budget replies = {.max = RPC_REPLIES_BYTES_MAX};
 
 static void output_take(struct buf *out)
 {
@@ -161,20 +163,31 @@ void reply_continue(struct call *c)
 	}
 	if (status < 0 || buf_length(&c->reply) > 0)
 		return;
-	buf_fini(&c->reply);
+	reply_stop(c);
 	http_response_end(ex, NULL);
 }
 
+void reply_stop(struct call *c)
+{
+	buf_fini(&c->reply);
+	share_release(&c->reply_share);
+}
+
 /* At the client's pace, so that the exchange does not copy what the client does not take yet. */
-static void reply_in_pieces(struct call *c, struct buf *out)
+static int reply_in_pieces(struct call *c, struct buf *out, struct err *err)
 {
 	struct http_exchange *ex = c->base.exchange;
 
+	share_init(&c->reply_share, &replies, 0);
+	if (!share_take(&c->reply_share, buf_length(out)))
+		return err_set(err, ERR_RESOURCE_EXHAUSTED,
+			       "other calls' clients have not taken their large answers yet, try again");
 	c->reply = *out;
 	buf_init(out, 0);
 	http_response_header(ex, STR("Content-Type"), str_of(unary_content_type(c)));
 	if (http_response_begin(ex, 200, (int64_t)buf_length(&c->reply)) >= 0)
 		reply_continue(c);
+	return 0;
 }
 
 int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err)
@@ -188,7 +201,7 @@ int reply_message(struct call *c, const ProtobufCMessage *message, struct err *e
 		http_response_header(c->base.exchange, STR("Accept-Encoding"), STR("gzip"));
 		add_legacy_header(c);
 		if (buf_length(&out) > STREAM_HIGH_MARK_BYTES)
-			reply_in_pieces(c, &out);
+			status = reply_in_pieces(c, &out, err);
 		else
 			http_respond(c->base.exchange, 200, unary_content_type(c), buf_str(&out));
 	}

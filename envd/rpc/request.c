@@ -133,23 +133,33 @@ int request_read_headers(struct call *c, struct err *err)
 	return status < 0 ? status : read_compression(c, err);
 }
 
-/* The tree is given back before the handler runs. */
+int request_set_crowded(struct err *err)
+{
+	return err_set(err, ERR_RESOURCE_EXHAUSTED,
+		       "other calls hold the memory for large messages, try again");
+}
+
+/* The tree is given back before the handler runs. Small texts' trees, of which there are no more at
+ * a time than threads, are not counted. */
 static int decode_json(struct call *c, struct str text, ProtobufCMessage **ret_message,
 		       struct err *err)
 {
 	const struct json_value *value;
 	struct arena tree;
+	struct share share;
 	int status;
 
 	if (text.len == 0)
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "zero-length payload is not a valid JSON object");
-	arena_init(&tree, RPC_ARENA_BYTES);
+	share_init(&share, c->message_share.budget,
+		   text.len <= RPC_DECODE_INLINE_BYTES ? RPC_ARENA_BYTES : 0);
+	arena_init_shared(&tree, RPC_ARENA_BYTES, &share);
 	status = json_parse(text, &tree, &value, err);
 	if (status == 0)
 		status = json_decode(c->base.method->input, value, &c->message_arena, ret_message, err);
 	arena_release(&tree);
-	return status;
+	return share.refused ? request_set_crowded(err) : status;
 }
 
 static int decode(struct call *c, struct str bytes, struct err *err)
@@ -160,6 +170,8 @@ static int decode(struct call *c, struct str bytes, struct err *err)
 			     : binary_decode(c->base.method->input, bytes, &c->message_arena, &message, err);
 
 	if (status < 0) {
+		if (c->message_share.refused)
+			request_set_crowded(err);
 		arena_release(&c->message_arena);
 		err_wrap(err, "unmarshal message");
 		return status;
@@ -170,16 +182,21 @@ static int decode(struct call *c, struct str bytes, struct err *err)
 
 int request_decode(struct call *c, struct str bytes, bool compressed, struct err *err)
 {
+	struct share share;
 	struct buf text;
 	int status;
 
 	if (!compressed)
 		return decode(c, bytes, err);
 	buf_init(&text, RPC_MESSAGE_BYTES_MAX);
-	status = gzip_inflate(bytes, &text, err);
+	share_init(&share, c->message_share.budget, RPC_MESSAGE_EXEMPT_BYTES);
+	status = gzip_inflate(bytes, &text, &share, err);
 	if (status == 0)
 		status = decode(c, buf_str(&text), err);
+	else if (share.refused)
+		request_set_crowded(err);
 	buf_fini(&text);
+	share_release(&share);
 	return status;
 }
 

@@ -24,11 +24,12 @@ static char plain[2 * MAX_BYTES], packed[2 * MAX_BYTES];
 
 static int inflate_bytes(size_t len, size_t max, size_t *ret_len, struct err *err)
 {
+	struct share share = {0};
 	struct buf out;
 	int status;
 
 	buf_init(&out, max);
-	status = gzip_inflate((struct str){packed, len}, &out, err);
+	status = gzip_inflate((struct str){packed, len}, &out, &share, err);
 	*ret_len = buf_length(&out);
 	if (status == 0)
 		assert_memory_equal(buf_data(&out), plain, *ret_len);

@@ -1,0 +1,34 @@
+/*
+ * Memory that many holders share: a budget is what all of them may have together, a share is what
+ * one of them has. The first bytes of every share are exempt, so that who needs little is served
+ * whatever the others hold.
+ *
+ * A budget may be drawn on from several threads at once; a share belongs to one at a time, as the
+ * memory does that it counts. A zeroed share, without a budget, counts nothing.
+ */
+#ifndef LIB_BUDGET_H
+#define LIB_BUDGET_H
+
+#include <stdatomic.h>
+
+#include "lib/base.h"
+
+struct budget {
+	atomic_size_t used;
+	size_t max;
+};
+
+struct share {
+	struct budget *budget;
+	size_t exempt;
+	size_t held;
+	bool refused; /* since share_init: the budget, not the machine, said no */
+};
+
+void share_init(struct share *share, struct budget *budget, size_t exempt);
+/* False, with nothing changed but `refused`, when the budget does not have that much left. */
+bool share_take(struct share *share, size_t bytes) NODISCARD;
+/* Gives all of it back. */
+void share_release(struct share *share);
+
+#endif
