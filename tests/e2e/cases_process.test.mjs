@@ -550,8 +550,9 @@ check("case_026_children_do_not_inherit_the_agents_privileges", async () => {
 		assert.equal(result.out, expected);
 	});
 	assert.equal(readFileSync(`/proc/${own.pid}/oom_score_adj`, "latin1"), "50\n");
-	const table = execFileSync("ps", ["-o", "ni=", "-p", String(own.pid)]).toString().trim();
-	assert.equal(table, "-5");
+	// An ordinary user's root may not raise its priority; then there is nothing to inherit.
+	const possible = execFileSync("sh", ["-c", "nice -n -5 nice 2> /dev/null"]).toString().trim();
+	assert.equal(execFileSync("ps", ["-o", "ni=", "-p", String(own.pid)]).toString().trim(), possible);
 });
 
 check("case_027_nothing_secret_is_logged", async () => {

@@ -33,6 +33,7 @@ if [ "$E2E_INSIDE" = outer ]; then
 	ip link set lo up
 
 	mount -t tmpfs -o mode=755 tmpfs /run # envd writes there
+	[ -w /root ] || mount -t tmpfs -o mode=700 tmpfs /root # an ordinary user's root has none
 
 	world=/mnt
 	mount -t tmpfs -o mode=755 tmpfs "$world"
