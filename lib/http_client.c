@@ -96,6 +96,13 @@ static bool take_head(struct http_client *c)
 	c->response_told = true;
 	if (c->handler->on_response)
 		c->handler->on_response(c, &c->response);
+	/* A tunnel may rest for hours; what its head was needs no memory. */
+	if (c->tunnel && !c->closing && !c->head.len) {
+		arena_release(&c->arena);
+		c->response = (struct http_response){.length = HTTP_LENGTH_TUNNEL};
+		c->parser.trailers = (struct http_headers){0};
+		c->upgrade = (struct str){0};
+	}
 	return true;
 }
 

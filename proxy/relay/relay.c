@@ -25,10 +25,9 @@ void relay_release_part(struct relay *r)
 
 void relay_close_dial(struct relay *r)
 {
-	if (!r->dial_open)
-		return;
-	r->dial_open = false;
-	upstream_dial_close(&r->dial);
+	if (r->dial)
+		upstream_dial_close(r->dial);
+	r->dial = NULL;
 }
 
 static void on_timer_closed(uv_handle_t *handle)

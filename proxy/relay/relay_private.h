@@ -7,8 +7,8 @@
 #include "proxy/relay/relay.h"
 
 /*
- * Who keeps a relay alive: the exchange until its on_closed, the client connection until its
- * on_closed, the dial and the timer until theirs. `parts` counts them; the last one frees.
+ * Who keeps a relay alive: the exchange until its on_closed, the connection to the sandbox until its
+ * on_closed, the timer until it is closed. `parts` counts them; the last one frees.
  */
 struct relay {
 	struct relay_context *context;
@@ -17,7 +17,7 @@ struct relay {
 	struct catalog_record *record;
 	struct lifecycle *admitted; /* counted in its `active` */
 	struct upstream_user user;
-	struct upstream_dial dial;
+	struct upstream_dial *dial; /* NULL when none is needed */
 	struct host_name target;
 	struct head_summary summary;
 	uv_timer_t timer; /* a late 100, a half-closed tunnel */
@@ -25,7 +25,7 @@ struct relay {
 	unsigned parts;
 	unsigned reroutes;
 	enum error_cause error; /* when `failed` */
-	bool dial_open, timer_open;
+	bool timer_open;
 	bool failed;	      /* answered by ourselves */
 	bool reused;	      /* the sandbox's connection had served before */
 	bool replayed;	      /* once at most */

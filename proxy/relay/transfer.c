@@ -39,11 +39,6 @@ static bool may_keep(const struct relay *r)
 	return r->target.port == ENVD_PORT || r->context->options->reuse_user_ports;
 }
 
-static void on_dial_closed(struct upstream_dial *dial)
-{
-	relay_release_part(container_of(dial, struct relay, dial));
-}
-
 static void on_continue_overdue(uv_timer_t *timer)
 {
 	struct relay *r = container_of(timer, struct relay, timer);
@@ -117,9 +112,9 @@ static void send_request(struct relay *r, struct stream *stream)
 	start_request_body(r); /* other failures come as on_closed */
 }
 
-static void on_dial_connected(struct upstream_dial *dial, struct stream *stream)
+static void on_dial_connected(void *user, struct stream *stream)
 {
-	struct relay *r = container_of(dial, struct relay, dial);
+	struct relay *r = user;
 
 	relay_close_dial(r);
 	if (r->ex->request.upgrade.p)
@@ -128,9 +123,9 @@ static void on_dial_connected(struct upstream_dial *dial, struct stream *stream)
 	send_request(r, stream);
 }
 
-static void on_dial_failed(struct upstream_dial *dial, enum error_cause cause)
+static void on_dial_failed(void *user, enum error_cause cause)
 {
-	struct relay *r = container_of(dial, struct relay, dial);
+	struct relay *r = user;
 	struct catalog_record *now;
 
 	/* A sandbox that is being paused is not one with a closed port (contract/proxy.md S29). */
@@ -150,30 +145,27 @@ static void on_dial_failed(struct upstream_dial *dial, enum error_cause cause)
 	relay_fail(r, cause);
 }
 
+static const struct upstream_dial_handler dial_handler = {
+	.on_connected = on_dial_connected,
+	.on_failed = on_dial_failed,
+};
+
 void transfer_connect(struct relay *r)
 {
 	struct stream *stream = NULL;
 
-	if (may_reuse(r) && !r->dial_open)
+	if (may_reuse(r))
 		stream = upstream_take_idle(&r->context->pool, &r->user, r->target.port,
 					    !is_replayable(&r->ex->request));
 	if (stream) {
+		relay_close_dial(r);
 		r->reused = true;
 		send_request(r, stream);
 		return;
 	}
-	r->dial.record = r->record;
-	r->dial.port = r->target.port;
-	if (r->dial_open) {
-		upstream_dial_restart(&r->dial);
-		return;
-	}
-	r->dial.on_connected = on_dial_connected;
-	r->dial.on_failed = on_dial_failed;
-	r->dial.on_closed = on_dial_closed;
-	r->dial_open = true;
-	r->parts++;
-	upstream_dial_open(&r->dial, &r->context->pool);
+	if (!r->dial)
+		r->dial = upstream_dial_open(&r->context->pool, &dial_handler, r);
+	upstream_dial_start(r->dial, r->record, r->target.port);
 }
 
 /* ---- tunnels ---- */

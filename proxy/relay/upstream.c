@@ -14,6 +14,26 @@ struct upstream_group {
 	struct list_node idle; /* newest first */
 };
 
+struct upstream_dial {
+	struct upstream_pool *pool;
+	const struct upstream_dial_handler *handler;
+	void *user;
+	struct catalog_record *record; /* borrowed: the user's */
+	unsigned port;
+	uv_timer_t timer;
+	struct later later; /* reports what failed at once */
+	uv_getaddrinfo_t resolve;
+	struct stream *stream; /* while connecting */
+	union address addresses[PROXY_RESOLVED_MAX];
+	size_t address_count, address_at;
+	uint64_t deadline_ms;
+	unsigned attempt; /* finished rounds over all addresses */
+	enum error_cause cause;
+	bool starting, closing;
+	bool resolving;	     /* the request is under way, perhaps for nobody any more */
+	bool wants_resolved; /* its result is for the current round */
+};
+
 struct idle_connection {
 	struct list_node in_group, in_pool;
 	struct upstream_pool *pool;
@@ -333,20 +353,19 @@ static enum error_cause cause_of(int error)
 static void finish(struct upstream_dial *dial, enum error_cause cause)
 {
 	uv_timer_stop(&dial->timer);
-	dial->active = false;
 	dial->wants_resolved = false;
 	dial->cause = cause;
 	if (dial->starting)
 		later_call(dial->pool->loop, &dial->later);
 	else
-		dial->on_failed(dial, cause);
+		dial->handler->on_failed(dial->user, cause);
 }
 
 static void on_failed_at_once(struct later *later)
 {
 	struct upstream_dial *dial = container_of(later, struct upstream_dial, later);
 
-	dial->on_failed(dial, dial->cause);
+	dial->handler->on_failed(dial->user, dial->cause);
 }
 
 static void connect_next(struct upstream_dial *dial);
@@ -390,9 +409,8 @@ static void on_stream_connected(struct stream *stream, int status)
 	}
 	uv_timer_stop(&dial->timer);
 	dial->stream = NULL;
-	dial->active = false;
 	stream->user = NULL;
-	dial->on_connected(dial, stream);
+	dial->handler->on_connected(dial->user, stream);
 }
 
 static void on_connect_timeout(uv_timer_t *timer)
@@ -528,24 +546,30 @@ static void on_start(uv_timer_t *timer)
 	start_resolving(container_of(timer, struct upstream_dial, timer));
 }
 
-void upstream_dial_open(struct upstream_dial *dial, struct upstream_pool *pool)
+struct upstream_dial *upstream_dial_open(struct upstream_pool *pool,
+					 const struct upstream_dial_handler *handler, void *user)
 {
+	struct upstream_dial *dial = xcalloc(1, sizeof(*dial));
+
 	dial->pool = pool;
+	dial->handler = handler;
+	dial->user = user;
 	uv_timer_init(&pool->loop->uv, &dial->timer);
 	later_init(&dial->later, on_failed_at_once);
-	upstream_dial_restart(dial);
+	return dial;
 }
 
-void upstream_dial_restart(struct upstream_dial *dial)
+void upstream_dial_start(struct upstream_dial *dial, struct catalog_record *record, unsigned port)
 {
-	const union address *literal = &dial->record->address;
+	const union address *literal = &record->address;
 	enum address_verdict verdict = ADDRESS_FAMILY;
 
 	assert(!dial->closing);
+	dial->record = record;
+	dial->port = port;
 	uv_timer_stop(&dial->timer);
 	later_cancel(&dial->later);
 	drop_stream(dial);
-	dial->active = true;
 	dial->wants_resolved = false;
 	dial->address_count = dial->address_at = 0;
 	dial->attempt = 0;
@@ -562,9 +586,7 @@ void upstream_dial_restart(struct upstream_dial *dial)
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-	struct upstream_dial *dial = container_of(handle, struct upstream_dial, timer);
-
-	dial->on_closed(dial);
+	free(container_of(handle, struct upstream_dial, timer));
 }
 
 static void close_timer(struct upstream_dial *dial)
@@ -577,12 +599,12 @@ void upstream_dial_close(struct upstream_dial *dial)
 	if (dial->closing)
 		return;
 	dial->closing = true;
-	dial->active = dial->wants_resolved = false;
+	dial->wants_resolved = false;
 	uv_timer_stop(&dial->timer);
 	later_cancel(&dial->later);
 	drop_stream(dial);
 	if (dial->resolving)
-		uv_cancel((uv_req_t *)&dial->resolve);
+		uv_cancel((uv_req_t *)&dial->resolve); /* the timer follows in its callback */
 	else
 		close_timer(dial);
 }

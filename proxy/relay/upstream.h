@@ -64,36 +64,22 @@ struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_us
 void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
 		       struct stream *stream);
 
-struct upstream_dial {
-	struct upstream_pool *pool;
-	struct catalog_record *record; /* borrowed: the user's */
-	unsigned port;		       /* as the client named it */
-	/* The caller owns the stream. */
-	void (*on_connected)(struct upstream_dial *dial, struct stream *stream);
-	void (*on_failed)(struct upstream_dial *dial, enum error_cause cause);
-	/* The dial's memory is free again; after upstream_dial_close. */
-	void (*on_closed)(struct upstream_dial *dial);
+/* One new connection being made. Callbacks come from the loop, never from inside a call below, and
+ * not after upstream_dial_close. */
+struct upstream_dial;
 
-	uv_timer_t timer;
-	struct later later; /* reports what failed at once */
-	uv_getaddrinfo_t resolve;
-	struct stream *stream; /* while connecting */
-	union address addresses[PROXY_RESOLVED_MAX];
-	size_t address_count, address_at;
-	uint64_t deadline_ms;
-	unsigned attempt; /* finished rounds over all addresses */
-	enum error_cause cause;
-	bool starting, active, closing;
-	bool resolving;	     /* the request is under way, perhaps for nobody any more */
-	bool wants_resolved; /* its result is for the current round */
+struct upstream_dial_handler {
+	/* The receiver owns the stream. */
+	void (*on_connected)(void *user, struct stream *stream);
+	void (*on_failed)(void *user, enum error_cause cause);
 };
 
-/* `dial` is zeroed but for record, port and callbacks. Callbacks come from the loop, never from
- * inside this call. */
-void upstream_dial_open(struct upstream_dial *dial, struct upstream_pool *pool);
-/* Starts again, after a result, for the record and port set meanwhile. */
-void upstream_dial_restart(struct upstream_dial *dial);
-/* Stops at once; only on_closed follows, from the loop. */
+struct upstream_dial *upstream_dial_open(struct upstream_pool *pool,
+					 const struct upstream_dial_handler *handler, void *user);
+/* Begins, or begins anew. `record` is borrowed until a result or upstream_dial_close; `port` is the
+ * one that the client named. */
+void upstream_dial_start(struct upstream_dial *dial, struct catalog_record *record, unsigned port);
+/* Stops at once; the dial is freed when its handles are closed. */
 void upstream_dial_close(struct upstream_dial *dial);
 
 #endif
