@@ -3,8 +3,9 @@
 #include "lib/limits.h"
 
 /* Small pieces are given room to grow into, because more of the same usually follows; each block of a
- * stream is twice as large as the one before it, up to one read. */
+ * stream is twice as large as the one before it, up to a size that wastes little of the bound. */
 #define BLOCK_BYTES_MIN 1024
+#define BLOCK_BYTES_GROWN (PROCESS_READ_BYTES / 2)
 
 struct block {
 	struct list_node node;
@@ -88,7 +89,8 @@ void output_log_append(struct output_log *log, enum output_stream stream, struct
 		bytes.p += taken;
 		bytes.len -= taken;
 	}
-	wanted = last && last->stream == stream ? 2 * last->capacity : BLOCK_BYTES_MIN;
+	wanted = last && last->stream == stream ? size_min(2 * last->capacity, BLOCK_BYTES_GROWN)
+						: BLOCK_BYTES_MIN;
 	while (bytes.len > 0) {
 		size_t capacity = size_min(size_max(bytes.len, wanted), PROCESS_READ_BYTES);
 		struct block *block = xmalloc(sizeof(*block) + capacity);

@@ -1,20 +1,14 @@
 /* Signals to a running process, and the job behind SIGKILL. */
 #include <signal.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include "envd/process/kill.h"
 #include "envd/process/process_internal.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
-
 void process_signal_leader(struct process *process, int number)
 {
-	syscall(SYS_pidfd_send_signal, process->child.pidfd, number, NULL, 0);
+	(void)reaper_signal(&process->child, number);
 }
 
 int process_terminate(struct process *process)

@@ -95,12 +95,8 @@ static int watch(struct process *process)
 
 	process->pid = plan->pid;
 	process->record.started_ms = wall_clock_ms();
+	reaper_track(&table->reaper, &process->child, plan->pid, take_fd(&plan->pidfd));
 	process_hold(process);
-	status = reaper_track(&table->reaper, &process->child, plan->pid, take_fd(&plan->pidfd));
-	if (status < 0) {
-		process_drop(process);
-		return status;
-	}
 	process->is_tracked = true;
 	status = uv_poll_init(&process->loop->uv, &process->status_poll, plan->status_fd);
 	if (status < 0)
@@ -140,18 +136,13 @@ static void on_prepared(struct job *job)
 		/* Given up meanwhile; everybody was told. */
 		process_end_start(process);
 	} else if (process->prepare_failed || spawn_clone(plan, process->err) < 0) {
-		if (plan->pid > 0)
-			reaper_dispose(plan->pid);
 		process_dispatch(process, PROCESS_EXEC_FAIL);
 	} else {
 		status = watch(process);
 		if (status < 0) {
 			err_set_sys(process->err, ERR_RESOURCE_EXHAUSTED, status,
 				    "error starting process");
-			if (!process->is_tracked) {
-				kill(plan->pid, SIGKILL);
-				reaper_dispose(plan->pid);
-			}
+			process_signal_leader(process, SIGKILL);
 			process_dispatch(process, PROCESS_EXEC_FAIL);
 		}
 	}

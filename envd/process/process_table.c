@@ -260,7 +260,8 @@ static void on_handle_closed(uv_handle_t *handle)
 
 static void close_when_empty(struct process_table *table)
 {
-	if (table->count > 0 || table->sweep_job.active || table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING)
+	if (table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING || table->count > 0 ||
+	    table->sweep_job.active)
 		return;
 	table->phase = TABLE_CLOSING;
 	while (!list_is_empty(&table->exits))

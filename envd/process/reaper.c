@@ -9,6 +9,9 @@
 #ifndef P_PIDFD
 #define P_PIDFD 3
 #endif
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
 
 /* The system call rather than libc's waitid, which leaves out the usage. */
 static int wait_for(int type, int id, siginfo_t *info, int options, struct rusage *usage)
@@ -65,6 +68,17 @@ bool reaper_tracks(const struct reaper *reaper, pid_t pid)
 	return find(reaper, pid) != NULL;
 }
 
+static void stop_tracking(struct reaper_child *child)
+{
+	child->collected = true;
+	list_remove(&child->node);
+	list_remove(&child->without_pidfd);
+	child->reaper->tracked--;
+	/* A stranger may have stood behind it in the kernel's queue. */
+	if (child->reaper->adopts_orphans)
+		later_call(child->reaper->loop, &child->reaper->look_again);
+}
+
 void reaper_check(struct reaper_child *child)
 {
 	struct exit_record record;
@@ -74,20 +88,18 @@ void reaper_check(struct reaper_child *child)
 
 	if (child->collected || child->holds > 0)
 		return;
-	status = wait_for(P_PIDFD, child->pidfd, &info, WEXITED | WNOHANG, &usage);
+	status = wait_for(child->pidfd >= 0 ? P_PIDFD : P_PID,
+			  child->pidfd >= 0 ? child->pidfd : child->pid, &info, WEXITED | WNOHANG,
+			  &usage);
 	if (status == 0 && info.si_pid == 0)
 		return;
-	child->collected = true;
-	uv_poll_stop(&child->poll);
-	list_remove(&child->node);
-	child->reaper->tracked--;
+	if (child->pidfd >= 0)
+		uv_poll_stop(&child->poll);
+	stop_tracking(child);
 	if (status == 0)
 		fill_record(&record, &info, &usage);
 	else /* somebody else collected it: a fault of ours, but its end must not stay unnoticed */
 		record = (struct exit_record){.code = -1, .signal = SIGKILL, .ended_ms = wall_clock_ms()};
-	/* A stranger may have stood behind it in the kernel's queue. */
-	if (child->reaper->adopts_orphans)
-		later_call(child->reaper->loop, &child->reaper->look_again);
 	child->on_exit(child, &record);
 }
 
@@ -112,14 +124,46 @@ static void reap_strangers(struct reaper *reaper)
 	}
 }
 
+static void check_those_without_pidfd(struct reaper *reaper)
+{
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &reaper->without_pidfd)
+		reaper_check(container_of(node, struct reaper_child, without_pidfd));
+}
+
 static void on_sigchld(uv_signal_t *handle, int number)
 {
-	reap_strangers(handle->data);
+	struct reaper *reaper = container_of(handle, struct reaper, signal);
+
+	check_those_without_pidfd(reaper);
+	if (reaper->adopts_orphans)
+		reap_strangers(reaper);
+}
+
+static void listen_to_sigchld(struct reaper *reaper)
+{
+	if (!uv_is_active((uv_handle_t *)&reaper->signal))
+		uv_signal_start(&reaper->signal, on_sigchld, SIGCHLD);
+}
+
+/* Whoever started envd may have had it ignored, and with that inherited the kernel would collect our
+ * children by itself. */
+static void stop_ignoring_sigchld(void)
+{
+	struct sigaction action;
+
+	if (sigaction(SIGCHLD, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
+		signal(SIGCHLD, SIG_DFL);
 }
 
 static void on_look_again(struct later *later)
 {
-	reap_strangers(container_of(later, struct reaper, look_again));
+	struct reaper *reaper = container_of(later, struct reaper, look_again);
+
+	check_those_without_pidfd(reaper);
+	if (reaper->adopts_orphans)
+		reap_strangers(reaper);
 }
 
 void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans)
@@ -131,13 +175,14 @@ void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans)
 	reaper->adopts_orphans = adopts_orphans;
 	for (i = 0; i < REAPER_BUCKETS; i++)
 		list_init(&reaper->buckets[i]);
+	list_init(&reaper->without_pidfd);
 	later_init(&reaper->look_again, on_look_again);
+	stop_ignoring_sigchld();
+	uv_signal_init(&loop->uv, &reaper->signal);
+	uv_unref((uv_handle_t *)&reaper->signal);
 	if (!adopts_orphans)
 		return;
-	uv_signal_init(&loop->uv, &reaper->signal);
-	reaper->signal.data = reaper;
-	uv_signal_start(&reaper->signal, on_sigchld, SIGCHLD);
-	uv_unref((uv_handle_t *)&reaper->signal);
+	listen_to_sigchld(reaper);
 	/* Orphans that ended before anybody listened. */
 	later_call(loop, &reaper->look_again);
 }
@@ -146,8 +191,7 @@ void reaper_fini(struct reaper *reaper)
 {
 	assert(reaper->tracked == 0);
 	later_cancel(&reaper->look_again);
-	if (reaper->adopts_orphans)
-		uv_close((uv_handle_t *)&reaper->signal, NULL);
+	uv_close((uv_handle_t *)&reaper->signal, NULL);
 }
 
 static void on_pidfd(uv_poll_t *poll, int status, int events)
@@ -160,29 +204,37 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
 		reaper_check(child);
 }
 
-int reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd)
+void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd)
 {
-	int status = uv_poll_init(&reaper->loop->uv, &child->poll, pidfd);
-
-	if (status < 0) {
+	if (pidfd >= 0 && uv_poll_init(&reaper->loop->uv, &child->poll, pidfd) < 0)
 		close_fd(&pidfd);
-		return status;
-	}
+	if (pidfd < 0)
+		uv_idle_init(&reaper->loop->uv, &child->none);
+	child->handle = pidfd >= 0 ? (uv_handle_t *)&child->poll : (uv_handle_t *)&child->none;
 	child->reaper = reaper;
 	child->pid = pid;
 	child->pidfd = pidfd;
 	child->holds = 0;
 	child->collected = false;
 	list_init(&child->node);
+	list_init(&child->without_pidfd);
 	list_append(bucket_of(reaper, pid), &child->node);
 	reaper->tracked++;
-	uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
-	return 0;
+	if (pidfd >= 0) {
+		uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
+	} else {
+		list_append(&reaper->without_pidfd, &child->without_pidfd);
+		listen_to_sigchld(reaper);
+		/* It may have been quicker than the handler. */
+		later_call(reaper->loop, &reaper->look_again);
+	}
 }
 
-static void on_poll_closed(uv_handle_t *handle)
+static void on_handle_closed(uv_handle_t *handle)
 {
-	struct reaper_child *child = container_of(handle, struct reaper_child, poll);
+	struct reaper_child *child = handle->type == UV_POLL
+					     ? container_of(handle, struct reaper_child, poll)
+					     : container_of(handle, struct reaper_child, none);
 
 	if (child->on_untracked)
 		child->on_untracked(child);
@@ -190,14 +242,9 @@ static void on_poll_closed(uv_handle_t *handle)
 
 void reaper_untrack(struct reaper_child *child)
 {
-	if (!child->collected) {
-		child->collected = true;
-		list_remove(&child->node);
-		child->reaper->tracked--;
-		if (child->reaper->adopts_orphans)
-			later_call(child->reaper->loop, &child->reaper->look_again);
-	}
-	uv_close((uv_handle_t *)&child->poll, on_poll_closed);
+	if (!child->collected)
+		stop_tracking(child);
+	uv_close(child->handle, on_handle_closed);
 	close_fd(&child->pidfd);
 }
 
@@ -211,14 +258,18 @@ void reaper_release(struct reaper_child *child)
 	assert(child->holds > 0);
 	if (--child->holds > 0 || child->collected)
 		return;
-	uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
+	if (child->pidfd >= 0)
+		uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
 	reaper_check(child);
 }
 
-void reaper_dispose(pid_t pid)
+int reaper_signal(struct reaper_child *child, int number)
 {
-	struct rusage usage;
-	siginfo_t info;
+	long status;
 
-	(void)wait_for(P_PID, pid, &info, WEXITED, &usage);
+	if (child->pidfd >= 0)
+		status = syscall(SYS_pidfd_send_signal, child->pidfd, number, NULL, 0);
+	else
+		status = kill(child->pid, number);
+	return status < 0 ? -errno : 0;
 }

@@ -3,6 +3,9 @@
  * when it exits, unless somebody holds it: an uncollected child keeps its pid, its process group and
  * its session id from being given to somebody else, which is what a kill in progress needs.
  *
+ * Where the kernel has no pidfds (or no descriptor is left for one), SIGCHLD makes it ask for each
+ * child that is tracked without.
+ *
  * When envd is PID 1 or a subreaper it also inherits orphans. Then SIGCHLD makes it look (without
  * collecting: WNOWAIT) who has exited, and only those that nobody tracks are reaped, so a tracked
  * child's status is never stolen. Otherwise no signal is listened to.
@@ -20,16 +23,22 @@ struct reaper {
 	struct loop *loop;
 	struct list_node buckets[REAPER_BUCKETS]; /* tracked children, by pid */
 	size_t tracked;
+	struct list_node without_pidfd;
 	bool adopts_orphans;
-	uv_signal_t signal;
+	uv_signal_t signal; /* active when one of the two makes it necessary */
 	struct later look_again;
 };
 
 struct reaper_child {
 	struct list_node node;
+	struct list_node without_pidfd;
 	struct reaper *reaper;
-	uv_poll_t poll;
-	int pidfd;
+	uv_handle_t *handle; /* of the union; closed by reaper_untrack */
+	union {
+		uv_poll_t poll;
+		uv_idle_t none; /* never started: there is nothing to poll, but closing is the same */
+	};
+	int pidfd; /* -1: none */
 	pid_t pid;
 	unsigned holds;
 	bool collected;
@@ -43,9 +52,9 @@ void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans);
 /* Its handle is closed when the loop runs next. Nobody may be tracked any more. */
 void reaper_fini(struct reaper *reaper);
 
-/* Takes ownership of the pidfd, also on failure. Must be called before the loop runs again after
- * the clone. 0 or a negative errno. */
-int reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd) NODISCARD;
+/* Takes ownership of the pidfd, -1 when there is none. Must be called before the loop runs again
+ * after the clone. Cannot fail: a child exists and has to be collected. */
+void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd);
 /* For a collected child, or one that is no longer of interest; it is then a stranger. */
 void reaper_untrack(struct reaper_child *child);
 /* Looks whether it has exited, without waiting for the loop to tell; may call on_exit. */
@@ -54,7 +63,7 @@ void reaper_hold(struct reaper_child *child);
 /* May call on_exit. */
 void reaper_release(struct reaper_child *child);
 bool reaper_tracks(const struct reaper *reaper, pid_t pid);
-/* Collects a child that was just sent SIGKILL and that nobody has seen. Waits for it. */
-void reaper_dispose(pid_t pid);
+/* 0 or a negative errno. The child is uncollected, so it is the one meant. */
+int reaper_signal(struct reaper_child *child, int number);
 
 #endif

@@ -22,10 +22,12 @@
 /* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once. Loop
  * thread only. The one piece of state that is not in an object, because the kernel is not either. */
 static bool clone3_is_missing;
+static bool pidfd_is_missing; /* tests only */
 
-void spawn_forget_clone3(bool forget)
+void spawn_play_old_kernel(bool without_clone3, bool without_pidfd)
 {
-	clone3_is_missing = forget;
+	clone3_is_missing = without_clone3;
+	pidfd_is_missing = without_pidfd;
 }
 
 int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request,
@@ -380,24 +382,6 @@ static int open_output(const struct spawn_plan *plan, int given, int *child_end,
 	return *child_end < 0 ? -errno : 0;
 }
 
-static int open_pipes(struct spawn_plan *plan)
-{
-	const struct spawn_request *request = plan->request;
-	int status;
-
-	if (request->with_stdin)
-		status = open_pipe(plan, true, &plan->child_fds[0], &plan->input_fd);
-	else
-		status = open_null(plan, &plan->child_fds[0]);
-	if (status == 0)
-		status = open_output(plan, request->stdout_fd, &plan->child_fds[1],
-				     &plan->output_fd);
-	if (status == 0)
-		status = open_output(plan, request->stderr_fd, &plan->child_fds[2],
-				     &plan->error_fd);
-	return status;
-}
-
 static int open_terminal(struct spawn_plan *plan)
 {
 	int status = terminal_open(plan->request->size, plan->child.uid, &plan->output_fd,
@@ -410,33 +394,18 @@ static int open_terminal(struct spawn_plan *plan)
 	return status;
 }
 
-static int open_status_pipe(struct spawn_plan *plan)
+/* Only what has to look at the file system. */
+static int open_files(struct spawn_plan *plan, struct err *err)
 {
-	int ends[2], status;
+	const struct spawn_request *request = plan->request;
+	int status = 0;
 
-	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
-		return -errno;
-	plan->status_fd = ends[0];
-	plan->child_fds[3] = ends[1];
-	status = above_stdio(&plan->status_fd);
-	return status < 0 ? status : above_stdio(&plan->child_fds[3]);
-}
-
-static int open_descriptors(struct spawn_plan *plan, struct err *err)
-{
-	bool terminal = plan->request->with_terminal;
-	int status = terminal ? open_terminal(plan) : open_pipes(plan);
-	int i;
-
+	if (request->with_terminal)
+		status = open_terminal(plan);
+	else if (!request->with_stdin)
+		status = open_null(plan, &plan->child_fds[0]);
 	if (status < 0)
-		return start_error(plan, status, terminal ? "terminal" : "pipe", err);
-	status = open_status_pipe(plan);
-	if (status < 0)
-		return start_error(plan, status, "pipe", err);
-	for (i = 0; i < 3; i++)
-		plan->child.stdio[i] = plan->child_fds[terminal ? 0 : i];
-	plan->child.status_fd = plan->child_fds[3];
-	plan->child.with_terminal = terminal;
+		return start_error(plan, status, request->with_terminal ? "terminal" : "/dev/null", err);
 	return 0;
 }
 
@@ -459,11 +428,59 @@ int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings
 		return status;
 	plan->child.set_nofile = settings->set_nofile;
 	plan->child.nofile = settings->nofile;
-	status = open_descriptors(plan, err);
+	status = open_files(plan, err);
 	if (status < 0)
 		return status;
 	cgroup_create(settings->cgroups, plan->request->cgroup_kind, &plan->place, &plan->cgroup_fd);
 	return 0;
+}
+
+/* ---- pipes ---- */
+
+static int open_pipes(struct spawn_plan *plan)
+{
+	const struct spawn_request *request = plan->request;
+	int status = 0;
+
+	if (request->with_stdin)
+		status = open_pipe(plan, true, &plan->child_fds[0], &plan->input_fd);
+	if (status == 0)
+		status = open_output(plan, request->stdout_fd, &plan->child_fds[1],
+				     &plan->output_fd);
+	if (status == 0)
+		status = open_output(plan, request->stderr_fd, &plan->child_fds[2],
+				     &plan->error_fd);
+	return status;
+}
+
+static int open_status_pipe(struct spawn_plan *plan)
+{
+	int ends[2], status;
+
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	plan->status_fd = ends[0];
+	plan->child_fds[3] = ends[1];
+	status = above_stdio(&plan->status_fd);
+	return status < 0 ? status : above_stdio(&plan->child_fds[3]);
+}
+
+/* Made immediately before the clone, and the child's ends closed immediately after it: were they
+ * there earlier, other children born meanwhile would inherit them, and one of these that is slow to
+ * close them, or frozen, would keep this command's end from being seen. */
+static int open_all_pipes(struct spawn_plan *plan)
+{
+	bool terminal = plan->request->with_terminal;
+	int status = terminal ? 0 : open_pipes(plan);
+	int i;
+
+	if (status == 0)
+		status = open_status_pipe(plan);
+	for (i = 0; i < 3; i++)
+		plan->child.stdio[i] = plan->child_fds[terminal ? 0 : i];
+	plan->child.status_fd = plan->child_fds[3];
+	plan->child.with_terminal = terminal;
+	return status;
 }
 
 /* ---- the clone ---- */
@@ -482,17 +499,9 @@ static pid_t clone_plain(struct spawn_plan *plan)
 	pid = child_clone_plain();
 	if (pid == 0)
 		child_run(&plan->child);
-	if (pid < 0)
-		return pid;
-	plan->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
-	if (plan->pidfd < 0) {
-		int error = errno;
-
-		/* Nothing could watch it. It has not been seen by anybody, and is ours to collect. */
-		kill(pid, SIGKILL);
-		plan->pid = pid;
-		return -error;
-	}
+	/* Without one the reaper goes by signals. */
+	if (pid > 0)
+		plan->pidfd = pidfd_is_missing ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
 	return pid;
 }
 
@@ -521,8 +530,11 @@ static pid_t clone_child(struct spawn_plan *plan)
 int spawn_clone(struct spawn_plan *plan, struct err *err)
 {
 	sigset_t all, before;
+	int status = open_all_pipes(plan);
 	pid_t pid;
 
+	if (status < 0)
+		return start_error(plan, status, "pipe", err);
 	/* A signal must not run one of our handlers in the child. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);

@@ -1,8 +1,8 @@
 /*
- * Starting a program, in two steps. spawn_prepare runs in a job and does everything that can block,
- * fail or allocate: the user and his groups, the working directory, arguments and environment,
- * pipes or terminal, a cgroup. The result, a plan, is finished memory. spawn_clone runs on the loop
- * thread and makes the child out of it without waiting for anything; what the child then does is in
+ * Starting a program, in two steps. spawn_prepare runs in a job and does everything that can block
+ * or allocate: the user and his groups, the working directory, arguments and environment, the
+ * terminal, a cgroup. The result, a plan, is finished memory. spawn_clone runs on the loop thread and
+ * makes pipes and child without waiting for anything; what the child then does is in
  * child.h. How it went comes over the status pipe, which the caller watches and hands to
  * spawn_read_status.
  *
@@ -57,7 +57,7 @@ struct spawn_plan {
 	const struct spawn_variable *globals;
 	size_t global_count;
 	const char *default_workdir; /* NULL: unset */
-	/* Results of spawn_prepare. */
+	/* Results of spawn_prepare, pipes of spawn_clone. */
 	struct child_plan child;
 	const char *cwd; /* resolved */
 	int child_fds[4]; /* 0, 1, 2, status */
@@ -69,7 +69,7 @@ struct spawn_plan {
 	struct cgroup_place place;
 	/* Result of spawn_clone. */
 	pid_t pid;
-	int pidfd;
+	int pidfd; /* -1: the kernel has none */
 };
 
 /* Loop thread. -ENOMEM when the sandbox's environment does not fit. */
@@ -81,7 +81,7 @@ void spawn_plan_fini(struct spawn_plan *plan);
  * permission_denied, resource_exhausted. */
 int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings,
 		  struct err *err) NODISCARD;
-/* Loop thread; fills pid and pidfd and closes the child's ends. */
+/* Loop thread; fills pid and pidfd and closes the child's ends. The child is then the reaper's. */
 int spawn_clone(struct spawn_plan *plan, struct err *err) NODISCARD;
 
 enum spawn_status { SPAWN_PENDING, SPAWN_RUNNING, SPAWN_FAILED };
@@ -89,7 +89,7 @@ enum spawn_status { SPAWN_PENDING, SPAWN_RUNNING, SPAWN_FAILED };
 enum spawn_status spawn_read_status(int status_fd, const struct spawn_request *request,
 				    const char *cwd, struct err *err);
 
-/* Tests: from now on clone3 is believed not to exist, as on old kernels and under filters. */
-void spawn_forget_clone3(bool forget);
+/* Tests: what is believed not to exist, as on old kernels and under filters. */
+void spawn_play_old_kernel(bool without_clone3, bool without_pidfd);
 
 #endif

@@ -451,7 +451,7 @@ static void case_069_slow_reader_gets_the_same_later(void **state)
 	struct capture fast, slow;
 
 	lab_open(&lab, NULL);
-	open_with_stdin(&lab, &fast, "read x; seq 1 30000; seq 1 100 >&2; exit 6");
+	open_with_stdin(&lab, &fast, "read x; seq 1 15000; seq 1 100 >&2; exit 6");
 	capture_init(&slow);
 	slow.slow = true;
 	capture_subscribe(&slow, fast.process);

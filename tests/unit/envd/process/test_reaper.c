@@ -45,13 +45,15 @@ static pid_t fork_child(int exit_code, int wait_fd)
 	return pid;
 }
 
+static bool without_pidfd;
+
 static void track(struct reaper *reaper, struct tracked *tracked, pid_t pid)
 {
-	int pidfd = (int)syscall(434 /* pidfd_open */, pid, 0);
+	int pidfd = without_pidfd ? -1 : (int)syscall(434 /* pidfd_open */, pid, 0);
 
-	assert_true(pidfd >= 0);
+	assert_true(pidfd >= 0 || without_pidfd);
 	*tracked = (struct tracked){.child = {.on_exit = on_exit_seen, .on_untracked = on_untracked}};
-	assert_int_equal(reaper_track(reaper, &tracked->child, pid, pidfd), 0);
+	reaper_track(reaper, &tracked->child, pid, pidfd);
 }
 
 static bool is_gone(void *user)
@@ -81,6 +83,7 @@ static void a_held_child_keeps_its_pid(void **state)
 {
 	struct process_lab lab;
 	struct tracked tracked;
+	siginfo_t info;
 	pid_t pid;
 
 	lab_open(&lab, NULL);
@@ -88,6 +91,8 @@ static void a_held_child_keeps_its_pid(void **state)
 	track(&lab.table->reaper, &tracked, pid);
 	reaper_hold(&tracked.child);
 	reaper_hold(&tracked.child);
+	while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) < 0)
+		;
 	lab_run_for(&lab, 50);
 	assert_false(tracked.exited);
 	assert_int_equal(kill(pid, 0), 0); /* a zombie, but its own */
@@ -108,12 +113,16 @@ static void case_070_orphans_are_reaped_without_stealing(void **state)
 	struct process_lab lab;
 	struct tracked held, free_one;
 	pid_t held_pid, strangers[10], free_pid;
+	siginfo_t info;
 	size_t i;
 
 	lab_open(&lab, &options);
 	held_pid = fork_child(3, -1);
 	track(&lab.table->reaper, &held, held_pid);
 	reaper_hold(&held.child);
+	/* It is the first in the kernel's queue. */
+	while (waitid(P_PID, (id_t)held_pid, &info, WEXITED | WNOWAIT) < 0)
+		;
 	for (i = 0; i < ARRAY_LENGTH(strangers); i++)
 		strangers[i] = fork_child(1, -1);
 	free_pid = fork_child(4, -1);
@@ -203,6 +212,59 @@ static void usage_is_recorded(void **state)
 	lab_close(&lab);
 }
 
+/* Everything above once more, as on kernels before 5.3 and in sandboxes that lack pidfds. */
+static int forget_pidfd(void **state)
+{
+	without_pidfd = true;
+	spawn_play_old_kernel(true, true);
+	return 0;
+}
+
+static int remember_pidfd(void **state)
+{
+	without_pidfd = false;
+	spawn_play_old_kernel(false, false);
+	return 0;
+}
+
+/* The starter of envd had SIGCHLD ignored: then the kernel would throw every status away. */
+static void an_ignored_sigchld_is_not_inherited(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+
+	signal(SIGCHLD, SIG_IGN);
+	lab_open(&lab, NULL);
+	capture_init(&run);
+	capture_shell(&lab, &run, "exit 12");
+	capture_wait(&lab, &run);
+	assert_int_equal(run.record.code, 12);
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+static void kill_without_pidfd(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+
+	lab_open(&lab, NULL);
+	capture_init(&run);
+	capture_shell(&lab, &run, "sleep 30");
+	lab_run_until(&lab, &run.started);
+	assert_int_equal(run.process->child.pidfd, without_pidfd ? -1 : run.process->child.pidfd);
+	process_kill(run.process, NULL);
+	capture_wait(&lab, &run);
+	assert_int_equal(run.record.signal, SIGKILL);
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+#define WITHOUT_PIDFD(test)                                                                     \
+	{                                                                                       \
+		#test "_without_pidfd", test, forget_pidfd, remember_pidfd, NULL                \
+	}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -213,6 +275,14 @@ int main(void)
 		cmocka_unit_test(earlier_orphans_are_found),
 		cmocka_unit_test(without_adoption_strangers_are_left_alone),
 		cmocka_unit_test(usage_is_recorded),
+		cmocka_unit_test(an_ignored_sigchld_is_not_inherited),
+		cmocka_unit_test(kill_without_pidfd),
+		WITHOUT_PIDFD(a_tracked_child_is_collected_once),
+		WITHOUT_PIDFD(a_held_child_keeps_its_pid),
+		WITHOUT_PIDFD(case_070_orphans_are_reaped_without_stealing),
+		WITHOUT_PIDFD(case_070_double_forks_leave_no_zombie),
+		WITHOUT_PIDFD(usage_is_recorded),
+		WITHOUT_PIDFD(kill_without_pidfd),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

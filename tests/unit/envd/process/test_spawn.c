@@ -133,9 +133,9 @@ static void another_user_born_in_a_cgroup(void **state)
 
 static void another_user_by_plain_clone(void **state)
 {
-	spawn_forget_clone3(true);
+	spawn_play_old_kernel(true, false);
 	check_another_user(true);
-	spawn_forget_clone3(false);
+	spawn_play_old_kernel(false, false);
 }
 
 /* Hidden state of the agent that must not reach anybody. */
@@ -179,9 +179,9 @@ static void case_024_signals_are_default_on_a_terminal(void **state)
 
 static void case_025_only_stdio_is_inherited_by_plain_clone(void **state)
 {
-	spawn_forget_clone3(true);
+	spawn_play_old_kernel(true, false);
 	check_nothing_leaks(false);
-	spawn_forget_clone3(false);
+	spawn_play_old_kernel(false, false);
 }
 
 static void case_026_priorities_are_the_workload_s(void **state)
@@ -463,9 +463,9 @@ static void conformance_156_missing_command(void **state)
 
 static void case_014_failed_starts_by_plain_clone(void **state)
 {
-	spawn_forget_clone3(true);
+	spawn_play_old_kernel(true, false);
 	check_what_cannot_run();
-	spawn_forget_clone3(false);
+	spawn_play_old_kernel(false, false);
 }
 
 static size_t count_descriptors(void)
@@ -611,8 +611,49 @@ static void a_terminal_belongs_to_its_user(void **state)
 	lab_close(&lab);
 }
 
-/* RLIMIT_NPROC does not bind root, so the clone happens as an ordinary user would see it: here the
- * descriptors run out instead, which is the same road. */
+/* A limit on pids, by version 1 cgroups where there are some (RLIMIT_NPROC does not bind root). */
+static void case_075_no_pid_left(void **state)
+{
+	static const char *const args[] = {"true", NULL};
+	struct process_lab lab;
+	struct process_spec spec;
+	struct capture run;
+	char directory[64], path[128], self[32], limit[32];
+	FILE *count;
+	int tasks = 0;
+
+	snprintf(directory, sizeof(directory), "/sys/fs/cgroup/pids/envd-test-%d", getpid());
+	if (geteuid() != 0 || mkdir(directory, 0755) < 0)
+		skip();
+	lab_open(&lab, NULL);
+	capture_init(&run);
+	capture_shell(&lab, &run, "true"); /* the pool's threads exist from here on */
+	capture_wait(&lab, &run);
+	capture_fini(&run);
+	snprintf(path, sizeof(path), "%s/cgroup.procs", directory);
+	snprintf(self, sizeof(self), "%d", getpid());
+	write_text(path, self);
+	snprintf(path, sizeof(path), "%s/pids.current", directory);
+	count = fopen(path, "re");
+	assert_int_equal(fscanf(count, "%d", &tasks), 1);
+	fclose(count);
+	snprintf(path, sizeof(path), "%s/pids.max", directory);
+	snprintf(limit, sizeof(limit), "%d", tasks);
+	write_text(path, limit);
+	lab_spec(&spec, args);
+	expect_refusal(&lab, &spec, ERR_RESOURCE_EXHAUSTED,
+		       "error starting process 'true': fork: resource temporarily unavailable");
+	write_text(path, "max");
+	capture_init(&run);
+	capture_shell(&lab, &run, "echo fine");
+	capture_wait(&lab, &run);
+	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "fine\n");
+	capture_fini(&run);
+	lab_close(&lab);
+	write_text("/sys/fs/cgroup/pids/cgroup.procs", self);
+	rmdir(directory);
+}
+
 static void case_075_no_descriptors_left(void **state)
 {
 	static const char *const args[] = {"true", NULL};
@@ -680,6 +721,7 @@ int main(void)
 		cmocka_unit_test(case_036_arguments_reach_execve_verbatim),
 		cmocka_unit_test(case_038_stdin_is_null_when_not_wanted),
 		cmocka_unit_test(a_terminal_belongs_to_its_user),
+		cmocka_unit_test(case_075_no_pid_left),
 		cmocka_unit_test(case_075_no_descriptors_left),
 	};
 
