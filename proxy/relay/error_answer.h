@@ -57,7 +57,7 @@ bool error_answer_wants_html(const struct http_headers *headers);
 int error_answer_body(const struct error_answer *answer, const struct http_request *request,
 		      bool html, struct buf *body) NODISCARD;
 int error_answer_status(const struct error_answer *answer);
-/* "port_closed" and so on; stable, documented in the README. */
+/* "port_closed" and so on; stable, listed in proxy/README.md. */
 const char *error_cause_name(enum error_cause cause);
 
 #endif

@@ -2,11 +2,45 @@
 """The admin API: sandboxes, the change feed, who may use it."""
 import json
 import os
-import tempfile
-import threading
-
-from support import Connection, Test, main, wait_for
 import socket
+import subprocess
+import tempfile
+import unittest
+
+from support import Connection, Test, main, program
+
+
+class Program(unittest.TestCase):
+    """Flags and start-up."""
+
+    def run_program(self, *flags):
+        done = subprocess.run([program(), *flags], capture_output=True, text=True, timeout=20)
+        return done.returncode, done.stdout, done.stderr
+
+    def test_flags_that_make_no_sense(self):
+        for flags in (("--listen", "localhost:80"), ("--listen", "none"), ("--listen", "127.0.0.1"), ("--admin", "x"), ("--workers", "65"),
+                      ("--workers", "-1"), ("--drain-ms", "-1"), ("--default-sandbox", "A_B"), ("--nosuch",), ("extra",)):
+            code, out, err = self.run_program(*flags)
+            self.assertEqual((code, out), (2, ""), flags)
+            self.assertTrue(err, flags)
+        for flags in (("--sandbox", "abc"), ("--sandbox", "a=1.2.3.4,colour=red"), ("--sandbox", "A=1.2.3.4"), ("--sandbox", "a="),
+                      ("--admin-token-file", "/nonexistent"), ("--access-log", "/nonexistent/x")):
+            code, out, err = self.run_program("--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", *flags)
+            self.assertEqual((code, out), (1, ""), flags)
+            self.assertRegex(err, r"^proxy: .+")
+        code, _, err = self.run_program("-help")
+        self.assertEqual(code, 0)
+        self.assertIn("-default-sandbox", err)
+
+    def test_a_port_that_is_taken(self):
+        with socket.socket() as keeper:
+            keeper.bind(("127.0.0.1", 0))
+            keeper.listen()
+            port = keeper.getsockname()[1]
+            for flags in (("--listen", f"127.0.0.1:{port}", "--admin", "none"), ("--listen", "127.0.0.1:0", "--admin", f"127.0.0.1:{port}")):
+                code, out, err = self.run_program(*flags)
+                self.assertEqual((code, out), (1, ""))
+                self.assertIn("address already in use", err)
 
 
 class Admin(Test):
@@ -99,8 +133,6 @@ class Admin(Test):
         self.assertEqual(self.event(again), {"type": "synced", "revision": 2})
         self.assertEqual([self.event(again)["revision"] for _ in range(2)], [3, 4])
         again.close()
-        for _ in range(4200):
-            pass
         self.assertEqual(self.follow("watch=1&revision=99").head_line, "HTTP/1.1 410 Gone")
 
     def test_watch_ends_in_order_with_the_proxy(self):
