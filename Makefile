@@ -81,10 +81,10 @@ ifeq ($(PROFILE),static)
 MUSL := $(OUT)/musl
 CPPFLAGS += -isystem $(MUSL)/include
 LDLIBS := $(LLHTTP_LIBRARY) $(MUSL)/lib/libuv.a $(MUSL)/lib/libjansson.a $(MUSL)/lib/libprotobuf-c.a \
-	$(MUSL)/lib/libz.a -lpthread -lm
+	$(MUSL)/lib/libz.a $(MUSL)/lib/libsodium.a -lpthread -lm
 PREREQUISITES := $(MUSL)/.ready
 else
-LDLIBS := $(LLHTTP_LIBRARY) -luv -ljansson -lprotobuf-c -lz -lpthread -lm
+LDLIBS := $(LLHTTP_LIBRARY) -luv -ljansson -lprotobuf-c -lz -lsodium -lpthread -lm
 endif
 
 sources = $(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c)))

@@ -24,6 +24,7 @@ WRAPPED = [
     (r"nghttp2/", r"proxy/front/http2\.c"),
     (r"hiredis/", r"proxy/route/redis\.c"),
     (r"inotifytools/", r"envd/watch/watcher_.*"),
+    (r"sodium(/.*)?\.h", r"lib/digest\.c"),
     (r"zlib\.h", r"envd/rpc/gzip\.c|envd/rpc/rpc_gzip\.c|envd/rpc/compress\.c|lib/gzip\.c|tests/.*"),
 ]
 

@@ -2,6 +2,7 @@
 # Makes the libraries the static envd links with: packaging/musl-deps.sh build/musl
 #
 #   libuv, jansson     compiled with musl-gcc from Debian's source packages (Debian's own .a need glibc)
+#   libsodium          the same, of it only SHA-256 and SHA-512
 #   protobuf-c, zlib   Debian's .a as they are: they use nothing that musl lacks
 #   include/           their headers, and links to the kernel's, which musl-gcc does not search
 #
@@ -21,6 +22,8 @@ e89fe4fd8221f6934ddb50f2e7f8404311928d0e23e49a5599f3d3d14ee8cb88  jansson_2.14-2
 c739578bf6b764aa0752db9a2fdadcfe921c78f1228c7ec0bb47fa804c55d17b  jansson_2.14.orig.tar.gz
 14fc605e7d1520137416fd8c097b58a191be9b07bdbb406f7b39c7894b7d66a5  libuv1_1.44.2-1+deb12u1.debian.tar.xz
 d79b4b06ef04be85fb890bf39d55942cc64c2e15fd14eaa32dae5dce94485484  libuv1_1.44.2.orig.tar.gz
+f410474e46346b06b162defa05b1be26906aeed6cf309e3d4ebe30b4d1350733  libsodium_1.0.18-1+deb12u1.debian.tar.xz
+d59323c6b712a1519a5daf710b68f5e7fde57040845ffec53850911f10a5d4f4  libsodium_1.0.18.orig.tar.gz
 171ce8415710798742ed0921928618932ecc3b8b3fa9e75ac62fe10df4d461ea  libuv1_1.50.0-2.debian.tar.xz
 ec9de6ecf2a780fd2afb3b007947d2cd57c3bb17f3b9e721a66774980d35cd4d  libuv1_1.50.0.orig.tar.gz
 '
@@ -59,7 +62,7 @@ apt_without() {
 }
 apt_without none update || fail "apt-get update failed"
 cd "$work/source"
-for package in libuv1 jansson; do
+for package in libuv1 jansson libsodium; do
 	# Some mirrors carry the security archive without its sources; point releases bring them later.
 	apt_without none source --download-only "$package" ||
 		apt_without Debian-Security source --download-only "$package" ||
@@ -107,6 +110,19 @@ cmake -S "$work/jansson" -B "$work/jansson-build" -DCMAKE_C_COMPILER=musl-gcc -D
 cmake --build "$work/jansson-build" -j "$(nproc)" >>"$log" 2>&1 || fail "jansson does not compile"
 cp "$work/jansson-build/lib/libjansson.a" "$target/lib/"
 cp "$work/jansson-build/include/jansson.h" "$work/jansson-build/include/jansson_config.h" "$target/include/"
+
+# --- libsodium
+cd "$work/libsodium/src/libsodium"
+mkdir "$work/sodium-objects"
+for unit in crypto_hash/sha256/cp/hash_sha256_cp.c crypto_hash/sha512/cp/hash_sha512_cp.c sodium/utils.c; do
+	musl-gcc "${flags[@]}" -std=gnu11 -D_GNU_SOURCE -DHAVE_EXPLICIT_BZERO -isystem "$target/include" \
+		-Iinclude -Iinclude/sodium -c -o "$work/sodium-objects/$(basename "$unit").o" "$unit" \
+		>>"$log" 2>&1 || fail "$unit does not compile"
+done
+ar rcs "$target/lib/libsodium.a" "$work"/sodium-objects/*.o
+mkdir -p "$target/include/sodium"
+cp include/sodium/crypto_hash_sha256.h include/sodium/crypto_hash_sha512.h include/sodium/export.h \
+	"$target/include/sodium/"
 
 # --- Debian's own
 libraries=$(dirname "$(gcc -print-file-name=libprotobuf-c.a)")

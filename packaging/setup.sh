@@ -28,7 +28,7 @@ node_is_new_enough() {
 
 required=() optional=()
 if wants build; then
-	required+=(gcc libc6-dev make pkg-config binutils git libuv1-dev libjansson-dev zlib1g-dev
+	required+=(gcc libc6-dev make pkg-config binutils git libuv1-dev libjansson-dev zlib1g-dev libsodium-dev
 		libprotobuf-c-dev protobuf-c-compiler libprotobuf-dev libinotifytools0-dev libcmocka-dev musl-tools linux-libc-dev
 		cmake dpkg-dev xz-utils util-linux procps)
 fi
@@ -144,7 +144,7 @@ package_version() { version "$1" "$(dpkg-query -W -f '${Version}' "$1" 2>/dev/nu
 echo "versions:"
 if wants build; then
 	version gcc "$(gcc -dumpfullversion)"
-	for package in libuv1-dev libjansson-dev zlib1g-dev libprotobuf-c-dev libcmocka-dev musl-tools; do
+	for package in libuv1-dev libjansson-dev zlib1g-dev libsodium-dev libprotobuf-c-dev libcmocka-dev musl-tools; do
 		package_version "$package"
 	done
 	if has libllhttp-dev; then package_version libllhttp-dev; else package_version node-llhttp; fi

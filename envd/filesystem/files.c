@@ -1,5 +1,6 @@
 #include "envd/filesystem/files.h"
 
+#include "envd/sandbox/query_http.h"
 #include "lib/limits.h"
 
 static _Thread_local size_t transfers;
@@ -23,32 +24,13 @@ size_t files_chunk_bytes(void)
 	return size_max(FILE_CHUNK_BYTES_MIN, size_min(share, FILE_CHUNK_BYTES));
 }
 
-/* {NULL, 0} when the parameter is not given. */
-static bool read_parameter(struct http_exchange *ex, const char *name, struct str *ret_value)
-{
-	int count = http_query_get(ex->request.query, str_of(name), &ex->arena, ret_value);
-	const char *message;
-
-	if (count < 0) {
-		http_respond_error(ex, 500, "query: %s", errno_text(count));
-		return false;
-	}
-	if (count <= 1)
-		return true;
-	message = arena_printf(&ex->arena, "Invalid format for parameter %s: multiple values for single "
-					   "value parameter '%s'\n", name, name);
-	http_response_header(ex, STR("X-Content-Type-Options"), STR("nosniff"));
-	http_respond(ex, 400, "text/plain; charset=utf-8", str_of(message ? message : ""));
-	return false;
-}
-
 bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
 		      struct files_query *ret_query)
 {
 	struct str user_name;
 
-	if (!read_parameter(ex, "path", &ret_query->path) ||
-	    !read_parameter(ex, "username", &user_name))
+	if (!query_read(ex, "path", &ret_query->path) ||
+	    !query_read(ex, "username", &user_name))
 		return false;
 	/* Copies: /init may change the defaults while a job reads them. */
 	if (!user_name.p)

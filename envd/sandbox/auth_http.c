@@ -3,10 +3,13 @@
 #include "envd/filesystem/user.h"
 #include "envd/rpc/base64.h"
 #include "envd/rpc/rpc.h"
+#include "envd/sandbox/query_http.h"
+#include "envd/sandbox/signature_http.h"
 #include "lib/job.h"
 
 #define USER_ARENA_BYTES (256 * 1024)
 
+#define NANOSECONDS 1000000000LL
 #define TOKEN_HEADER STR("X-Access-Token")
 
 /* {NULL, 0} when the request carries none. False when it carries several that differ: whoever is in
@@ -39,9 +42,16 @@ bool auth_pass_token(struct http_exchange *ex, const struct sandbox *sandbox)
 
 bool auth_pass_files(struct http_exchange *ex, const struct sandbox *sandbox)
 {
+	bool is_read = str_equal(ex->request.method, STR("GET"));
+	struct signature_subject subject = {.operation = is_read ? "read" : "write"};
 	struct str token, signature;
-	int count;
+	const char *failure;
 
+	/* Bound before anything else is looked at, so a bad one is told even when none is needed. */
+	if (!query_read(ex, "path", &subject.path) || !query_read(ex, "username", &subject.user_name) ||
+	    !query_read(ex, "signature", &signature) ||
+	    !query_read_integer(ex, "signature_expiration", &subject.expiration, &subject.expires))
+		return false;
 	if (!sandbox->access_token)
 		return true;
 	if (!find_token(ex, &token) || (token.len && !sandbox_token_matches(sandbox, token))) {
@@ -50,11 +60,14 @@ bool auth_pass_files(struct http_exchange *ex, const struct sandbox *sandbox)
 	}
 	if (token.len)
 		return true;
-	count = http_query_get(ex->request.query, STR("signature"), &ex->arena, &signature);
-	if (count == 0)
-		http_respond_error(ex, 401, "missing signature query parameter");
-	else
-		http_respond_error(ex, 501, "signed file URLs are not implemented");
+	failure = "missing signature query parameter";
+	if (signature.p)
+		failure = signature_check(&subject,
+					  (struct str){sandbox->access_token, sandbox->access_token_len},
+					  signature, sandbox->clock->now_ns() / NANOSECONDS);
+	if (!failure)
+		return true;
+	http_respond_error(ex, 401, "%s", failure);
 	return false;
 }
 

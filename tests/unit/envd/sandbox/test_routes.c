@@ -4,6 +4,7 @@
 #include "envd/filesystem/user.h"
 #include "envd/routes.h"
 #include "envd/sandbox/init_service.h"
+#include "envd/sandbox/signature_http.h"
 #include "lib/json.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -256,7 +257,7 @@ static void case_138_wrong_methods_name_the_right_ones(void **state)
 static void what_is_not_there_says_so(void **state)
 {
 	static const char *const paths[] = {"/freeze", "/unfreeze", "/fsfreeze", "/fsthaw",
-					    "/collapse", "/upgrade", "/files/compose"};
+					    "/collapse", "/upgrade"};
 	struct fixture *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
@@ -398,7 +399,108 @@ static void conformance_006_conformance_008_files_have_their_own_gate(void **sta
 				 "X-Access-Token: secret\r\nX-Access-Token: x\r\n", NULL);
 		assert_int_equal(answer.status, 401);
 		answer = request(f, methods[i], "/files?path=/x&signature=v1_x", "", NULL);
-		assert_int_equal(answer.status, 501);
+		assert_int_equal(answer.status, 401);
+		assert_body(&answer, "{\"code\":401,\"message\":\"invalid signature\"}\n");
+	}
+}
+
+static const char *escape(const char *text, char *out)
+{
+	char *at = out;
+
+	for (; *text; text++)
+		at += snprintf(at, 4, "%%%02X", (unsigned char)*text);
+	*at = '\0';
+	return out;
+}
+
+/* GET or POST /files with a signature for it, for root, and what the query says besides. */
+static struct talk_answer request_signed(struct fixture *f, const char *method, const char *path,
+					 const int64_t *expiration, const char *more, const char *body)
+{
+	const struct signature_subject subject = {
+		.path = str_of(path),
+		.user_name = STR("root"),
+		.operation = strcmp(method, "GET") == 0 ? "read" : "write",
+		.expires = expiration != NULL,
+		.expiration = expiration ? *expiration : 0,
+	};
+	char signature[SIGNATURE_BYTES], escaped[3 * SIGNATURE_BYTES], target[1024], text[64] = "";
+
+	signature_make(&subject, STR("secret"), signature);
+	if (expiration)
+		snprintf(text, sizeof(text), "&signature_expiration=%lld", (long long)*expiration);
+	snprintf(target, sizeof(target), "/files?path=%s&username=root&signature=%s%s%s", path,
+		 escape(signature, escaped), text, more);
+	return request(f, method, target, body ? "Content-Type: application/octet-stream\r\n" : "", body);
+}
+
+static void conformance_009_to_conformance_014_signed_urls(void **state)
+{
+	struct fixture *f = *state;
+	char directory[] = "/tmp/test_routes.XXXXXX", path[64], want[160];
+	int64_t now = f->app.sandbox.clock->now_ns() / 1000000000, later = now + 3600, earlier = later - 7200, never = INT64_MAX;
+	struct talk_answer answer;
+
+	assert_non_null(mkdtemp(directory));
+	snprintf(path, sizeof(path), "%s/f", directory);
+	/* conformance_009: without a token nothing needs to be signed. */
+	assert_int_equal(request_signed(f, "GET", "/nowhere", NULL, "", NULL).status, 404);
+	set_token(f, "secret");
+	answer = request_signed(f, "POST", path, NULL, "", "Hello, World!");
+	assert_int_equal(answer.status, 200);
+	answer = request_signed(f, "GET", path, &later, "", NULL);
+	assert_int_equal(answer.status, 200);
+	assert_body(&answer, "Hello, World!");
+	assert_int_equal(request_signed(f, "GET", path, &never, "", NULL).status, 200);
+	/* What reads does not write, nor another path. */
+	snprintf(want, sizeof(want), "/files?path=%s", path);
+	assert_int_equal(request(f, "GET", want, "", NULL).status, 401);
+	answer = request_signed(f, "GET", path, &earlier, "", NULL);
+	assert_int_equal(answer.status, 401);
+	assert_body(&answer, "{\"code\":401,\"message\":\"signature is already expired\"}\n");
+	/* conformance_014: signed without the expiration that is sent. */
+	answer = request_signed(f, "GET", path, NULL, "&signature_expiration=9999999999", NULL);
+	assert_int_equal(answer.status, 401);
+	assert_body(&answer, "{\"code\":401,\"message\":\"invalid signature\"}\n");
+	/* conformance_013 */
+	answer = request_signed(f, "GET", "/tmp/there/is/none", &later, "", NULL);
+	assert_int_equal(answer.status, 404);
+	assert_body(&answer, "{\"code\":404,\"message\":\"path '/tmp/there/is/none' does not exist\"}\n");
+	/* A header decides alone, right or wrong. */
+	assert_int_equal(request(f, "GET", want, "X-Access-Token: secret\r\n", NULL).status, 200);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(directory), 0);
+}
+
+static void odd_expirations_are_refused_first(void **state)
+{
+	static const struct {
+		const char *query, *body;
+	} table[] = {
+		{"signature_expiration=x", "Invalid format for parameter signature_expiration: error binding string "
+					   "parameter: strconv.ParseInt: parsing \"x\": invalid syntax\n"},
+		{"signature_expiration=", "Invalid format for parameter signature_expiration: error binding string "
+					  "parameter: strconv.ParseInt: parsing \"\": invalid syntax\n"},
+		{"signature_expiration=99999999999999999999",
+		 "Invalid format for parameter signature_expiration: error binding string parameter: "
+		 "strconv.ParseInt: parsing \"99999999999999999999\": value out of range\n"},
+		{"signature=a&signature=a", "Invalid format for parameter signature: multiple values for single "
+					    "value parameter 'signature'\n"},
+	};
+	struct fixture *f = *state;
+
+	for (int round = 0; round < 2; round++) {
+		for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
+			char target[256];
+			struct talk_answer answer;
+
+			snprintf(target, sizeof(target), "/files?path=/x&%s", table[i].query);
+			answer = request(f, "GET", target, "", NULL);
+			assert_int_equal(answer.status, 400);
+			assert_body(&answer, table[i].body);
+		}
+		set_token(f, "secret");
 	}
 }
 
@@ -685,6 +787,8 @@ int main(void)
 		TEST(case_137_every_answer_may_be_read_by_a_page),
 		TEST(case_141_the_gate_cannot_be_dodged),
 		TEST(conformance_006_conformance_008_files_have_their_own_gate),
+		TEST(conformance_009_to_conformance_014_signed_urls),
+		TEST(odd_expirations_are_refused_first),
 		TEST(basic_users_must_exist),
 		TEST(case_136_garbage_is_answered_in_json),
 		TEST(conformance_043_empty_init),

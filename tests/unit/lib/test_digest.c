@@ -1,0 +1,52 @@
+#include "lib/digest.h"
+#include "tests/support/cmocka.h"
+
+static void check_sha256(const struct str *pieces, size_t count, const char *want)
+{
+	unsigned char digest[DIGEST_SHA256_BYTES];
+	char hex[2 * DIGEST_SHA256_BYTES + 1];
+
+	digest_sha256(pieces, count, digest);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+	assert_string_equal(hex, want);
+}
+
+/* The examples of FIPS 180-4. */
+static void sha256_of_pieces(void **state)
+{
+	const struct str whole = STR("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq");
+	const char *want = "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1";
+
+	(void)state;
+	check_sha256(NULL, 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+	check_sha256(&STR("abc"), 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	for (size_t cut = 0; cut <= whole.len; cut++) {
+		const struct str pieces[] = {{whole.p, cut}, {NULL, 0}, {whole.p + cut, whole.len - cut}};
+
+		check_sha256(pieces, ARRAY_LENGTH(pieces), want);
+	}
+}
+
+static void sha512_in_hex(void **state)
+{
+	char hex[2 * DIGEST_SHA512_BYTES + 1];
+
+	(void)state;
+	digest_sha512_hex(STR(""), hex);
+	assert_string_equal(hex, "cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce"
+				 "47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e");
+	digest_sha512_hex(STR("abc"), hex);
+	assert_string_equal(hex, "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a"
+				 "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(sha256_of_pieces),
+		cmocka_unit_test(sha512_in_hex),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
