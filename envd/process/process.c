@@ -103,6 +103,7 @@ static void become_running(struct process *process)
 	struct process_subscriber *starter = process_find_starter(process);
 
 	enter(process, PROCESS_RUNNING);
+	log_info("process", "started", LOG_I("pid", process->pid));
 	process->start_due_ms = 0;
 	process_end_start(process);
 	process_table_insert(process->table, process);
@@ -184,11 +185,21 @@ static void exit_while_starting(struct process *process)
 	process_dispatch(process, PROCESS_EXIT);
 }
 
+static void log_exit(const struct process *process)
+{
+	const struct exit_record *record = &process->record;
+
+	log_info("process", "exited", LOG_I("pid", process->pid), LOG_I("code", record->code),
+		 LOG_I("signal", record->signal), LOG_B("timed_out", record->timed_out),
+		 LOG_I("ms", record->ended_ms - record->started_ms));
+}
+
 static void begin_draining(struct process *process)
 {
 	uint64_t now = loop_now_ms(process->loop);
 
 	enter(process, PROCESS_DRAINING);
+	log_exit(process);
 	process->deadline_ms = 0;
 	/* First, so that whoever is told of the end finds the exit. */
 	process_table_retain_exit(process->table, process);

@@ -194,7 +194,8 @@ static void case_001_drain_is_bounded(void **state)
 	began = now_ms(&lab);
 	run_shell(&lab, &run, "(i=0; while [ $i -lt 120 ]; do echo x; sleep 0.02; i=$((i+1)); done) & "
 			     "sleep 0.1; exit 0");
-	assert_in_range(now_ms(&lab) - began, PROCESS_DRAIN_MAX_MS, PROCESS_DRAIN_MAX_MS + 1500);
+	/* On a busy machine the trickle may pause long enough to count as quiet: that is sooner. */
+	assert_in_range(now_ms(&lab) - began, PROCESS_DRAIN_QUIET_MS, PROCESS_DRAIN_MAX_MS + 1200);
 	capture_fini(&run);
 	lab_close(&lab);
 }
@@ -323,6 +324,106 @@ static void case_011_bytes_are_not_altered(void **state)
 	free(bytes);
 	capture_fini(&run);
 	lab_close(&lab);
+}
+
+/* Records of 64 bytes on both channels at full speed, and a reader that takes its time: each channel
+ * is an unbroken sequence. */
+static void check_records(struct str text, size_t line_len, const char *tag)
+{
+	char expected[80];
+	size_t i;
+
+	assert_int_equal(text.len % line_len, 0);
+	for (i = 0; i < text.len / line_len; i++) {
+		snprintf(expected, sizeof(expected), "%s%059zu", tag, i);
+		assert_memory_equal(text.p + i * line_len, expected, 60);
+	}
+}
+
+static void case_010_records_are_not_mixed(void **state)
+{
+	static const char script[] = "awk 'BEGIN { for (i = 0; i < 4000; i++) { "
+				     "printf \"a%059d___\\n\", i; "
+				     "printf \"b%059d___\\n\", i > \"/dev/stderr\" } }'";
+	struct process_lab lab;
+	struct capture run;
+
+	lab_open(&lab, NULL);
+	capture_init(&run);
+	run.slow = true;
+	capture_shell(&lab, &run, script);
+	while (!run.ended) {
+		capture_drain(&run);
+		lab_run_for(&lab, 1);
+	}
+	assert_int_equal(buf_length(&run.output[0]), 4000 * 64);
+	assert_int_equal(buf_length(&run.output[1]), 4000 * 64);
+	check_records(buf_str(&run.output[0]), 64, "a");
+	check_records(buf_str(&run.output[1]), 64, "b");
+	capture_fini(&run);
+	open_terminal(&lab, &run, "stty raw; awk 'BEGIN { for (i = 0; i < 4000; i++) "
+				  "printf \"t%059d___\\n\", i }'");
+	run.slow = true;
+	while (!run.ended) {
+		capture_drain(&run);
+		lab_run_for(&lab, 1);
+	}
+	assert_int_equal(buf_length(&run.output[2]), 4000 * 64);
+	check_records(buf_str(&run.output[2]), 64, "t");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+static void case_063_a_terminal_s_command_runs_once(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+	char script[128];
+	size_t i;
+
+	lab_open(&lab, NULL);
+	snprintf(script, sizeof(script), "echo x >> %s/n", lab.directory);
+	for (i = 0; i < 20; i++) {
+		open_terminal(&lab, &run, script);
+		capture_wait(&lab, &run);
+		capture_fini(&run);
+	}
+	snprintf(script, sizeof(script), "wc -l < %s/n", lab.directory);
+	run_shell(&lab, &run, script);
+	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "20\n");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+/* The hog is chosen by the kernel (a limit of version 1 cgroups, which it moves itself into), the
+ * agent and everybody else live on. */
+static void case_076_a_memory_hog_dies_alone(void **state)
+{
+	struct process_lab lab;
+	struct capture hog, other;
+	char directory[64], script[512];
+	size_t i;
+
+	snprintf(directory, sizeof(directory), "/sys/fs/cgroup/memory/envd-test-%d", getpid());
+	if (geteuid() != 0 || mkdir(directory, 0755) < 0)
+		skip();
+	lab_open(&lab, NULL);
+	capture_init(&other);
+	capture_shell(&lab, &other, "exec sleep 30");
+	snprintf(script, sizeof(script),
+		 "echo 20000000 > %s/memory.limit_in_bytes; echo $$ > %s/cgroup.procs; "
+		 "exec awk 'BEGIN { s = \"x\"; while (1) s = s s }'",
+		 directory, directory);
+	for (i = 0; i < 3; i++) {
+		run_shell(&lab, &hog, script);
+		assert_int_equal(hog.record.signal, SIGKILL);
+		assert_false(hog.record.stopped);
+		capture_fini(&hog);
+	}
+	assert_false(other.ended);
+	capture_fini(&other);
+	lab_close(&lab);
+	assert_int_equal(rmdir(directory), 0);
 }
 
 static void case_018_tmp_is_not_needed(void **state)
@@ -1288,6 +1389,9 @@ int main(void)
 		cmocka_unit_test(case_012_torn_character_does_not_wait_for_ever),
 		cmocka_unit_test(case_013_lines_do_not_matter),
 		cmocka_unit_test(case_011_bytes_are_not_altered),
+		cmocka_unit_test(case_010_records_are_not_mixed),
+		cmocka_unit_test(case_063_a_terminal_s_command_runs_once),
+		cmocka_unit_test(case_076_a_memory_hog_dies_alone),
 		cmocka_unit_test(case_018_tmp_is_not_needed),
 		cmocka_unit_test(case_028_a_burst_keeps_apart),
 		cmocka_unit_test(case_054_death_by_signal),

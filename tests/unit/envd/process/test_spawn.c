@@ -347,6 +347,81 @@ static void case_022_working_directory(void **state)
 	lab_close(&lab);
 }
 
+static void conformance_148_deleted_directory(void **state)
+{
+	static const char *const args[] = {"true", NULL};
+	struct process_lab lab;
+	struct process_spec spec;
+	char path[160], message[256];
+
+	lab_open(&lab, NULL);
+	snprintf(path, sizeof(path), "%s/gone", lab.directory);
+	assert_int_equal(mkdir(path, 0755), 0);
+	assert_int_equal(rmdir(path), 0);
+	lab_spec(&spec, args);
+	spec.cwd = path;
+	snprintf(message, sizeof(message), "cwd '%s' does not exist", path);
+	expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, message);
+	lab_close(&lab);
+}
+
+static void conformance_149_forbidden_directory(void **state)
+{
+	static const char *const args[] = {"ls", "-l", NULL};
+	struct process_lab lab;
+	struct process_spec spec;
+	char path[160];
+
+	NEEDS_ROOT();
+	lab_open(&lab, NULL);
+	make_accounts(&lab);
+	snprintf(path, sizeof(path), "%s/secret", lab.directory);
+	assert_int_equal(mkdir(path, 0700), 0);
+	lab_spec(&spec, args);
+	spec.user_name = "tester";
+	spec.cwd = path;
+	expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, "error starting process 'ls -l': fork/exec");
+	expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, "permission denied");
+	user_set_files(NULL, NULL);
+	lab_close(&lab);
+}
+
+static void conformance_151_tilde(void **state)
+{
+	struct process_lab lab;
+	char path[160];
+
+	NEEDS_ROOT();
+	lab_open(&lab, NULL);
+	make_accounts(&lab);
+	snprintf(path, sizeof(path), "%s/nextapp", lab.directory);
+	assert_int_equal(mkdir(path, 0755), 0);
+	check_directory(&lab, "tester", "~/nextapp", path, path);
+	user_set_files(NULL, NULL);
+	lab_close(&lab);
+}
+
+/* Neither sh nor nice nor ionice is anywhere: everything is done without them. */
+static void conformance_146_no_helper_programs(void **state)
+{
+	struct process_lab lab;
+	struct process_spec spec = {0};
+	struct capture run;
+	char *before = xstrdup(getenv("PATH"));
+
+	lab_open(&lab, NULL);
+	setenv("PATH", "/nonexistent", 1);
+	run_report(&lab, &run, &spec);
+	setenv("PATH", before, 1);
+	assert_report(&run, "nice", "0");
+	assert_report(&run, "ioprio", "16388");
+	assert_report(&run, "oom_score_adj", "100");
+	assert_true(has_variable(&run, "PATH=/nonexistent"));
+	free(before);
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
 static void unknown_users_are_unauthenticated(void **state)
 {
 	static const char *const args[] = {"true", NULL};
@@ -711,6 +786,10 @@ int main(void)
 		cmocka_unit_test(case_019_bad_names_start_nothing),
 		cmocka_unit_test(case_020_missing_home),
 		cmocka_unit_test(case_022_working_directory),
+		cmocka_unit_test(conformance_148_deleted_directory),
+		cmocka_unit_test(conformance_149_forbidden_directory),
+		cmocka_unit_test(conformance_151_tilde),
+		cmocka_unit_test(conformance_146_no_helper_programs),
 		cmocka_unit_test(unknown_users_are_unauthenticated),
 		cmocka_unit_test(standalone_acts_as_one_user_only),
 		cmocka_unit_test(case_017_long_arguments),
