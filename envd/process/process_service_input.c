@@ -135,6 +135,15 @@ static void on_sent(struct input_write *write, int status)
 
 static const struct rpc_handler send_input_handler = {.on_closed = on_input_call_closed};
 
+/* An answer that waits for the process may wait for ever, and nothing is written to the client
+ * meanwhile that would show that it is gone. */
+static void leave_with_client(struct rpc_call *call)
+{
+	call->exchange->abort_on_eof = true;
+	if (call->exchange->peer_ended)
+		http_exchange_abort(call->exchange);
+}
+
 void service_send_input(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Process__SendInputRequest *request = (const Process__SendInputRequest *)message;
@@ -156,6 +165,8 @@ void service_send_input(struct rpc_call *call, const ProtobufCMessage *message)
 		reply_sent(call);
 	else if (status < 0)
 		rpc_fail(call, &err);
+	else
+		leave_with_client(call);
 }
 
 /* ---- CloseStdin ---- */

@@ -884,6 +884,18 @@ static void case_042_input_pending_at_the_end(void **state)
 	wire_close(&c);
 }
 
+static void leave_by_reset(struct wire_client *c)
+{
+	wire_reset(c);
+}
+
+static void leave_orderly(struct wire_client *c)
+{
+	wire_close(c);
+}
+
+static void (*const ways_to_leave[])(struct wire_client *c) = {leave_by_reset, leave_orderly};
+
 /* A client that leaves takes its waiting input with it; others are not held up by it. */
 static void input_of_a_client_that_left_is_dropped(void **state)
 {
@@ -897,19 +909,61 @@ static void input_of_a_client_that_left_is_dropped(void **state)
 	pid = wait_for_pid(s, &c);
 	process = process_table_find(s->app.processes, pid);
 	json = big_input(pid, "stdin", 300 * 1024);
+	for (size_t i = 0; i < ARRAY_LENGTH(ways_to_leave); i++) {
+		wire_open(&input, &s->app.loop, http_server_port(s->app.server));
+		wire_printf(&input,
+			    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
+			    "application/json\r\nContent-Length: %zu\r\n\r\n",
+			    json.len);
+		wire_send_str(&input, json);
+		while (process->input.count == 0)
+			turn(s);
+		ways_to_leave[i](&input);
+		while (process->input.count > 0)
+			turn(s);
+	}
+	/* Its end came with the request. */
 	wire_open(&input, &s->app.loop, http_server_port(s->app.server));
 	wire_printf(&input,
 		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
 		    "application/json\r\nContent-Length: %zu\r\n\r\n",
 		    json.len);
 	wire_send_str(&input, json);
-	while (process->input.count == 0)
-		turn(s);
-	wire_reset(&input);
-	while (process->input.count > 0)
-		turn(s);
+	wire_shutdown(&input);
+	while (!input.eof)
+		wire_poll(&input);
+	assert_int_equal(buf_length(&input.received), 0);
+	assert_int_equal(process->input.count, 0);
+	wire_close(&input);
 	expect(s, "CloseStdin", 200, "{}", "{\"process\":{\"pid\":%d}}", pid);
 	free((char *)(uintptr_t)json.p);
+	wire_close(&c);
+}
+
+/* Who ends its direction behind the request still gets the answer that needs no waiting. */
+static void input_of_a_half_closing_client(void **state)
+{
+	struct service *s = *state;
+	struct wire_client c, input;
+	struct wire_response r;
+	char body[200];
+	pid_t pid;
+	int len;
+
+	open_shell(s, &c, "head -c 5; sleep 20", NULL);
+	pid = wait_for_pid(s, &c);
+	len = snprintf(body, sizeof(body), "{\"process\":{\"pid\":%d},\"input\":{\"stdin\":\"aGVsbG8=\"}}", pid);
+	wire_open(&input, &s->app.loop, http_server_port(s->app.server));
+	wire_printf(&input,
+		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
+		    "application/json\r\nContent-Length: %d\r\n\r\n%s",
+		    len, body);
+	wire_shutdown(&input);
+	wire_read_response(&input, &r);
+	assert_int_equal(r.status, 200);
+	wire_response_fini(&r);
+	wire_close(&input);
+	wait_for(s, &c, "aGVsbG8=");
 	wire_close(&c);
 }
 
@@ -1338,6 +1392,7 @@ int main(void)
 		TEST(case_042_broken_pipe),
 		TEST(case_042_input_pending_at_the_end),
 		TEST(input_of_a_client_that_left_is_dropped),
+		TEST(input_of_a_half_closing_client),
 		TEST(case_067_wrong_channel),
 		TEST(case_062_large_paste),
 		TEST(case_045_echoing_filter),
