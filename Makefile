@@ -268,6 +268,23 @@ endif
 fuzz-replay:
 	@tests/run.py fuzz
 
+# The server that Connect's conformance runner tests (tests/conformance/install.sh brings the .proto files).
+CONFORMANCE_PROTO := $(OUT)/conformance/proto/conformance
+CONFORMANCE_C := $(patsubst %,$(G)/conformance/%.pb-c.c,config service server_compat)
+CONFORMANCE_OBJECTS := $(CONFORMANCE_C:$(G)/%.c=$(O)/%.o)
+$(CONFORMANCE_OBJECTS): CFLAGS += -w
+$(CONFORMANCE_OBJECTS): | $(CONFORMANCE_C)
+# The JSON names of the fields that stand for google.protobuf.Any.
+$(G)/conformance/%.pb-c.c: $(CONFORMANCE_PROTO)/%.proto
+	@mkdir -p $(@D)
+	$(Q)protoc-c -I$(OUT)/conformance/proto --c_out=$(G) $<
+	$(Q)sed -i -e 's/^    "type_url"/    "@type"/' -e 's/^    "stream_definition"/    "response_definition"/' $@
+$(B)/tests/conformance/server: tests/conformance/server.c tests/conformance/limits.h $(call sources,envd/rpc) \
+		$(CONFORMANCE_OBJECTS) $(PROTO_OBJECTS) $(B)/lib.a
+	@mkdir -p $(@D)
+	$(Q)$(CC) $(CPPFLAGS) $(CFLAGS) -include tests/conformance/limits.h $(LDFLAGS) -o $@ \
+		$(filter %.c,$^) $(CONFORMANCE_OBJECTS) $(filter %timestamp.pb-c.o,$^) $(B)/lib.a $(LDLIBS)
+
 # Programs that measure; built as shipped.
 BENCH_PROGRAMS := $(patsubst tests/bench/%.c,$(B)/bench/%,$(call sources,tests/bench))
 $(B)/bench/%: $(O)/tests/bench/%.o $(B)/envd.a $(B)/lib.a

@@ -4,7 +4,8 @@
 #
 #   build   compilers and libraries for both programs, and musl for the static envd
 #   client  Node.js, Python and the client libraries of tests/e2e
-#   check   linters, sanitizer runtimes and debuggers of `make test`
+#   check   linters, sanitizer runtimes and debuggers of `make test`; with Go there, Connect's
+#           conformance runner
 #   bench   the programs `make bench` compares with
 #
 # Root is needed only when a Debian package is missing. No service is started or enabled.
@@ -139,6 +140,10 @@ if wants client; then
 	fi
 fi
 
+if wants check; then
+	tests/conformance/install.sh
+fi
+
 version() { printf '  %-26s %s\n' "$1" "$2"; }
 package_version() { version "$1" "$(dpkg-query -W -f '${Version}' "$1" 2>/dev/null || echo missing)"; }
 echo "versions:"
@@ -163,6 +168,7 @@ if wants check; then
 	for package in clang clang-format clang-tidy shellcheck cppcheck valgrind; do
 		package_version "$package"
 	done
+	version connectconformance "$(build/conformance/connectconformance --version 2>/dev/null | sed 's/.* //' || true)"
 fi
 if wants bench; then
 	for package in haproxy nginx-light wrk; do

@@ -93,6 +93,17 @@ def suite_fuzz():
         yield Step(name, command, timeout=120, check=True)
 
 
+def suite_connect():
+    """The Connect project's conformance suite against envd's rpc code, where Go could install its runner."""
+    runner = "build/conformance/connectconformance"
+    if not os.path.exists(runner):
+        print(f"  connect: there is no {runner} (it needs Go); nothing is tested")
+        return
+    server = f"{OUT}/asan/tests/conformance/server"
+    yield Step("server", make("PROFILE=asan", "CI=1", server), timeout=900, check=True)
+    yield Step("connectconformance", ["tests/conformance/run.sh"], timeout=120)
+
+
 def e2e_steps(env):
     """Each file in a world of its own, so that one cannot spoil the next."""
     for path in sorted(glob.glob("tests/e2e/*.test.mjs") + glob.glob("tests/e2e/test_*.py")):
@@ -125,6 +136,7 @@ SUITES = {
     "unit": suite_unit,
     "unit-asan": suite_unit_asan,
     "fuzz": suite_fuzz,
+    "connect": suite_connect,
     "e2e": suite_e2e,
     "e2e-asan": suite_e2e_asan,
     "tour": suite_tour,

@@ -96,9 +96,9 @@ void receive_next(struct call *c);
 
 /* reply.c */
 
-/* An error for an exchange of that content, whether or not anything has been sent before. */
-void reply_error(struct http_exchange *ex, const struct rpc_content *content, bool begun,
-		 const struct err *err);
+void reply_error(struct call *c, const struct err *err);
+/* An error for an exchange of that content that has no call. */
+void reply_rejection(struct http_exchange *ex, const struct rpc_content *content, const struct err *err);
 /* A unary answer. A large one goes on with reply_continue, whenever the exchange has drained. */
 int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err) NODISCARD;
 void reply_continue(struct call *c);

@@ -1,4 +1,5 @@
 /* The answer side of calls: encoding, framing, errors. */
+#include "envd/rpc/base64.h"
 #include "envd/rpc/binary.h"
 #include "envd/rpc/call.h"
 #include "envd/rpc/json_encode.h"
@@ -56,25 +57,89 @@ static void end_envelope(struct buf *out, size_t at, unsigned flags)
 	envelope_write_prefix(buf_data(out) + at, flags, buf_length(out) - at - ENVELOPE_PREFIX_BYTES);
 }
 
-/* The message may hold anything; a body that does not fit is not sent. */
-static int write_error(struct buf *out, const struct err *err)
+static int write_detail(struct buf *out, const struct rpc_detail *detail)
+{
+	int status = buf_append_str(out, STR("{\"type\":"));
+	size_t len = base64_encoded_length(detail->bytes.len);
+	char *room;
+
+	if (status == 0)
+		status = json_write_string(out, detail->type, true);
+	if (status == 0)
+		status = buf_append_str(out, STR(",\"value\":\""));
+	if (status == 0)
+		status = buf_reserve(out, len, &room);
+	if (status < 0)
+		return status;
+	base64_encode((const uint8_t *)detail->bytes.p, detail->bytes.len, room);
+	while (len > 0 && room[len - 1] == '=')
+		len--;
+	buf_commit(out, len);
+	return buf_append_str(out, STR("\"}"));
+}
+
+/* The message may hold anything; a body that does not fit is not sent. `call` may be NULL. */
+static int write_error(struct buf *out, const struct rpc_call *call, const struct err *err)
 {
 	int status = buf_printf(out, "{\"code\":\"%s\",\"message\":", err_kind_name(err->kind));
 
 	if (status == 0)
 		status = json_write_string(out, str_of(err->message), true);
+	for (size_t i = 0; call && status == 0 && i < call->details_count; i++) {
+		status = buf_append_str(out, i == 0 ? STR(",\"details\":[") : STR(","));
+		if (status == 0)
+			status = write_detail(out, &call->details[i]);
+	}
+	if (status == 0 && call && call->details_count > 0)
+		status = buf_append(out, "]", 1);
 	return status < 0 ? status : buf_append(out, "}", 1);
 }
 
-static int write_end_stream(struct buf *out, const struct err *err)
+/* Fields of one name become one member with a list of values. */
+static int write_metadata(struct buf *out, const struct http_headers *trailers)
 {
+	int status = buf_append_str(out, STR("\"metadata\":{"));
+	const char *comma = "";
+
+	for (size_t i = 0; status == 0 && i < trailers->count; i++) {
+		struct str name = trailers->items[i].name;
+		bool first = true;
+
+		for (size_t k = 0; k < i && first; k++)
+			first = !str_equal_nocase(trailers->items[k].name, name);
+		if (!first)
+			continue;
+		status = buf_append_str(out, str_of(comma));
+		comma = ",";
+		if (status == 0)
+			status = json_write_string(out, name, true);
+		for (size_t k = i; status == 0 && k < trailers->count; k++) {
+			if (!str_equal_nocase(trailers->items[k].name, name))
+				continue;
+			status = buf_append_str(out, k == i ? STR(":[") : STR(","));
+			if (status == 0)
+				status = json_write_string(out, trailers->items[k].value, true);
+		}
+		if (status == 0)
+			status = buf_append(out, "]", 1);
+	}
+	return status < 0 ? status : buf_append(out, "}", 1);
+}
+
+static int write_end_stream(struct buf *out, const struct rpc_call *call, const struct err *err)
+{
+	const struct http_headers *trailers = call ? call->trailers : NULL;
 	size_t at;
 	int status = begin_envelope(out, &at);
 
 	if (status == 0)
 		status = buf_append_str(out, err ? STR("{\"error\":") : STR("{"));
 	if (status == 0 && err)
-		status = write_error(out, err);
+		status = write_error(out, call, err);
+	if (status == 0 && err && trailers)
+		status = buf_append(out, ",", 1);
+	if (status == 0 && trailers)
+		status = write_metadata(out, trailers);
 	if (status == 0)
 		status = buf_append(out, "}", 1);
 	if (status == 0)
@@ -116,8 +181,23 @@ static int write_output(struct http_exchange *ex, struct buf *out)
 	return http_response_write(ex, &piece, 1);
 }
 
-void reply_error(struct http_exchange *ex, const struct rpc_content *content, bool begun,
-		 const struct err *err)
+/* Unary answers have no place of their own for trailing metadata. */
+static void add_trailers(const struct call *c)
+{
+	const struct http_headers *trailers = c->base.trailers;
+
+	for (size_t i = 0; trailers && i < trailers->count; i++) {
+		const struct http_header *field = &trailers->items[i];
+		char *name = arena_printf(c->base.arena, "Trailer-%.*s", (int)field->name.len, field->name.p);
+
+		if (name)
+			http_response_header(c->base.exchange, str_of(name), field->value);
+	}
+}
+
+/* `call` may be NULL. */
+static void send_error(struct http_exchange *ex, const struct rpc_content *content, bool begun,
+		       const struct rpc_call *call, const struct err *err)
 {
 	struct buf out;
 	int status;
@@ -126,19 +206,31 @@ void reply_error(struct http_exchange *ex, const struct rpc_content *content, bo
 	if (content->streaming) {
 		status = begun ? 0 : begin_stream(ex, content);
 		if (status >= 0)
-			status = write_end_stream(&out, err);
+			status = write_end_stream(&out, call, err);
 		if (status >= 0)
 			status = write_output(ex, &out);
 		if (status >= 0)
 			http_response_end(ex, NULL);
 	} else {
-		status = write_error(&out, err);
+		status = write_error(&out, call, err);
 		if (status >= 0)
 			http_respond(ex, err_kind_http_status(err->kind), "application/json", buf_str(&out));
 	}
 	output_release(&out);
 	if (status == -ENOMEM)
 		http_exchange_abort(ex);
+}
+
+void reply_error(struct call *c, const struct err *err)
+{
+	if (!c->content.streaming)
+		add_trailers(c);
+	send_error(c->base.exchange, &c->content, c->begun, &c->base, err);
+}
+
+void reply_rejection(struct http_exchange *ex, const struct rpc_content *content, const struct err *err)
+{
+	send_error(ex, content, false, NULL, err);
 }
 
 static const char *unary_content_type(const struct call *c)
@@ -200,6 +292,7 @@ int reply_message(struct call *c, const ProtobufCMessage *message, struct err *e
 	if (status == 0) {
 		http_response_header(c->base.exchange, STR("Accept-Encoding"), STR("gzip"));
 		add_legacy_header(c);
+		add_trailers(c);
 		if (buf_length(&out) > STREAM_HIGH_MARK_BYTES)
 			status = reply_in_pieces(c, &out, err);
 		else
@@ -224,7 +317,7 @@ int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool l
 		status = encode(c, message, &out, err);
 	if (status == 0) {
 		end_envelope(&out, at, 0);
-		status = last ? write_end_stream(&out, NULL) : 0;
+		status = last ? write_end_stream(&out, &c->base, NULL) : 0;
 	}
 	if (status == 0)
 		status = begin_call_stream(c);
@@ -242,7 +335,7 @@ void reply_stream_end(struct call *c)
 	int status;
 
 	output_take(&out);
-	status = write_end_stream(&out, NULL);
+	status = write_end_stream(&out, &c->base, NULL);
 	if (status == 0)
 		status = begin_call_stream(c);
 	if (status >= 0)

@@ -172,7 +172,7 @@ void rpc_reject(struct http_exchange *ex, const struct err *err)
 
 	if (!request_content(ex, &content))
 		content.streaming = false;
-	reply_error(ex, &content, false, err);
+	reply_rejection(ex, &content, err);
 }
 
 void rpc_call_set_handler(struct rpc_call *call, const struct rpc_handler *handler, void *user)
@@ -216,7 +216,7 @@ void rpc_fail(struct rpc_call *call, const struct err *err)
 	c->state = CALL_ANSWERED;
 	close_deadline(c);
 	receive_stop(c);
-	reply_error(call->exchange, &c->content, c->begun, err);
+	reply_error(c, err);
 }
 
 void rpc_fail_kind(struct rpc_call *call, enum err_kind kind, const char *format, ...)
@@ -246,7 +246,7 @@ static void send_answer(struct call *c, const ProtobufCMessage *message)
 	status = c->base.method->kind == RPC_UNARY ? reply_message(c, message, &err)
 						   : reply_stream_message(c, message, true, &err);
 	if (status < 0 && err.kind != ERR_OK)
-		reply_error(c->base.exchange, &c->content, c->begun, &err);
+		reply_error(c, &err);
 	rpc_call_release(&c->base);
 }
 

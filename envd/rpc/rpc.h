@@ -47,6 +47,11 @@ struct rpc_handler {
 	void (*on_closed)(struct rpc_call *call, int status);
 };
 
+/* A detail of an error: a packed message and its full name. */
+struct rpc_detail {
+	struct str type, bytes;
+};
+
 struct rpc_method {
 	const char *path; /* "/process.Process/Start" */
 	enum rpc_kind kind;
@@ -74,6 +79,12 @@ struct rpc_call {
 	uint64_t deadline_ms; /* on loop_now_ms' clock; 0: none */
 	unsigned keepalive_s; /* from Keepalive-Ping-Interval, clamped */
 	bool legacy_client;   /* User-Agent is exactly "connect-python" (contract/envd.md 5.3) */
+	/* What the handler may set to go with the end of the answer: trailing metadata, and the
+	 * details of an error. Borrowed until then. Leading metadata are the exchange's response
+	 * fields, while nothing is sent. */
+	const struct http_headers *trailers;
+	const struct rpc_detail *details;
+	size_t details_count;
 };
 
 /* Serves an exchange whose path was found in a method table. Parses headers, reads the message,

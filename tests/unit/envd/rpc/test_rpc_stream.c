@@ -279,6 +279,46 @@ static bool has_closed(void *user)
 	return ((struct rpc_fixture *)user)->closed > 0;
 }
 
+static void details_and_trailers(void **state)
+{
+	static const struct rpc_detail detail = {STR("a.B"), STR("\x01\x02")};
+	static struct http_header fields[] = {{STR("X-One"), STR("1")}, {STR("y"), STR("2")}, {STR("x-one"), STR("\"")}};
+	static const struct http_headers trailers = {fields, ARRAY_LENGTH(fields), ARRAY_LENGTH(fields)};
+	static const char metadata[] = "\"metadata\":{\"X-One\":[\"1\",\"\\\"\"],\"y\":[\"2\"]}";
+	struct rpc_fixture *f = *state;
+	struct wire_response r;
+	struct wire_client c;
+	char expected[300];
+	struct str rest, end;
+	unsigned flags;
+
+	for (unsigned failed = 0; failed < 2; failed++) {
+		f->started = 0;
+		rpc_request(f, &c, START, JSON, command("wait"));
+		wire_wait(&f->loop, has_started, f);
+		f->last_call->trailers = &trailers;
+		f->last_call->details = &detail;
+		f->last_call->details_count = 1;
+		if (failed)
+			rpc_fail_kind(f->last_call, ERR_ABORTED, "it failed");
+		else
+			rpc_finish(f->last_call);
+		wire_read_response(&c, &r);
+		rest = buf_str(&r.body);
+		assert_true(rpc_take_envelope(&rest, &flags, &end));
+		assert_int_equal(flags, 2);
+		snprintf(expected, sizeof(expected), "{%s%s}",
+			 failed ? "\"error\":{\"code\":\"aborted\",\"message\":\"it failed\",\"details\":["
+				  "{\"type\":\"a.B\",\"value\":\"AQI\"}]},"
+				: "",
+			 metadata);
+		if (!str_equal(end, str_of(expected)))
+			fail_msg("%.*s", (int)end.len, end.p);
+		wire_response_fini(&r);
+		wire_close(&c);
+	}
+}
+
 static void case_130_deadlines_end_in_order(void **state)
 {
 	struct rpc_fixture *f = *state;
@@ -412,6 +452,7 @@ int main(void)
 		TEST(compressed_messages),
 		TEST(case_130_the_end_is_last_and_once),
 		TEST(a_slow_reader_holds_the_handler_back),
+		TEST(details_and_trailers),
 		TEST(case_130_deadlines_end_in_order),
 		TEST(clients_that_leave_are_noticed),
 		TEST(sends_after_the_end_are_ignored),

@@ -2,6 +2,7 @@
 #include <zlib.h>
 
 #include "lib/limits.h"
+#include "proto/process.pb-c.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/rpc_fixture.h"
 
@@ -39,6 +40,46 @@ static void check_error(struct rpc_fixture *f, const char *headers, struct str b
 	assert_true(str_equal(wire_header(&r, "Content-Type"), STR("application/json")));
 	assert_true(r.complete);
 	wire_response_fini(&r);
+}
+
+static bool has_started(void *user)
+{
+	return ((struct rpc_fixture *)user)->started > 0;
+}
+
+static void details_and_trailers(void **state)
+{
+	static const struct rpc_detail details[] = {{STR("a.B"), STR("\x01\x02")}, {STR("c"), STR("")}};
+	static struct http_header fields[] = {{STR("X-One"), STR("1")}, {STR("y"), STR("2")}, {STR("x-one"), STR("3")}};
+	static const struct http_headers trailers = {fields, ARRAY_LENGTH(fields), ARRAY_LENGTH(fields)};
+	struct rpc_fixture *f = *state;
+	struct wire_response r;
+	struct wire_client c;
+
+	for (unsigned failed = 0; failed < 2; failed++) {
+		f->started = 0;
+		rpc_request(f, &c, LIST, JSON, STR("{\"process\":{\"cmd\":\"wait\"}}"));
+		wire_wait(&f->loop, has_started, f);
+		f->last_call->trailers = &trailers;
+		f->last_call->details = details;
+		f->last_call->details_count = ARRAY_LENGTH(details);
+		if (failed) {
+			rpc_fail_kind(f->last_call, ERR_ABORTED, "it failed");
+		} else {
+			Process__ListResponse response = PROCESS__LIST_RESPONSE__INIT;
+
+			rpc_reply(f->last_call, &response.base);
+		}
+		wire_read_response(&c, &r);
+		assert_true(str_equal(buf_str(&r.body),
+				      failed ? STR("{\"code\":\"aborted\",\"message\":\"it failed\",\"details\":["
+						   "{\"type\":\"a.B\",\"value\":\"AQI\"},{\"type\":\"c\",\"value\":\"\"}]}")
+					     : STR("{}")));
+		assert_true(str_equal(wire_header(&r, "Trailer-X-One"), STR("1")));
+		assert_true(str_equal(wire_header(&r, "Trailer-y"), STR("2")));
+		wire_response_fini(&r);
+		wire_close(&c);
+	}
 }
 
 static void a_call_and_its_answer(void **state)
@@ -391,11 +432,6 @@ static void large_answers_go_at_the_pace_of_the_client(void **state)
 	free(body);
 }
 
-static bool has_started(void *user)
-{
-	return ((struct rpc_fixture *)user)->started > 0;
-}
-
 static bool has_closed(void *user)
 {
 	return ((struct rpc_fixture *)user)->closed > 0;
@@ -502,6 +538,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(a_call_and_its_answer),
+		TEST(details_and_trailers),
 		TEST(answers_come_on_one_connection_one_after_the_other),
 		TEST(case_127_content_types),
 		TEST(case_127_other_verbs),
