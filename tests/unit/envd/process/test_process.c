@@ -819,16 +819,37 @@ static void keepalives_come_when_nothing_else_does(void **state)
 {
 	struct process_lab lab;
 	struct capture run;
+	uint64_t began;
+	size_t count = 0, i;
 
 	lab_open(&lab, NULL);
 	capture_init(&run);
 	run.subscriber.keepalive_ms = 50;
-	capture_shell(&lab, &run, "sleep 0.28; for i in 1 2 3 4 5 6 7 8; do echo; sleep 0.02; done");
+	began = now_ms(&lab);
+	capture_shell(&lab, &run, "sleep 0.28; echo x; exit 3");
 	capture_wait(&lab, &run);
-	/* Four or five in the silence, none while output flows, never before the start. */
+	/* At the interval, not more often, and never before the start. */
 	assert_true(strncmp(run.order, "skkk", 4) == 0);
-	assert_true(strlen(run.order) <= strlen("skkkkkkoe"));
-	assert_string_equal(run.order + strlen(run.order) - 2, "oe");
+	assert_non_null(strchr(run.order, 'o'));
+	for (i = 0; run.order[i]; i++)
+		count += run.order[i] == 'k';
+	assert_true(count <= (now_ms(&lab) - began) / 50);
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+/* What is sent puts the next one off. */
+static void output_puts_keepalives_off(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+
+	lab_open(&lab, NULL);
+	capture_init(&run);
+	run.subscriber.keepalive_ms = 500;
+	capture_shell(&lab, &run, "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo; sleep 0.06; done");
+	capture_wait(&lab, &run);
+	assert_string_equal(run.order, "soe");
 	capture_fini(&run);
 	lab_close(&lab);
 }
@@ -1408,6 +1429,7 @@ int main(void)
 		cmocka_unit_test(case_008_cancel_before_the_start),
 		cmocka_unit_test(conformance_133_cancelled_before_start),
 		cmocka_unit_test(keepalives_come_when_nothing_else_does),
+		cmocka_unit_test(output_puts_keepalives_off),
 		cmocka_unit_test(case_035_gone_from_the_list_after_a_kill),
 		cmocka_unit_test(case_051_kill_reaches_the_whole_tree),
 		cmocka_unit_test(conformance_147_kill_of_a_shell_with_children),
