@@ -61,6 +61,14 @@ static void open_processes(struct app *app)
 	app->processes = process_table_new(&config);
 }
 
+/* What is frozen is the tree that the commands are in. */
+static void open_snapshot(struct app *app)
+{
+	snapshot_service_init(&app->snapshot, &app->loop, app->processes->cgroups.root);
+	app->snapshot.is_standalone = app->config.is_standalone;
+	app->sandbox.freezer = &app->snapshot.freezer;
+}
+
 void app_init(struct app *app, const struct app_config *config)
 {
 	struct sandbox *sandbox = &app->sandbox;
@@ -84,6 +92,7 @@ void app_init(struct app *app, const struct app_config *config)
 		sandbox->only_uid = config->uid;
 	}
 	open_processes(app);
+	open_snapshot(app);
 	if (metrics_read_cpu(&sandbox->metrics_before) < 0)
 		log_warn("envd", "the processor load cannot be read");
 }
@@ -197,7 +206,9 @@ void app_fini(struct app *app)
 	for (size_t i = 0; i < ARRAY_LENGTH(app->signals); i++)
 		uv_close((uv_handle_t *)&app->signals[i], NULL);
 	uv_close((uv_handle_t *)&app->stop_timer, NULL);
+	snapshot_service_close(&app->snapshot);
 	loop_run(&app->loop);
+	snapshot_service_fini(&app->snapshot);
 	process_table_free(app->processes);
 	sandbox_fini(&app->sandbox);
 	loop_fini(&app->loop);

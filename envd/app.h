@@ -14,6 +14,7 @@
 #include <sys/resource.h>
 
 #include "envd/sandbox/sandbox.h"
+#include "envd/sandbox/snapshot_service.h"
 #include "lib/err.h"
 
 /* The protocol version clients gate features on (contract/envd.md 5.1); `-version` prints it. */
@@ -46,6 +47,7 @@ struct app {
 	struct sandbox sandbox;
 	struct http_server *server;
 	struct process_table *processes; /* envd/process owns the type */
+	struct snapshot_service snapshot;
 	uv_signal_t signals[3];
 	uv_timer_t stop_timer;
 	enum { APP_RUNNING, APP_STOPPING, APP_ABORTING } stage;

@@ -9,6 +9,7 @@
 #include "envd/sandbox/cors_http.h"
 #include "envd/sandbox/init_service.h"
 #include "envd/sandbox/sandbox_service.h"
+#include "envd/sandbox/snapshot_service.h"
 #include "lib/log.h"
 
 struct route {
@@ -44,6 +45,31 @@ static void refuse_unimplemented(struct http_exchange *ex, struct app *app)
 			   ex->request.path.p);
 }
 
+static void serve_freeze(struct http_exchange *ex, struct app *app)
+{
+	snapshot_service_freeze(ex, &app->snapshot);
+}
+
+static void serve_unfreeze(struct http_exchange *ex, struct app *app)
+{
+	snapshot_service_unfreeze(ex, &app->snapshot);
+}
+
+static void serve_filesystem_freeze(struct http_exchange *ex, struct app *app)
+{
+	snapshot_service_freeze_filesystem(ex, &app->snapshot);
+}
+
+static void serve_filesystem_thaw(struct http_exchange *ex, struct app *app)
+{
+	snapshot_service_thaw_filesystem(ex, &app->snapshot);
+}
+
+static void serve_collapse(struct http_exchange *ex, struct app *app)
+{
+	snapshot_service_collapse(ex, &app->snapshot);
+}
+
 static void serve_download(struct http_exchange *ex, struct app *app)
 {
 	if (auth_pass_files(ex, &app->sandbox))
@@ -65,11 +91,11 @@ static const struct route routes[] = {
 	{"GET", "/files", serve_download, true},
 	{"POST", "/files", serve_upload, true},
 	{"POST", "/files/compose", refuse_unimplemented, false},
-	{"POST", "/freeze", refuse_unimplemented, false},
-	{"POST", "/unfreeze", refuse_unimplemented, false},
-	{"POST", "/fsfreeze", refuse_unimplemented, false},
-	{"POST", "/fsthaw", refuse_unimplemented, false},
-	{"POST", "/collapse", refuse_unimplemented, false},
+	{"POST", "/freeze", serve_freeze, false},
+	{"POST", "/unfreeze", serve_unfreeze, false},
+	{"POST", "/fsfreeze", serve_filesystem_freeze, false},
+	{"POST", "/fsthaw", serve_filesystem_thaw, false},
+	{"POST", "/collapse", serve_collapse, false},
 	{"POST", "/upgrade", refuse_unimplemented, false},
 };
 

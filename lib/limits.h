@@ -146,6 +146,20 @@
 #define INIT_ARENA_BYTES (64 * 1024 * 1024)
 #define INIT_WAITERS_MAX 256
 
+/* Freezing (contract/envd.md 2.9). What one request may ask for ... */
+#define FREEZE_CGROUPS_DEFAULT 512
+#define FREEZE_CGROUPS_MAX 8192
+#define FREEZE_WAIT_MS_MAX (60 * 1000)
+#define FREEZE_POLL_MS 2
+/* ... and how many requests may wait for each other. */
+#define FREEZE_WAITERS_MAX 64
+/* A frozen workload that nobody thaws is thawed after this long. */
+#define FREEZE_WATCHDOG_MS (10 * 60 * 1000)
+/* Hosts wait this long and a little more for /collapse (contract/envd.md 1.15). */
+#define COLLAPSE_MS_MAX (8 * 1000)
+/* The names of all cgroups that one walk over them keeps at a time. */
+#define CGROUP_PATHS_BYTES_MAX (4 * 1024 * 1024)
+
 /* Proxy. */
 #define PROXY_DIAL_WAITS_MS {100, 200, 300, 400, 500, 700, 800}
 #define PROXY_DIAL_TIMEOUT_MS (3 * 1000)

@@ -19,6 +19,8 @@ static struct {
 	int own_fd;     /* the same pipe or terminal, for us alone; -1: none */
 	bool is_socket;
 	bool may_block;
+	bool is_file;
+	bool files_held;
 	bool is_torn;   /* the last line went out in part */
 	pthread_mutex_t lock; /* held from asking for room to using it */
 	atomic_ulong dropped;
@@ -59,8 +61,16 @@ void log_init(enum log_level level, enum log_format format, int fd)
 	logger_state.own_fd = is_open ? reopen(fd, status.st_mode) : -1;
 	logger_state.fd = logger_state.own_fd >= 0 ? logger_state.own_fd : fd;
 	logger_state.is_socket = S_ISSOCK(status.st_mode);
+	logger_state.is_file = S_ISREG(status.st_mode);
 	logger_state.may_block = is_open && !(fcntl(logger_state.fd, F_GETFL) & O_NONBLOCK);
 	logger_state.is_torn = false;
+}
+
+void log_hold_files(bool held)
+{
+	pthread_mutex_lock(&logger_state.lock);
+	logger_state.files_held = held;
+	pthread_mutex_unlock(&logger_state.lock);
 }
 
 bool log_enabled(enum log_level level)
@@ -211,6 +221,8 @@ static ssize_t put(const char *text, size_t len)
 
 	if (logger_state.is_socket)
 		return send(logger_state.fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	if (logger_state.is_file && logger_state.files_held)
+		return -1;
 	if (logger_state.may_block && (poll(&room, 1, 0) != 1 || !(room.revents & POLLOUT)))
 		return -1;
 	return write(logger_state.fd, text, len);

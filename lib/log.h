@@ -26,6 +26,9 @@ struct log_field {
 /* `fd` is borrowed and stays as it is (not made non-blocking: others may share it); -1 turns logging
  * off. */
 void log_init(enum log_level level, enum log_format format, int fd);
+/* While held, a log that is a file gets nothing (the lines count as dropped): for the time in which
+ * its file system is frozen and every write to it would block. Waits for a line under way. */
+void log_hold_files(bool held);
 bool log_enabled(enum log_level level);
 /* `fields` ends with a LOG_FIELD_END entry. Use the macros below. */
 void log_write(enum log_level level, const char *logger, const char *message,

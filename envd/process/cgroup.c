@@ -216,8 +216,10 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 	} else {
 		root = ROOT_DEFAULT;
 		status = open_all(cgroups, root);
-		if (status == -EOPNOTSUPP && open_all(cgroups, ROOT_HYBRID) == 0)
+		if (status == -EOPNOTSUPP && open_all(cgroups, ROOT_HYBRID) == 0) {
+			root = ROOT_HYBRID;
 			status = 0;
+		}
 	}
 	if (status < 0) {
 		close_all(cgroups);
@@ -226,6 +228,7 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 		return;
 	}
 	cgroups->available = true;
+	cgroups->root = xstrdup(root);
 	cgroup_saw_out_of_memory(cgroups, CGROUP_USER);
 	cgroup_saw_out_of_memory(cgroups, CGROUP_PTY);
 }
@@ -404,5 +407,7 @@ void cgroups_fini(struct cgroups *cgroups)
 	forget_all(cgroups, &cgroups->lingering);
 	close_all(cgroups);
 	pthread_mutex_destroy(&cgroups->lock);
+	free(cgroups->root);
+	cgroups->root = NULL;
 	cgroups->available = false;
 }

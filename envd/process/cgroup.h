@@ -23,6 +23,7 @@ enum cgroup_kind { CGROUP_NONE, CGROUP_USER, CGROUP_PTY, CGROUP_SOCAT };
 
 struct cgroups {
 	bool available;
+	char *root; /* the tree's path; NULL when not available */
 	int directories[CGROUP_KINDS]; /* O_PATH; -1 for CGROUP_NONE and when not available */
 	atomic_uint_fast64_t next_number;
 	uint64_t boot_mark; /* part of every name, so that a restarted agent meets no leftovers */

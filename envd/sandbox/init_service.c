@@ -1,5 +1,6 @@
 #include "envd/sandbox/init_service.h"
 
+#include "envd/sandbox/freezer.h"
 #include "envd/sandbox/init.h"
 #include "lib/job.h"
 #include "lib/limits.h"
@@ -21,6 +22,12 @@ struct init_call {
 	struct init_request request;
 	int clock_status;
 	bool has_waited, decided;
+	/* From the authorisation on the call is completed and the workload thawed, whatever happens. */
+	bool is_bound;
+	struct freezer_call freezer_call;
+	int status;
+	const char *content_type;
+	struct str text;
 };
 
 static void drop_body(struct init_call *call)
@@ -45,10 +52,45 @@ static void finish(struct init_call *call)
 	turn_leave(&call->sandbox->init_turns, &call->turn);
 }
 
+static void respond(struct init_call *call)
+{
+	struct http_exchange *ex = call->ex;
+	bool is_held = call->is_bound;
+
+	call->is_bound = false;
+	finish(call);
+	http_respond(ex, call->status, call->content_type, call->text);
+	if (is_held)
+		http_exchange_release(ex);
+}
+
+static void on_thawed(struct freezer_call *freezer_call)
+{
+	struct init_call *call = container_of(freezer_call, struct init_call, freezer_call);
+
+	if (freezer_call->status < 0)
+		log_error("envd", "the workload cannot be thawed",
+			  LOG_S("error", errno_text(freezer_call->status)));
+	respond(call);
+}
+
+static bool has_freezer(const struct init_call *call)
+{
+	return call->sandbox->freezer && call->sandbox->freezer->has_cgroups;
+}
+
+/* `text` is constant, or lives in the exchange's arena. */
 static void answer(struct init_call *call, int status, const char *content_type, struct str text)
 {
-	finish(call);
-	http_respond(call->ex, status, content_type, text);
+	call->status = status;
+	call->content_type = content_type;
+	call->text = text;
+	if (!call->is_bound || !has_freezer(call)) {
+		respond(call);
+		return;
+	}
+	call->freezer_call = (struct freezer_call){0};
+	freezer_start(call->sandbox->freezer, &call->freezer_call, FREEZER_THAW, true, on_thawed);
 }
 
 static void answer_done(struct init_call *call)
@@ -79,14 +121,12 @@ static void set_clock(struct job *job)
 static void on_clock_set(struct job *job)
 {
 	struct init_call *call = container_of(job, struct init_call, clock_job);
-	struct http_exchange *ex = call->ex;
 
 	if (call->clock_status < 0)
 		log_error("envd", "the clock cannot be set", LOG_S("error", errno_text(call->clock_status)));
 	else
 		log_info("envd", "the clock was set");
 	apply(call);
-	http_exchange_release(ex);
 }
 
 static bool start_setting_clock(struct init_call *call)
@@ -100,15 +140,65 @@ static bool start_setting_clock(struct init_call *call)
 		log_error("envd", "the clock cannot be set", LOG_S("error", "too much work is waiting"));
 		return false;
 	}
-	http_exchange_hold(call->ex);
 	return true;
+}
+
+/* Authorised: what the request asks for, if it is not outdated. */
+static void proceed(struct init_call *call)
+{
+	const char *unsupported = call->request.unsupported;
+	const char *text;
+
+	if (unsupported) {
+		text = arena_printf(&call->ex->arena,
+				    "{\"code\":501,\"message\":\"%s is not implemented; nothing was applied\"}\n",
+				    unsupported);
+		http_response_header(call->ex, STR("X-Content-Type-Options"), STR("nosniff"));
+		answer(call, 501, "application/json; charset=utf-8", str_of(text ? text : ""));
+		return;
+	}
+	if (!init_is_current(call->sandbox, &call->request)) {
+		log_info("envd", "init ignored", LOG_S("reason", "a newer one was applied"));
+		answer_done(call);
+		return;
+	}
+	if (!start_setting_clock(call))
+		apply(call);
+}
+
+static void on_audited(struct freezer_call *freezer_call)
+{
+	struct init_call *call = container_of(freezer_call, struct init_call, freezer_call);
+	const struct freeze_audit_result *audit = &freezer_call->audit;
+	const char *text;
+
+	if (freezer_call->status == 1) {
+		text = arena_printf(&call->ex->arena,
+				    "{\"visited\":%zu,\"frozen\":%zu,\"escaped\":%zu,\"violations\":%zu,"
+				    "\"truncated\":%s}",
+				    audit->visited, audit->frozen, audit->escaped, audit->violations,
+				    audit->truncated ? "true" : "false");
+		if (text)
+			http_response_header(call->ex, STR("X-Envd-Freeze-Audit"), str_of(text));
+	}
+	proceed(call);
+}
+
+/* Looks at a freeze before anything is thawed, then goes on. */
+static void bind_call(struct init_call *call)
+{
+	call->is_bound = true;
+	http_exchange_hold(call->ex);
+	if (has_freezer(call) && call->sandbox->freezer->audit_is_due)
+		freezer_start(call->sandbox->freezer, &call->freezer_call, FREEZER_AUDIT, true, on_audited);
+	else
+		proceed(call);
 }
 
 static void on_turn(struct turn *turn)
 {
 	struct init_call *call = container_of(turn, struct init_call, turn);
 	const struct sandbox *sandbox = call->sandbox;
-	const char *unsupported;
 	struct err err;
 
 	/* Its sender has given up and sent another one, which is in the queue behind it. */
@@ -132,19 +222,7 @@ static void on_turn(struct turn *turn)
 		answer(call, 401, "text/plain; charset=utf-8", STR("access token reset not authorized"));
 		return;
 	}
-	unsupported = call->request.unsupported;
-	if (unsupported) {
-		finish(call);
-		http_respond_error(call->ex, 501, "%s is not implemented; nothing was applied", unsupported);
-		return;
-	}
-	if (!init_is_current(call->sandbox, &call->request)) {
-		log_info("envd", "init ignored", LOG_S("reason", "a newer one was applied"));
-		answer_done(call);
-		return;
-	}
-	if (!start_setting_clock(call))
-		apply(call);
+	bind_call(call);
 }
 
 static void refuse_size(struct init_call *call)
@@ -222,8 +300,7 @@ static void on_closed(struct http_exchange *ex, int status)
 {
 	struct init_call *call = ex->user;
 
-	/* While the clock is being set the call goes on; see on_clock_set. */
-	if (!call->clock_job.active && !call->decided)
+	if (!call->is_bound && !call->decided)
 		finish(call);
 }
 

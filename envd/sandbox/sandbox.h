@@ -13,6 +13,8 @@
 #include "lib/err.h"
 #include "lib/loop.h"
 
+struct freezer;
+
 struct sandbox {
 	struct loop *loop;
 	struct environment environment;
@@ -31,6 +33,7 @@ struct sandbox {
 	struct turn_queue init_turns; /* one /init at a time, first come, first served */
 	size_t init_bytes;            /* bodies of /init held in memory right now */
 	const struct clock_source *clock;
+	struct freezer *freezer; /* what /init thaws; NULL: nothing. Set before the loop runs */
 	struct metrics_cpu metrics_before; /* what the next /metrics measures the load from */
 };
 

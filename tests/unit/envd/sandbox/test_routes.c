@@ -256,8 +256,7 @@ static void case_138_wrong_methods_name_the_right_ones(void **state)
 
 static void what_is_not_there_says_so(void **state)
 {
-	static const char *const paths[] = {"/freeze", "/unfreeze", "/fsfreeze", "/fsthaw",
-					    "/collapse", "/upgrade"};
+	static const char *const paths[] = {"/upgrade"};
 	struct fixture *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
