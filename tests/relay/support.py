@@ -222,8 +222,8 @@ class Server:
             connection = Connection(sock)
             self.connections.append(connection)
             thread = threading.Thread(target=self.serve, args=(connection,), daemon=True)
-            self.threads.append(thread)
             thread.start()
+            self.threads.append(thread)
 
     def serve(self, connection):
         try:

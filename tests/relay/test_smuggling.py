@@ -29,7 +29,8 @@ class Smuggling(Test):
             response = client.response()
             if response and response.status >= 400:
                 self.assertEqual(client.take_all(), b"", "one answer, then the end")
-        # Only when its connection has ended has the server seen everything.
+        # Only when all its connections have come and ended has the server seen everything.
+        wait_for(lambda: len(self.server.threads) == self.proxy.metric("proxy_dials_total"), "the server's connections")
         wait_for(lambda: not any(thread.is_alive() for thread in self.server.threads), "the server's end")
         closed = response is None or client.eof or client.reset
         return response.status if response else 0, closed, self.server.received[before:]
