@@ -43,7 +43,7 @@ if wants check; then
 	required+=(clang clang-format shellcheck strace iproute2 inotify-tools)
 	# Ordinary users run the end-to-end tests in user namespaces (tests/e2e/support/enter.sh).
 	[ "$(id -u)" = 0 ] || required+=(uidmap)
-	optional+=(clang-tidy cppcheck valgrind)
+	optional+=(clang-tidy valgrind)
 fi
 if wants bench; then
 	required+=(haproxy nginx-light wrk)
@@ -165,7 +165,7 @@ if wants client; then
 		"$(build/venv/bin/python3 -c 'from importlib.metadata import version; print(version("e2b"))')"
 fi
 if wants check; then
-	for package in clang clang-format clang-tidy shellcheck cppcheck valgrind; do
+	for package in clang clang-format clang-tidy shellcheck valgrind; do
 		package_version "$package"
 	done
 	version connectconformance "$(build/conformance/connectconformance --version 2>/dev/null | sed 's/.* //' || true)"
