@@ -154,7 +154,7 @@ static void stop_ignoring_sigchld(void)
 	struct sigaction action;
 
 	if (sigaction(SIGCHLD, NULL, &action) == 0 && action.sa_handler == SIG_IGN)
-		signal(SIGCHLD, SIG_DFL);
+		sigaction(SIGCHLD, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
 }
 
 static void on_look_again(struct later *later)
