@@ -26,7 +26,6 @@
 #define OOM_SCORE_ADJ "100"
 #define IOPRIO_BEST_EFFORT_4 ((2 << 13) | 4)
 #define IOPRIO_WHO_PROCESS 1
-#define KERNEL_SIGNALS 64
 #define PATH_BYTES 4096
 /* When close_range is missing: how far descriptors are closed one by one. The others are
  * close-on-exec anyway. */
@@ -190,16 +189,19 @@ CHILD_CODE static void enter_directory(const struct child_plan *plan)
 		fail(plan, CHILD_DIRECTORY, result);
 }
 
-/* Ignored signals survive both the clone and the exec, so each is set to its default here. */
-CHILD_CODE static void reset_signals(void)
+/* Ignored signals survive both the clone and the exec. Handlers would end with the exec, but must not
+ * run here once signals are unblocked. */
+CHILD_CODE static void reset_signals(const struct child_plan *plan)
 {
 	/* The kernel's struct sigaction: handler, flags, restorer, mask. All zero is SIG_DFL. */
 	uint64_t action[4] = {0, 0, 0, 0};
 	uint64_t none = 0;
 	long number;
 
-	for (number = 1; number <= KERNEL_SIGNALS; number++)
-		raw4(SYS_rt_sigaction, number, action, NULL, sizeof(none));
+	for (number = 1; number <= CHILD_KERNEL_SIGNALS; number++) {
+		if (plan->reset_signals >> (number - 1) & 1)
+			raw4(SYS_rt_sigaction, number, action, NULL, sizeof(none));
+	}
 	raw4(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
@@ -347,7 +349,7 @@ CHILD_CODE void child_run(struct child_plan *plan)
 	raw1(SYS_umask, 022);
 	set_ids(plan);
 	enter_directory(plan);
-	reset_signals();
+	reset_signals(plan);
 	run_command(plan);
 }
 

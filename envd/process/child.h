@@ -38,6 +38,7 @@ struct child_plan {
 	int stdio[3];   /* all above 2 */
 	int status_fd;  /* above 2 */
 	int cgroup_fd;  /* directory the child enters by itself; -1: none, or it was born there */
+	uint64_t reset_signals; /* set to their defaults: bit n-1 for signal n */
 	bool with_terminal;  /* stdio[0] becomes the controlling terminal */
 	bool change_ids;
 	bool groups_are_optional; /* the ids do not change, so a refused setgroups does no harm */
@@ -58,6 +59,8 @@ struct child_plan {
 	char **argv;
 	char **envp;
 };
+
+#define CHILD_KERNEL_SIGNALS 64
 
 void child_run(struct child_plan *plan) __attribute__((noreturn));
 /* clone(2) without libc's bookkeeping: 0 in the child, the pid or a negative errno in the parent.

@@ -354,6 +354,7 @@ struct process_table *process_table_new(const struct process_table_config *confi
 		.cgroups = &table->cgroups,
 		.set_nofile = config->set_nofile,
 		.nofile = config->nofile,
+		.ignored_signals = spawn_ignored_signals(),
 	};
 	reaper_init(&table->reaper, config->loop, config->adopts_orphans);
 	list_init(&table->all);

@@ -428,6 +428,7 @@ int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings
 		return status;
 	plan->child.set_nofile = settings->set_nofile;
 	plan->child.nofile = settings->nofile;
+	plan->child.reset_signals = settings->ignored_signals;
 	status = open_files(plan, err);
 	if (status < 0)
 		return status;
@@ -496,6 +497,7 @@ static pid_t clone_plain(struct spawn_plan *plan)
 	pid_t pid;
 
 	plan->child.cgroup_fd = plan->cgroup_fd;
+	plan->child.reset_signals = UINT64_MAX; /* the child has our handlers */
 	pid = child_clone_plain();
 	if (pid == 0)
 		child_run(&plan->child);
@@ -503,6 +505,21 @@ static pid_t clone_plain(struct spawn_plan *plan)
 	if (pid > 0)
 		plan->pidfd = pidfd_is_missing ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
 	return pid;
+}
+
+uint64_t spawn_ignored_signals(void)
+{
+	uint64_t ignored = 0;
+
+	for (long number = 1; number <= CHILD_KERNEL_SIGNALS; number++) {
+		/* The kernel's struct sigaction, the handler first. */
+		uint64_t action[4] = {0}, size_of_mask = sizeof(uint64_t);
+
+		if (syscall(SYS_rt_sigaction, number, NULL, action, size_of_mask) == 0 &&
+		    action[0] == (uint64_t)(uintptr_t)SIG_IGN)
+			ignored |= (uint64_t)1 << (number - 1);
+	}
+	return ignored;
 }
 
 static pid_t clone_child(struct spawn_plan *plan)

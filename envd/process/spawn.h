@@ -48,6 +48,7 @@ struct spawn_settings {
 	struct cgroups *cgroups;       /* NULL: none */
 	bool set_nofile;               /* envd raised its own limit; commands get this one */
 	struct rlimit nofile;
+	uint64_t ignored_signals; /* spawn_ignored_signals(), once envd's are settled */
 };
 
 struct spawn_plan {
@@ -77,6 +78,10 @@ int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request
 		    const struct sandbox *sandbox) NODISCARD;
 /* Closes what was not taken. A cgroup in `place` that was not taken over is the caller's to remove. */
 void spawn_plan_fini(struct spawn_plan *plan);
+/* What envd ignores or was started ignoring: bit n-1 for signal n. clone3 takes the handlers away from
+ * a child (CLONE_CLEAR_SIGHAND) but leaves these. To look takes as long as resetting all signals, so
+ * it is not done for each child. */
+uint64_t spawn_ignored_signals(void);
 /* Blocking, any thread. Errors as contract/envd.md 4.4: unauthenticated, invalid_argument,
  * permission_denied, resource_exhausted. */
 int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings,

@@ -138,6 +138,10 @@ static void another_user_by_plain_clone(void **state)
 	spawn_play_old_kernel(false, false);
 }
 
+static void ignore_signal(int number)
+{
+}
+
 /* Hidden state of the agent that must not reach anybody. */
 static void check_nothing_leaks(bool with_terminal)
 {
@@ -148,10 +152,12 @@ static void check_nothing_leaks(bool with_terminal)
 	int leaky[8];
 	size_t i;
 
+	signal(SIGHUP, SIG_IGN);
+	signal(SIGRTMAX, SIG_IGN);
+	signal(SIGWINCH, ignore_signal);
 	lab_open(&lab, NULL);
 	for (i = 0; i < ARRAY_LENGTH(leaky); i++)
 		leaky[i] = open("/dev/null", O_RDONLY); /* not close-on-exec, on purpose */
-	signal(SIGHUP, SIG_IGN);
 	sigemptyset(&blocked);
 	sigaddset(&blocked, SIGUSR2);
 	pthread_sigmask(SIG_BLOCK, &blocked, &before);
@@ -161,6 +167,8 @@ static void check_nothing_leaks(bool with_terminal)
 	assert_report(&run, "SigIgn", "0000000000000000");
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	signal(SIGHUP, SIG_DFL);
+	signal(SIGRTMAX, SIG_DFL);
+	signal(SIGWINCH, SIG_DFL);
 	for (i = 0; i < ARRAY_LENGTH(leaky); i++)
 		close(leaky[i]);
 	capture_fini(&run);
