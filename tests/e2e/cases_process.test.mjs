@@ -411,11 +411,11 @@ check("case_017_very_long_arguments", async () => {
 
 check("case_018_tmp_can_go", async () => {
 	const own = await startEnvd({
-		prefix: ["unshare", "--mount", "sh", "-c", 'exec 9< "$0"; mount -t tmpfs tmpfs /tmp; exec /proc/self/fd/9 "$@"'],
+		prefix: ["unshare", "--mount", "sh", "-c", 'exec 9< "$0" && mount -t tmpfs tmpfs /tmp && exec /proc/self/fd/9 "$@"'],
 	});
 	const client = own.client({ user: "root" });
 	// The mount point itself stays; what matters is that everything in it goes, and its rights.
-	await client.sh("rm -rf /tmp/* /tmp/.[!.]*; umount /tmp 2>/dev/null; mount -t tmpfs -o size=0,mode=000,ro tmpfs /tmp");
+	await client.sh("touch /tmp/mine; rm -rf /tmp/*; umount /tmp 2>/dev/null; mount -t tmpfs -o size=0,mode=000,ro tmpfs /tmp");
 	assert.equal((await client.sh("echo ok")).out, "ok\n");
 	const upload = await own.client().request({
 		method: "POST", path: "/files?path=/home/user/without-tmp", body: "data", headers: { "content-type": "application/octet-stream" },

@@ -4,7 +4,7 @@
 # start can outlive them.
 #
 # The world: private mount, network, process and ipc namespaces; only a loopback interface; its own
-# /proc and /dev/pts; /etc/passwd and /etc/group with the users below; a /home in memory.
+# /proc and /dev/pts; /etc/passwd and /etc/group with the users below; /home, /run and /tmp in memory.
 # As root this is plain unshare. As an ordinary user it needs subordinate ids (package uidmap and an
 # entry in /etc/subuid), because files must be able to belong to several users.
 set -e
@@ -33,6 +33,16 @@ if [ "$E2E_INSIDE" = outer ]; then
 	ip link set lo up
 
 	mount -t tmpfs -o mode=755 tmpfs /run # envd writes there
+	# The repository may be in /tmp. Twice, so that one umount too many does not lay bare the machine's.
+	root=$(cd "$(dirname "$0")/../../.." && pwd)
+	mount -t tmpfs -o mode=1777 tmpfs /mnt
+	if [[ $root = /tmp/* ]]; then
+		mkdir -p "/mnt${root#/tmp}"
+		mount --bind "$root" "/mnt${root#/tmp}"
+		mount -o remount,bind,ro "/mnt${root#/tmp}" # some test empties /tmp
+	fi
+	mount --rbind /mnt /tmp
+	mount --rbind /mnt /tmp
 	[ -w /root ] || mount -t tmpfs -o mode=700 tmpfs /root # an ordinary user's root has none
 
 	world=/mnt

@@ -311,6 +311,25 @@ export function sdkSuite(label, { open, sdk, has }) {
 		assert.equal(await sandbox.files.read(`${folder}/octets/z`), "I am z");
 	}, unless(has.octetStream));
 
+	check("write and read compressed", async () => {
+		const data = "the same again and again ".repeat(10000);
+		await sandbox.files.write(`${folder}/compressed`, data, { gzip: true });
+		assert.equal((await sandbox.files.getInfo(`${folder}/compressed`)).size, data.length);
+		assert.equal(await sandbox.files.read(`${folder}/compressed`, { gzip: true }), data);
+		assert.equal(await sandbox.files.read(`${folder}/compressed`), data);
+	}, unless(has.octetStream));
+
+	check("a file's metadata is kept and replaced as a whole", async () => {
+		const path = `${folder}/metadata`;
+		const { metadata } = await sandbox.files.write(path, "x", { metadata: { colour: "blue", shape: "round" } });
+		// Not every file system has room for it; then nothing is claimed.
+		if (metadata)
+			assert.deepEqual(metadata, { colour: "blue", shape: "round" });
+		assert.deepEqual((await sandbox.files.getInfo(path)).metadata, metadata);
+		assert.equal((await sandbox.files.write(path, "y")).metadata, undefined);
+		assert.equal((await sandbox.files.getInfo(path)).metadata, undefined);
+	}, unless(has.metadata));
+
 	check("overwriting replaces the whole content", async () => {
 		const path = `${folder}/overwrite`;
 		await sandbox.files.write(path, "a long first content");
