@@ -231,11 +231,6 @@ void front_close(struct front *front)
 	free(front);
 }
 
-static uint64_t read_counter(const _Atomic uint64_t *counter)
-{
-	return atomic_load_explicit(counter, memory_order_relaxed);
-}
-
 void front_totals(const struct front *front, struct front_totals *ret_totals)
 {
 	memset(ret_totals, 0, sizeof(*ret_totals));
@@ -243,17 +238,17 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		const struct relay_context *context = &front->workers[i].context;
 		const struct relay_counters *c = &context->counters;
 
-		ret_totals->requests += read_counter(&c->requests);
-		ret_totals->tunnels += read_counter(&c->tunnels);
-		ret_totals->active += read_counter(&c->active);
-		ret_totals->replays += read_counter(&c->replays);
-		ret_totals->cut_by_client += read_counter(&c->cut_by_client);
-		ret_totals->cut_by_sandbox += read_counter(&c->cut_by_sandbox);
+		ret_totals->requests += counter_read(&c->requests);
+		ret_totals->tunnels += counter_read(&c->tunnels);
+		ret_totals->active += counter_read(&c->active);
+		ret_totals->replays += counter_read(&c->replays);
+		ret_totals->cut_by_client += counter_read(&c->cut_by_client);
+		ret_totals->cut_by_sandbox += counter_read(&c->cut_by_sandbox);
 		for (size_t j = 0; j < ERROR_CAUSES; j++)
-			ret_totals->errors[j] += read_counter(&c->errors[j]);
-		ret_totals->dials += read_counter(&context->pool.dials);
-		ret_totals->retries += read_counter(&context->pool.retries);
-		ret_totals->reused += read_counter(&context->pool.reused);
-		ret_totals->idle_upstreams += read_counter(&context->pool.idle_now);
+			ret_totals->errors[j] += counter_read(&c->errors[j]);
+		ret_totals->dials += counter_read(&context->pool.dials);
+		ret_totals->retries += counter_read(&context->pool.retries);
+		ret_totals->reused += counter_read(&context->pool.reused);
+		ret_totals->idle_upstreams += counter_read(&context->pool.idle_now);
 	}
 }

@@ -16,7 +16,7 @@ void relay_release_part(struct relay *r)
 	}
 	if (r->record)
 		catalog_record_release(r->record);
-	atomic_fetch_sub_explicit(&r->context->counters.active, 1, memory_order_relaxed);
+	counter_set(&r->context->counters.active, counter_read(&r->context->counters.active) - 1);
 	http_exchange_release(r->ex);
 	free(r);
 }
@@ -26,7 +26,7 @@ void relay_release_part(struct relay *r)
 void relay_close_dial(struct relay *r)
 {
 	if (r->dial)
-		upstream_dial_close(r->dial);
+		dial_close(r->dial);
 	r->dial = NULL;
 }
 
@@ -73,14 +73,14 @@ void relay_fail(struct relay *r, enum error_cause cause)
 	r->error = cause;
 	r->begun = true;
 	relay_close_dial(r);
-	relay_count(&r->context->counters.errors[cause]);
+	counter_add(&r->context->counters.errors[cause]);
 	error_answer_send(r->ex, &answer);
 }
 
 void relay_cut(struct relay *r)
 {
 	r->cut_by_sandbox = true;
-	relay_count(&r->context->counters.cut_by_sandbox);
+	counter_add(&r->context->counters.cut_by_sandbox);
 	http_exchange_abort(r->ex);
 }
 
@@ -253,8 +253,8 @@ static struct relay *relay_new(struct http_exchange *ex)
 	r->parts = 1;
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &transfer_exchange_handler, r);
-	relay_count(&r->context->counters.requests);
-	atomic_fetch_add_explicit(&r->context->counters.active, 1, memory_order_relaxed);
+	counter_add(&r->context->counters.requests);
+	counter_add(&r->context->counters.active);
 	return r;
 }
 
@@ -306,6 +306,6 @@ void relay_bad_request(struct http_exchange *ex, int status, const char *reason)
 
 	r->failed = r->begun = true;
 	r->error = answer.cause;
-	relay_count(&r->context->counters.errors[answer.cause]);
+	counter_add(&r->context->counters.errors[answer.cause]);
 	error_answer_send(ex, &answer);
 }

@@ -13,6 +13,7 @@
 #define PROXY_RELAY_RELAY_H
 
 #include "proxy/admin/access_log.h"
+#include "proxy/relay/error_answer.h"
 #include "proxy/relay/upstream.h"
 
 struct relay_options {

@@ -3,6 +3,7 @@
 #define PROXY_RELAY_RELAY_PRIVATE_H
 
 #include "lib/http_client.h"
+#include "proxy/relay/dial.h"
 #include "proxy/relay/head.h"
 #include "proxy/relay/relay.h"
 
@@ -17,7 +18,7 @@ struct relay {
 	struct catalog_record *record;
 	struct lifecycle *admitted; /* counted in its `active` */
 	struct upstream_user user;
-	struct upstream_dial *dial; /* NULL when none is needed */
+	struct dial *dial; /* NULL when none is needed */
 	struct host_name target;
 	struct head_summary summary;
 	uv_timer_t timer; /* a late 100, a half-closed tunnel */
@@ -36,13 +37,6 @@ struct relay {
 	bool tunnel;
 	bool cut_by_sandbox;
 };
-
-/* Of one loop: nobody else writes the counter. */
-static inline void relay_count(_Atomic uint64_t *counter)
-{
-	atomic_store_explicit(counter, atomic_load_explicit(counter, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
-}
 
 /* relay.c */
 void relay_release_part(struct relay *r);

@@ -145,7 +145,7 @@ static void on_dial_failed(void *user, enum error_cause cause)
 	relay_fail(r, cause);
 }
 
-static const struct upstream_dial_handler dial_handler = {
+static const struct dial_handler on_dial = {
 	.on_connected = on_dial_connected,
 	.on_failed = on_dial_failed,
 };
@@ -164,8 +164,8 @@ void transfer_connect(struct relay *r)
 		return;
 	}
 	if (!r->dial)
-		r->dial = upstream_dial_open(&r->context->pool, &dial_handler, r);
-	upstream_dial_start(r->dial, r->record, r->target.port);
+		r->dial = dial_open(&r->context->pool, &on_dial, r);
+	dial_start(r->dial, r->record, r->target.port);
 }
 
 /* ---- tunnels ---- */
@@ -234,7 +234,7 @@ static void on_client_response(struct http_client *c, const struct http_response
 		ex->no_body_timeout = true;
 		http_response_header(ex, STR("Upgrade"),
 				     http_headers_get(&response->headers, STR("Upgrade")));
-		relay_count(&r->context->counters.tunnels);
+		counter_add(&r->context->counters.tunnels);
 	}
 	head_for_client(response, ex);
 	http_response_begin(ex, response->status, response->length);
@@ -317,7 +317,7 @@ static void on_client_closed(struct http_client *c, int status)
 		if (!r->begun && r->reused && untouched && is_replayable(&r->ex->request)) {
 			r->replayed = true;
 			r->sent_end = false;
-			relay_count(&r->context->counters.replays);
+			counter_add(&r->context->counters.replays);
 			transfer_connect(r);
 		} else if (!r->begun) {
 			relay_fail(r, lost_cause(status));
@@ -403,7 +403,7 @@ static void on_closed(struct http_exchange *ex, int status)
 	struct relay *r = ex->user;
 
 	if (status < 0 && !r->cut_by_sandbox)
-		relay_count(&r->context->counters.cut_by_client);
+		counter_add(&r->context->counters.cut_by_client);
 	if (r->context->access_log.fd >= 0)
 		log_access(r, status);
 	relay_close_dial(r);

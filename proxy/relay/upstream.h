@@ -4,8 +4,7 @@
  *
  * A *group* is what this worker has to do with one lifecycle: the users (relays) that work for it and
  * the idle connections kept for it. When the lifecycle ends, upstream_pool_sweep closes the idle ones
- * and tells every user. A *dial* makes one new connection and retries as contract/proxy.md 1.8 has
- * it, within about three seconds in all; cancelling it is immediate.
+ * and tells every user. New connections are made by relay/dial.h.
  *
  * Everything here belongs to one loop.
  */
@@ -15,7 +14,7 @@
 #include "lib/limits.h"
 #include "lib/loop.h"
 #include "lib/stream.h"
-#include "proxy/relay/error_answer.h"
+#include "proxy/counter.h"
 #include "proxy/route/catalog.h"
 
 #define ENVD_PORT 49983
@@ -63,23 +62,5 @@ struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_us
 /* Keeps a connection, or closes it when it cannot be kept. Takes ownership. */
 void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
 		       struct stream *stream);
-
-/* One new connection being made. Callbacks come from the loop, never from inside a call below, and
- * not after upstream_dial_close. */
-struct upstream_dial;
-
-struct upstream_dial_handler {
-	/* The receiver owns the stream. */
-	void (*on_connected)(void *user, struct stream *stream);
-	void (*on_failed)(void *user, enum error_cause cause);
-};
-
-struct upstream_dial *upstream_dial_open(struct upstream_pool *pool,
-					 const struct upstream_dial_handler *handler, void *user);
-/* Begins, or begins anew. `record` is borrowed until a result or upstream_dial_close; `port` is the
- * one that the client named. */
-void upstream_dial_start(struct upstream_dial *dial, struct catalog_record *record, unsigned port);
-/* Stops at once; the dial is freed when its handles are closed. */
-void upstream_dial_close(struct upstream_dial *dial);
 
 #endif
