@@ -302,8 +302,9 @@ check("conformance_147_148_149_150_151", async () => {
 });
 
 check("conformance_154_155_156_ends", async () => {
-	const child = await user.sh("sleep 5 & echo hi");
-	assert.equal(child.out, "hi\n");
+	const child = await user.sh("sleep 5 & echo $!");
+	assert.match(child.out, /^\d+\n$/);
+	await user.sh(`kill ${child.out}`);
 	const killed = await user.sh("kill -9 $$");
 	assert.deepEqual(killed.end, { exitCode: -1, exited: false, status: "signal: killed", error: "signal: killed" });
 	const missing = await user.run("no-such-command");
