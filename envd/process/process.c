@@ -445,12 +445,17 @@ void process_plan_timer(struct process *process)
 
 /* ---- the beginning ---- */
 
-static int refuse(const struct process_table *table, struct err *err)
+static int refuse(const struct process_table *table, const struct process_spec *spec,
+		  struct err *err)
 {
 	if (table->phase != TABLE_OPEN)
 		return err_set(err, ERR_UNAVAILABLE, "envd is shutting down");
 	if (table->count >= PROCESS_MAX)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many processes (%d)", PROCESS_MAX);
+	/* Kept with the exit, so it counts against the memory of all retained exits. */
+	if (spec->tag && strlen(spec->tag) > PROCESS_TAG_BYTES_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT, "the tag is longer than %d bytes",
+			       PROCESS_TAG_BYTES_MAX);
 	return 0;
 }
 
@@ -458,7 +463,7 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 		 struct process_subscriber *starter, struct process **ret_process, struct err *err)
 {
 	struct process *process;
-	int status = refuse(table, err);
+	int status = refuse(table, spec, err);
 
 	if (status < 0)
 		return status;
@@ -475,7 +480,6 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 	list_init(&process->kill_waiters);
 	list_append(&table->all, &process->node);
 	table->count++;
-	process_copy_spec(process, spec);
 	output_init(&process->output, process->loop, &table->discarding);
 	process->output.on_ended = on_output_ended;
 	process->output.on_changed = on_output_changed;
@@ -484,7 +488,9 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 	process->input.on_closed = on_input_closed;
 	uv_timer_init(&process->loop->uv, &process->timer);
 	process_hold(process);
-	status = process_begin_start(process);
+	status = process_copy_spec(process, spec);
+	if (status == 0)
+		status = process_begin_start(process);
 	if (status < 0) {
 		enter(process, PROCESS_DONE);
 		process_end_start(process);

@@ -18,9 +18,10 @@ void process_hold(struct process *process);
 void process_drop(struct process *process);
 
 /* process_start.c */
-void process_copy_spec(struct process *process, const struct process_spec *spec);
+/* 0 or -ENOMEM. */
+int process_copy_spec(struct process *process, const struct process_spec *spec) NODISCARD;
 /* 0 or -EAGAIN, -ENOMEM. */
-int process_begin_start(struct process *process);
+int process_begin_start(struct process *process) NODISCARD;
 /* Reads the status pipe; dispatches EXEC_OK or EXEC_FAIL when it tells. */
 void process_check_status(struct process *process);
 void process_end_start(struct process *process);

@@ -23,7 +23,7 @@ static const char *copy_text(char **room, const char *text)
 	return copy;
 }
 
-void process_copy_spec(struct process *process, const struct process_spec *spec)
+int process_copy_spec(struct process *process, const struct process_spec *spec)
 {
 	size_t size = spec->arg_count * sizeof(char *) +
 		      spec->variable_count * sizeof(struct spawn_variable);
@@ -38,7 +38,9 @@ void process_copy_spec(struct process *process, const struct process_spec *spec)
 		size += size_of_text(spec->args[i]);
 	for (i = 0; i < spec->variable_count; i++)
 		size += size_of_text(spec->variables[i].name) + size_of_text(spec->variables[i].value);
-	process->spec_memory = xmalloc(size + 1);
+	process->spec_memory = malloc(size + 1); /* a client decides how much */
+	if (!process->spec_memory)
+		return -ENOMEM;
 	args = process->spec_memory;
 	variables = (struct spawn_variable *)(args + spec->arg_count);
 	room = (char *)(variables + spec->variable_count);
@@ -55,6 +57,7 @@ void process_copy_spec(struct process *process, const struct process_spec *spec)
 		variables[i].name = copy_text(&room, spec->variables[i].name);
 		variables[i].value = copy_text(&room, spec->variables[i].value);
 	}
+	return 0;
 }
 
 /* Commands tagged like this stay in envd's own cgroup (contract/envd.md 1.5). */

@@ -216,6 +216,7 @@ static void too_many_processes_are_refused(void **state)
 	struct process *process;
 	struct err err;
 	size_t before;
+	static char tag[PROCESS_TAG_BYTES_MAX + 2];
 
 	lab_open(&lab, NULL);
 	lab_spec(&spec, args);
@@ -224,6 +225,13 @@ static void too_many_processes_are_refused(void **state)
 	assert_true(process_open(lab.table, &spec, NULL, &process, &err) < 0);
 	assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
 	lab.table->count = before;
+	memset(tag, 'x', sizeof(tag));
+	tag[sizeof(tag) - 1] = '\0';
+	spec.tag = tag;
+	assert_true(process_open(lab.table, &spec, NULL, &process, &err) < 0);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	spec.tag = tag + 1;
+	assert_int_equal(process_open(lab.table, &spec, NULL, &process, &err), 0);
 	lab_close(&lab);
 }
 
