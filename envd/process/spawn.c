@@ -6,12 +6,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "envd/filesystem/path.h"
+#include "envd/process/spawn_internal.h"
 #include "lib/limits.h"
 
-#define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-#define TERM_DEFAULT "xterm-256color"
-#define LANG_DEFAULT "C.UTF-8"
 /* How much of a command line is repeated in an error message. */
 #define SHOWN_BYTES_MAX 256
 
@@ -141,187 +138,17 @@ static enum err_kind start_error_kind(int sys)
 	}
 }
 
-static int start_error(struct spawn_plan *plan, int sys, const char *what, struct err *err)
+int spawn_start_error(struct spawn_plan *plan, int sys, const char *what, struct err *err)
 {
 	err_set_sys(err, start_error_kind(sys), sys, "%s", what);
 	return wrap_start_error(plan->request, plan->cwd, err);
-}
-
-static int no_room(struct err *err)
-{
-	return err_set(err, ERR_RESOURCE_EXHAUSTED, "arguments and environment are too large");
-}
-
-/* ---- user ---- */
-
-static int resolve_user(struct spawn_plan *plan, const struct spawn_settings *settings,
-			struct user *user, struct err *err)
-{
-	const struct spawn_request *request = plan->request;
-	int status;
-
-	if (!request->user_name || !*request->user_name)
-		return err_set(err, ERR_UNAUTHENTICATED, "no user specified");
-	status = user_lookup(request->user_name, &plan->arena, user, err);
-	if (status < 0) {
-		if (err->kind != ERR_NOT_FOUND)
-			return status;
-		return err_set(err, ERR_UNAUTHENTICATED, "invalid %s: '%s'",
-			       request->user_is_default ? "default user" : "username",
-			       request->user_name);
-	}
-	status = sandbox_check_user(settings->sandbox, user->name, user->uid, err);
-	if (status < 0)
-		return status;
-	plan->child.change_ids = geteuid() == 0;
-	plan->child.groups_are_optional = user->uid == geteuid() && user->gid == getegid();
-	plan->child.uid = user->uid;
-	plan->child.gid = user->gid;
-	plan->child.groups = user->groups;
-	plan->child.group_count = user->group_count;
-	return 0;
-}
-
-static int resolve_cwd(struct spawn_plan *plan, const struct user *user, struct err *err)
-{
-	const char *given = plan->request->cwd ? plan->request->cwd : "";
-	int status = path_resolve(given, user, plan->default_workdir, &plan->arena, &plan->cwd, err);
-
-	if (status < 0)
-		return status;
-	plan->child.cwd = plan->cwd;
-	/* Accounts without a home directory are common; nobody named this one (case 20). */
-	plan->child.cwd_is_optional = !*given && !plan->default_workdir;
-	return 0;
-}
-
-/* ---- arguments and environment ---- */
-
-static int build_arguments(struct spawn_plan *plan, struct err *err)
-{
-	const struct spawn_request *request = plan->request;
-	/* One spare in front, the command, the arguments, NULL. */
-	char **slots = arena_alloc_array(&plan->arena, request->arg_count + 3, sizeof(*slots));
-	size_t i;
-
-	if (!slots)
-		return no_room(err);
-	slots[1] = (char *)(uintptr_t)request->command; /* execve does not write */
-	for (i = 0; i < request->arg_count; i++)
-		slots[i + 2] = (char *)(uintptr_t)request->args[i];
-	plan->child.argv = slots + 1;
-	plan->child.command = request->command;
-	return 0;
-}
-
-/* Rank: of equal names the highest counts. */
-struct ranked_variable {
-	const char *name, *value;
-	size_t rank;
-};
-
-struct variable_list {
-	struct ranked_variable *entries;
-	size_t count;
-};
-
-static void add_variable(struct variable_list *list, const char *name, const char *value)
-{
-	list->entries[list->count] =
-		(struct ranked_variable){.name = name, .value = value, .rank = list->count};
-	list->count++;
-}
-
-static int compare_variables(const void *a, const void *b)
-{
-	const struct ranked_variable *one = a, *other = b;
-	int order = strcmp(one->name, other->name);
-
-	if (order != 0)
-		return order;
-	return one->rank < other->rank ? -1 : one->rank > other->rank;
-}
-
-static int check_variables(const struct spawn_request *request, struct err *err)
-{
-	size_t i;
-
-	for (i = 0; i < request->variable_count; i++) {
-		const char *name = request->variables[i].name;
-
-		if (!*name)
-			return err_set(err, ERR_INVALID_ARGUMENT,
-				       "environment variable with an empty name");
-		if (strchr(name, '='))
-			return err_set(err, ERR_INVALID_ARGUMENT,
-				       "environment variable name '%.128s' contains '='", name);
-	}
-	return 0;
-}
-
-/* Lowest first: what a terminal program needs, then the account, the sandbox, the request. */
-static int build_environment(struct spawn_plan *plan, const struct user *user, struct err *err)
-{
-	const struct spawn_request *request = plan->request;
-	const char *own_path = getenv("PATH");
-	struct variable_list list = {0};
-	char **envp;
-	size_t i, used = 0;
-
-	if (check_variables(request, err) < 0)
-		return -EINVAL;
-	list.entries = arena_alloc_array(&plan->arena,
-					 plan->global_count + request->variable_count + 8,
-					 sizeof(*list.entries));
-	if (!list.entries)
-		return no_room(err);
-	if (request->with_terminal) {
-		add_variable(&list, "TERM", TERM_DEFAULT);
-		add_variable(&list, "LANG", LANG_DEFAULT);
-	}
-	add_variable(&list, "PWD", plan->cwd);
-	add_variable(&list, "PATH", own_path && *own_path ? own_path : PATH_DEFAULT);
-	add_variable(&list, "HOME", user->home);
-	add_variable(&list, "USER", user->name);
-	add_variable(&list, "LOGNAME", user->name);
-	for (i = 0; i < plan->global_count; i++)
-		add_variable(&list, plan->globals[i].name, plan->globals[i].value);
-	for (i = 0; i < request->variable_count; i++)
-		add_variable(&list, request->variables[i].name, request->variables[i].value);
-	qsort(list.entries, list.count, sizeof(*list.entries), compare_variables);
-	envp = arena_alloc_array(&plan->arena, list.count + 1, sizeof(*envp));
-	if (!envp)
-		return no_room(err);
-	for (i = 0; i < list.count; i++) {
-		const struct ranked_variable *entry = &list.entries[i];
-		size_t name_len = strlen(entry->name), value_len = strlen(entry->value);
-		char *text;
-
-		if (i + 1 < list.count && strcmp(entry->name, entry[1].name) == 0)
-			continue;
-		text = arena_alloc(&plan->arena, name_len + value_len + 2);
-		if (!text)
-			return no_room(err);
-		memcpy(text, entry->name, name_len);
-		text[name_len] = '=';
-		memcpy(text + name_len + 1, entry->value, value_len);
-		if (strcmp(entry->name, "PATH") == 0)
-			plan->child.search_path = text + name_len + 1;
-		if (entry->value == plan->cwd)
-			plan->child.cwd_variable = &envp[used];
-		envp[used++] = text;
-	}
-	plan->child.envp = envp;
-	if (strchr(request->command, '/'))
-		plan->child.search_path = NULL;
-	return 0;
 }
 
 /* ---- descriptors ---- */
 
 /* An agent started without 0, 1 or 2 would otherwise get pipes there, which the child's dup2 into
  * its own 0, 1, 2 would overwrite. */
-static int above_stdio(int *fd)
+int spawn_above_stdio(int *fd)
 {
 	int moved;
 
@@ -342,7 +169,7 @@ static int set_nonblocking(int fd)
 
 /* A pipe whose end in the child belongs to the user, so that /dev/stdout and the like can be opened
  * again by name. Ours does not block. */
-static int open_pipe(const struct spawn_plan *plan, bool child_reads, int *child_end, int *our_end)
+int spawn_open_pipe(const struct spawn_plan *plan, bool child_reads, int *child_end, int *our_end)
 {
 	int ends[2], status;
 
@@ -350,9 +177,9 @@ static int open_pipe(const struct spawn_plan *plan, bool child_reads, int *child
 		return -errno;
 	*child_end = ends[child_reads ? 0 : 1];
 	*our_end = ends[child_reads ? 1 : 0];
-	status = above_stdio(child_end);
+	status = spawn_above_stdio(child_end);
 	if (status == 0)
-		status = above_stdio(our_end);
+		status = spawn_above_stdio(our_end);
 	if (status == 0)
 		status = set_nonblocking(*our_end);
 	if (status == 0 && plan->child.change_ids && plan->child.uid != 0 &&
@@ -361,79 +188,12 @@ static int open_pipe(const struct spawn_plan *plan, bool child_reads, int *child
 	return status;
 }
 
-/* A pipe nobody can write to ends at once, too, and needs no /dev. */
-static int open_null(const struct spawn_plan *plan, int *child_end)
-{
-	auto_close int our_end = -1;
-
-	*child_end = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	if (*child_end >= 0)
-		return above_stdio(child_end);
-	if (errno == EMFILE || errno == ENFILE)
-		return -errno;
-	return open_pipe(plan, true, child_end, &our_end);
-}
-
 static int open_output(const struct spawn_plan *plan, int given, int *child_end, int *our_end)
 {
 	if (given < 0)
-		return open_pipe(plan, false, child_end, our_end);
+		return spawn_open_pipe(plan, false, child_end, our_end);
 	*child_end = fcntl(given, F_DUPFD_CLOEXEC, 3);
 	return *child_end < 0 ? -errno : 0;
-}
-
-static int open_terminal(struct spawn_plan *plan)
-{
-	int status = terminal_open(plan->request->size, plan->child.uid, &plan->output_fd,
-				   &plan->child_fds[0]);
-
-	if (status == 0)
-		status = above_stdio(&plan->output_fd);
-	if (status == 0)
-		status = above_stdio(&plan->child_fds[0]);
-	return status;
-}
-
-/* Only what has to look at the file system. */
-static int open_files(struct spawn_plan *plan, struct err *err)
-{
-	const struct spawn_request *request = plan->request;
-	int status = 0;
-
-	if (request->with_terminal)
-		status = open_terminal(plan);
-	else if (!request->with_stdin)
-		status = open_null(plan, &plan->child_fds[0]);
-	if (status < 0)
-		return start_error(plan, status, request->with_terminal ? "terminal" : "/dev/null", err);
-	return 0;
-}
-
-int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings, struct err *err)
-{
-	struct user user;
-	int status;
-
-	status = resolve_user(plan, settings, &user, err);
-	if (status < 0)
-		return status;
-	status = resolve_cwd(plan, &user, err);
-	if (status < 0)
-		return status;
-	status = build_arguments(plan, err);
-	if (status < 0)
-		return status;
-	status = build_environment(plan, &user, err);
-	if (status < 0)
-		return status;
-	plan->child.set_nofile = settings->set_nofile;
-	plan->child.nofile = settings->nofile;
-	plan->child.reset_signals = settings->ignored_signals;
-	status = open_files(plan, err);
-	if (status < 0)
-		return status;
-	cgroup_create(settings->cgroups, plan->request->cgroup_kind, &plan->place, &plan->cgroup_fd);
-	return 0;
 }
 
 /* ---- pipes ---- */
@@ -444,7 +204,7 @@ static int open_pipes(struct spawn_plan *plan)
 	int status = 0;
 
 	if (request->with_stdin)
-		status = open_pipe(plan, true, &plan->child_fds[0], &plan->input_fd);
+		status = spawn_open_pipe(plan, true, &plan->child_fds[0], &plan->input_fd);
 	if (status == 0)
 		status = open_output(plan, request->stdout_fd, &plan->child_fds[1],
 				     &plan->output_fd);
@@ -462,8 +222,8 @@ static int open_status_pipe(struct spawn_plan *plan)
 		return -errno;
 	plan->status_fd = ends[0];
 	plan->child_fds[3] = ends[1];
-	status = above_stdio(&plan->status_fd);
-	return status < 0 ? status : above_stdio(&plan->child_fds[3]);
+	status = spawn_above_stdio(&plan->status_fd);
+	return status < 0 ? status : spawn_above_stdio(&plan->child_fds[3]);
 }
 
 /* Made immediately before the clone, and the child's ends closed immediately after it: were they
@@ -551,14 +311,14 @@ int spawn_clone(struct spawn_plan *plan, struct err *err)
 	pid_t pid;
 
 	if (status < 0)
-		return start_error(plan, status, "pipe", err);
+		return spawn_start_error(plan, status, "pipe", err);
 	/* A signal must not run one of our handlers in the child. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pid = clone_child(plan);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (pid < 0)
-		return start_error(plan, pid, "fork", err);
+		return spawn_start_error(plan, pid, "fork", err);
 	plan->pid = pid;
 	close_child_ends(plan);
 	return 0;
