@@ -24,6 +24,8 @@
 #define CREATE_ATTEMPTS 4
 #define KILL_ROUNDS 64
 #define NAME_BYTES 64
+#define NAME_FORMAT "c%" PRIx64 "-%" PRIu64
+#define NAME_FORMAT_READ "c%" SCNx64 "-%" SCNu64
 
 /* A cgroup to be removed. */
 struct leftover {
@@ -37,7 +39,7 @@ static const char *const kind_names[CGROUP_KINDS] = {
 static void place_name(const struct cgroups *cgroups, struct cgroup_place place,
 		       char name[NAME_BYTES])
 {
-	snprintf(name, NAME_BYTES, "c%" PRIx64 "-%" PRIu64, cgroups->boot_mark, place.number);
+	snprintf(name, NAME_BYTES, NAME_FORMAT, cgroups->boot_mark, place.number);
 }
 
 /* Never creates. 0 or a negative errno. */
@@ -130,6 +132,26 @@ static int set_properties(int directory, enum cgroup_kind kind, uint64_t memory)
 	return 0;
 }
 
+/* What an agent before this one has left behind, if nobody lives in it any more. */
+static void remove_old_leftovers(int directory)
+{
+	auto_close int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct dirent *entry;
+	DIR *listing;
+
+	listing = fd >= 0 ? fdopendir(fd) : NULL;
+	if (!listing)
+		return;
+	take_fd(&fd);
+	while ((entry = readdir(listing))) {
+		uint64_t mark, number;
+
+		if (sscanf(entry->d_name, NAME_FORMAT_READ, &mark, &number) == 2)
+			unlinkat(directory, entry->d_name, AT_REMOVEDIR);
+	}
+	closedir(listing);
+}
+
 static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, int *ret_directory)
 {
 	auto_close int directory = -1;
@@ -143,6 +165,7 @@ static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, int *ret_
 	status = set_properties(directory, kind, memory);
 	if (status < 0)
 		return status;
+	remove_old_leftovers(directory);
 	*ret_directory = take_fd(&directory);
 	return 0;
 }

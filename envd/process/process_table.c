@@ -349,6 +349,7 @@ struct process_table *process_table_new(const struct process_table_config *confi
 
 	table->config = *config;
 	cgroups_init(&table->cgroups, config->cgroup_root, config->with_cgroups);
+	table->config.cgroup_root = NULL; /* was only borrowed */
 	table->spawn_settings = (struct spawn_settings){
 		.sandbox = config->sandbox,
 		.cgroups = &table->cgroups,

@@ -165,6 +165,30 @@ static void an_inhabited_cgroup_is_removed_later(void **state)
 	lab_close(&lab);
 }
 
+static void leftovers_of_an_earlier_agent_are_removed(void **state)
+{
+	struct process_lab lab;
+	char link_path[64], root[PATH_MAX];
+	int directory;
+	ssize_t len;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	directory = lab.table->cgroups.directories[CGROUP_USER];
+	snprintf(link_path, sizeof(link_path), "/proc/self/fd/%d", directory);
+	len = readlink(link_path, root, sizeof(root) - 1);
+	assert_true(len > 5);
+	root[len - 5] = '\0'; /* without /user */
+	assert_int_equal(mkdirat(directory, "c1234abcd-17", 0755), 0);
+	assert_int_equal(mkdirat(directory, "somebody-elses", 0755), 0);
+	cgroups_fini(&lab.table->cgroups);
+	cgroups_init(&lab.table->cgroups, root, true);
+	directory = lab.table->cgroups.directories[CGROUP_USER];
+	assert_int_equal(faccessat(directory, "c1234abcd-17", F_OK, 0), -1);
+	assert_int_equal(unlinkat(directory, "somebody-elses", AT_REMOVEDIR), 0);
+	lab_close(&lab);
+}
+
 static void placement_by_kind_and_tag(void **state)
 {
 	static const char *const args[] = {"sh", "-c", "grep ^0:: /proc/self/cgroup", NULL};
@@ -295,6 +319,7 @@ int main(void)
 		cmocka_unit_test(case_078_commands_run_without_cgroups),
 		cmocka_unit_test(one_cgroup_a_command_and_none_afterwards),
 		cmocka_unit_test(an_inhabited_cgroup_is_removed_later),
+		cmocka_unit_test(leftovers_of_an_earlier_agent_are_removed),
 		cmocka_unit_test(placement_by_kind_and_tag),
 		cmocka_unit_test(case_079_spawning_into_a_frozen_cgroup),
 		cmocka_unit_test(a_frozen_command_can_be_killed),
