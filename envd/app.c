@@ -6,6 +6,7 @@
 
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
+#include "envd/watch/watch_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"
 #include "lib/json.h"
@@ -69,6 +70,19 @@ static void open_snapshot(struct app *app)
 	app->sandbox.freezer = &app->snapshot.freezer;
 }
 
+static void open_watches(struct app *app)
+{
+	const struct watch_settings settings = {
+		.loop = &app->loop,
+		.sandbox = &app->sandbox,
+		.spawn = &app->processes->spawn_settings,
+		.reaper = &app->processes->reaper,
+		.helper = app->config.watch_helper,
+	};
+
+	app->watches = watch_table_new(&settings);
+}
+
 void app_init(struct app *app, const struct app_config *config)
 {
 	struct sandbox *sandbox = &app->sandbox;
@@ -93,6 +107,7 @@ void app_init(struct app *app, const struct app_config *config)
 	}
 	open_processes(app);
 	open_snapshot(app);
+	open_watches(app);
 	if (metrics_read_cpu(&sandbox->metrics_before) < 0)
 		log_warn("envd", "the processor load cannot be read");
 }
@@ -183,6 +198,7 @@ void app_stop(struct app *app)
 		app->stage = APP_STOPPING;
 		plan_next_stage(app, PROCESS_STOP_GRACE_MS + SHUTDOWN_HARD_MS);
 		http_server_stop(app->server, on_server_stopped, app);
+		watch_table_stop(app->watches);
 		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped, app);
 		break;
 	case APP_STOPPING:
@@ -201,14 +217,17 @@ void app_stop(struct app *app)
 void app_fini(struct app *app)
 {
 	/* Never opened: only the processes' side is there to be stopped. */
-	if (app->stage == APP_RUNNING)
+	if (app->stage == APP_RUNNING) {
+		watch_table_stop(app->watches);
 		process_table_stop(app->processes, 0, on_processes_stopped, app);
+	}
 	for (size_t i = 0; i < ARRAY_LENGTH(app->signals); i++)
 		uv_close((uv_handle_t *)&app->signals[i], NULL);
 	uv_close((uv_handle_t *)&app->stop_timer, NULL);
 	snapshot_service_close(&app->snapshot);
 	loop_run(&app->loop);
 	snapshot_service_fini(&app->snapshot);
+	watch_table_free(app->watches);
 	process_table_free(app->processes);
 	sandbox_fini(&app->sandbox);
 	loop_fini(&app->loop);

@@ -23,12 +23,14 @@
 
 struct http_server;
 struct process_table;
+struct watch_table;
 
 struct app_config {
 	const char *address;
 	unsigned port; /* 0: the kernel chooses */
 	const char *cgroup_root;
 	bool no_cgroups;
+	const char *watch_helper; /* NULL: envd-watch beside envd, or in /usr/bin */
 	bool kill_scope_leader; /* SIGKILL and timeouts reach the leader alone (cases 47, 51) */
 	bool is_firecracker;
 	bool is_standalone;
@@ -48,6 +50,7 @@ struct app {
 	struct http_server *server;
 	struct process_table *processes; /* envd/process owns the type */
 	struct snapshot_service snapshot;
+	struct watch_table *watches;     /* envd/watch */
 	uv_signal_t signals[3];
 	uv_timer_t stop_timer;
 	enum { APP_RUNNING, APP_STOPPING, APP_ABORTING } stage;

@@ -27,7 +27,7 @@ static const char summary[] =
 struct arguments {
 	bool not_firecracker, version, commit, build_info, no_cgroups, verbose, standalone;
 	int64_t port;
-	const char *address, *cgroup_root, *kill_scope, *log_level;
+	const char *address, *cgroup_root, *watch_helper, *kill_scope, *log_level;
 };
 
 static bool parse_level(const char *text, enum log_level *ret_level)
@@ -194,6 +194,8 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		{"cgroup-root", OPTION_STRING, &arguments->cgroup_root,
 		 "cgroup v2 mount for commands (default /sys/fs/cgroup)"},
 		{"no-cgroups", OPTION_BOOL, &arguments->no_cgroups, "leave cgroups alone"},
+		{"watch-helper", OPTION_STRING, &arguments->watch_helper,
+		 "the program that watches directories (default envd-watch beside envd, or in /usr/bin)"},
 		{"kill-scope", OPTION_STRING, &arguments->kill_scope,
 		 "what SIGKILL and timeouts reach: all (default) or leader"},
 		{"verbose", OPTION_BOOL, &arguments->verbose, "write the log to stdout, JSON lines"},
@@ -221,6 +223,7 @@ static int start(const struct arguments *arguments)
 		.port = (unsigned)arguments->port,
 		.cgroup_root = arguments->cgroup_root,
 		.no_cgroups = arguments->no_cgroups,
+		.watch_helper = arguments->watch_helper,
 		.kill_scope_leader = strcmp(arguments->kill_scope, "leader") == 0,
 		.is_standalone = arguments->standalone,
 		.is_firecracker = !arguments->not_firecracker && !arguments->standalone,

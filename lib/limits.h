@@ -135,8 +135,9 @@
 #define WATCH_BATCH_EVENTS 512
 #define WATCH_BATCH_ARENA_BYTES (32 * 1024 * 1024)
 /* What is kept for a poller; beyond, the helper waits and then tells the difference. */
-#define WATCHER_EVENTS_MAX 65536
+#define WATCHER_EVENTS_MAX 32768
 #define WATCHER_BYTES_MAX (32 * 1024 * 1024)
+#define WATCHER_ANSWER_ARENA_BYTES (64 * 1024 * 1024)
 /* A watcher nobody has polled for this long is removed. */
 #define WATCHER_EXPIRY_MS (60 * 60 * 1000)
 

@@ -1,15 +1,14 @@
 #include "envd/filesystem/filesystem_service.h"
 
 #include "envd/app.h"
+#include "envd/filesystem/filesystem_service_entry.h"
 #include "envd/filesystem/list.h"
 #include "envd/filesystem/operations.h"
 #include "envd/filesystem/path.h"
+#include "envd/watch/watch_service.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "proto/filesystem.pb-c.h"
-
-/* Encoding only reads what the generated structs point to. */
-#define TEXT(text) ((char *)(uintptr_t)(text))
 
 /* One call on its way through the pool. */
 struct operation {
@@ -146,69 +145,10 @@ static int out_of_budget(struct err *err)
 	return err_set(err, ERR_RESOURCE_EXHAUSTED, "the answer is too large");
 }
 
-/* ---- entries as messages ---- */
-
-static int fill_metadata(Filesystem__EntryInfo *info, const struct entry *entry, struct arena *arena)
-{
-	size_t count = entry->metadata_count;
-	Filesystem__EntryInfo__MetadataEntry *items;
-
-	if (!count)
-		return 0;
-	items = arena_alloc_array(arena, count, sizeof(*items));
-	info->metadata = arena_alloc_array(arena, count, sizeof(*info->metadata));
-	if (!items || !info->metadata)
-		return -ENOMEM;
-	for (size_t i = 0; i < count; i++) {
-		filesystem__entry_info__metadata_entry__init(&items[i]);
-		items[i].key = TEXT(entry->metadata[i].key);
-		items[i].value = TEXT(entry->metadata[i].value);
-		info->metadata[i] = &items[i];
-	}
-	info->n_metadata = count;
-	return 0;
-}
-
-static int fill_time(Filesystem__EntryInfo *info, const struct entry *entry, struct arena *arena)
-{
-	if (!entry->has_modified)
-		return 0;
-	info->modified_time = arena_new(arena, Google__Protobuf__Timestamp);
-	if (!info->modified_time)
-		return -ENOMEM;
-	google__protobuf__timestamp__init(info->modified_time);
-	info->modified_time->seconds = entry->modified.tv_sec;
-	info->modified_time->nanos = (int32_t)entry->modified.tv_nsec;
-	return 0;
-}
-
-/* An old client gets the three fields it knows (contract/envd.md 5.3). */
 static Filesystem__EntryInfo *make_info(const struct operation *operation, const struct entry *entry,
 					struct arena *arena)
 {
-	Filesystem__EntryInfo *info = arena_new(arena, Filesystem__EntryInfo);
-
-	if (!info)
-		return NULL;
-	filesystem__entry_info__init(info);
-	info->name = TEXT(entry->name);
-	info->path = TEXT(entry->path);
-	info->type = (Filesystem__FileType)entry->type;
-	if (operation->is_legacy)
-		return info;
-	info->size = entry->size;
-	info->mode = entry->mode;
-	info->permissions = TEXT(entry->permissions);
-	info->owner = TEXT(entry->owner);
-	info->group = TEXT(entry->group);
-	if (entry->symlink_target) {
-		info->opt_symlink_target_case =
-			FILESYSTEM__ENTRY_INFO__OPT_SYMLINK_TARGET_SYMLINK_TARGET;
-		info->symlink_target = TEXT(entry->symlink_target);
-	}
-	if (fill_time(info, entry, arena) < 0 || fill_metadata(info, entry, arena) < 0)
-		return NULL;
-	return info;
+	return filesystem_service_entry(entry, operation->is_legacy, arena);
 }
 
 /* ---- Stat ---- */
@@ -391,14 +331,6 @@ static void start_remove(struct rpc_call *call, const ProtobufCMessage *message)
 		submit(operation, JOB_BULK);
 }
 
-/* ---- watching ---- */
-
-static void start_watching(struct rpc_call *call, const ProtobufCMessage *message)
-{
-	(void)message;
-	rpc_fail_kind(call, ERR_UNIMPLEMENTED, "watching directories is not supported by this envd yet");
-}
-
 #define METHOD(name, rpc_kind, request, response, function)                                               \
 	{.path = "/filesystem.Filesystem/" name,                                                          \
 	 .kind = (rpc_kind),                                                                              \
@@ -407,14 +339,16 @@ static void start_watching(struct rpc_call *call, const ProtobufCMessage *messag
 	 .start = (function)}
 
 const struct rpc_method filesystem_service_methods[FILESYSTEM_SERVICE_METHODS] = {
-	METHOD("CreateWatcher", RPC_UNARY, create_watcher_request, create_watcher_response, start_watching),
+	METHOD("CreateWatcher", RPC_UNARY, create_watcher_request, create_watcher_response,
+	       watch_service_create),
 	METHOD("GetWatcherEvents", RPC_UNARY, get_watcher_events_request, get_watcher_events_response,
-	       start_watching),
+	       watch_service_get_events),
 	METHOD("ListDir", RPC_UNARY, list_dir_request, list_dir_response, start_list),
 	METHOD("MakeDir", RPC_UNARY, make_dir_request, make_dir_response, start_make_directory),
 	METHOD("Move", RPC_UNARY, move_request, move_response, start_move),
 	METHOD("Remove", RPC_UNARY, remove_request, remove_response, start_remove),
-	METHOD("RemoveWatcher", RPC_UNARY, remove_watcher_request, remove_watcher_response, start_watching),
+	METHOD("RemoveWatcher", RPC_UNARY, remove_watcher_request, remove_watcher_response,
+	       watch_service_remove),
 	METHOD("Stat", RPC_UNARY, stat_request, stat_response, start_stat),
-	METHOD("WatchDir", RPC_SERVER_STREAM, watch_dir_request, watch_dir_response, start_watching),
+	METHOD("WatchDir", RPC_SERVER_STREAM, watch_dir_request, watch_dir_response, watch_service_watch),
 };

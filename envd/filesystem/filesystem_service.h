@@ -1,7 +1,7 @@
 /*
  * filesystem.Filesystem (contract/envd.md 4.6): decodes into plain arguments, does the work in one
  * job, and answers. Each call resolves its paths as the user of its Basic authorization, or the
- * default user. Watching is answered with `unimplemented`.
+ * default user. The four calls that watch directories are envd/watch's.
  *
  * Remove needs a path: the reference takes an empty one for the home directory and removes that.
  */

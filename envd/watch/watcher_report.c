@@ -82,6 +82,14 @@ void watcher_end(struct watcher *watcher, enum watch_record_type root_event)
 
 void watcher_fail(struct watcher *watcher, enum watch_cause cause, int error, const char *what)
 {
+	char limit[24];
+
+	if (cause == WATCH_CAUSE_INSTANCES || cause == WATCH_CAUSE_WATCHES) {
+		snprintf(limit, sizeof(limit), "%d",
+			 cause == WATCH_CAUSE_WATCHES ? watcher_inotify_watches_max()
+						      : watcher_inotify_instances_max());
+		what = limit;
+	}
 	put(watcher, &(struct watch_record){
 			     .type = WATCH_RECORD_FAILED,
 			     .cause = cause,

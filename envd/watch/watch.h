@@ -1,0 +1,96 @@
+/*
+ * One watched directory: the checks of contract/envd.md 4.6, a helper program (envd-watch) of its own,
+ * and the events it tells of. The helper dies with envd (its standard input ends) and with the watch.
+ * Whatever befalls it, a dead mount or a crash, ends this watch and nothing else.
+ *
+ * A helper that is not read from waits; the kernel's queue then overflows at some time, and the helper
+ * finds out what it has missed by looking. So nothing is kept here beyond one batch and what one
+ * read brings, and a slow client costs nothing but its own delay.
+ *
+ * Loop thread only.
+ */
+#ifndef ENVD_WATCH_WATCH_H
+#define ENVD_WATCH_WATCH_H
+
+#include "envd/process/reaper.h"
+#include "envd/process/spawn.h"
+#include "envd/watch/watch_batch.h"
+#include "lib/job.h"
+#include "lib/stream.h"
+
+/* The same for every watch; lives as long as envd. */
+struct watch_settings {
+	struct loop *loop;
+	const struct sandbox *sandbox;
+	const struct spawn_settings *spawn;
+	struct reaper *reaper;
+	const char *helper; /* path; NULL: beside envd's own program, else in /usr/bin */
+};
+
+struct watch_request {
+	const char *path; /* as given by the client */
+	const char *user_name;
+	bool user_is_default;
+	bool recursive, include_entry, allow_network_mounts;
+};
+
+struct watch;
+
+/* None of them is called from inside watch_open; watch_close may be called in each. */
+struct watch_ops {
+	/* From now on no change is missed. */
+	void (*on_ready)(struct watch *watch);
+	/* The batch is the receiver's. */
+	void (*on_events)(struct watch *watch, struct watch_batch *batch);
+	/* The watch is over: it could not be set up, or the directory is gone, or something broke. The last
+	 * call; the watch is still to be closed. */
+	void (*on_failed)(struct watch *watch, const struct err *err);
+};
+
+struct watch {
+	struct list_node node; /* the table's */
+	const struct watch_settings *settings;
+	const struct watch_ops *ops;
+	void *user;
+	struct arena arena; /* the request's copies and what the job finds */
+	struct watch_request request;
+	const char *default_workdir;
+	const char *path; /* resolved; real bytes */
+	const char *shown; /* for messages */
+	/* Until the helper is ready. */
+	struct spawn_request spawn_request;
+	const char *spawn_args[3];
+	struct spawn_plan *plan;
+	uv_timer_t ready_timer;
+	struct job job; /* the start; then entries, batch by batch */
+	struct watch_batch *batch; /* in the pool */
+	int status;
+	struct err err;
+	struct reaper_child child;
+	struct stream *output; /* the helper's */
+	int input_fd;
+	struct buf bytes;
+	unsigned holds;
+	bool is_tracked, is_ready, is_paused, is_over, is_closed, is_timed, at_end;
+	void (*on_freed)(struct watch *watch, void *user); /* the table's */
+	void *on_freed_user;
+};
+
+/* NULL with err filled when it fails at once. */
+struct watch *watch_open(const struct watch_settings *settings, const struct watch_request *request,
+			 const struct watch_ops *ops, void *user, struct err *err) NODISCARD;
+/* No call comes any more; the helper is killed. The memory goes when the last of it is gone. */
+void watch_close(struct watch *watch);
+/* No events until it is resumed, except a batch on its way. */
+void watch_pause(struct watch *watch);
+/* May call on_events and on_failed. */
+void watch_resume(struct watch *watch);
+/* As if the watch had failed so. */
+void watch_fail(struct watch *watch, const struct err *err);
+/* envd ends: nobody waits for the helper any more. */
+void watch_abandon_helper(struct watch *watch);
+
+/* watch_start.c: blocks. Checks the path, finds the helper and fills the plan. */
+int watch_prepare(struct watch *watch, struct err *err) NODISCARD;
+
+#endif

@@ -1,0 +1,292 @@
+#include "envd/watch/watch_service.h"
+
+#include "envd/app.h"
+#include "envd/filesystem/filesystem_service_entry.h"
+#include "envd/watch/polled_watch.h"
+#include "lib/limits.h"
+#include "proto/filesystem.pb-c.h"
+
+/* Encoding only reads what the generated structs point to. */
+#define TEXT(text) ((char *)(uintptr_t)(text))
+
+static struct watch_table *table_of(const struct rpc_call *call)
+{
+	return ((const struct app *)call->app)->watches;
+}
+
+/* The user, and what he is called when he is not known. */
+static void set_user(const struct rpc_call *call, struct watch_request *request)
+{
+	const struct app *app = call->app;
+
+	request->user_name = call->user_name ? call->user_name : app->sandbox.default_user;
+	request->user_is_default = !call->user_name;
+	/* Old clients do not know entries (contract/envd.md 5.3). */
+	if (call->legacy_client)
+		request->include_entry = false;
+}
+
+static int fill_event(Filesystem__FilesystemEvent *message, const struct watch_event *event, bool is_legacy,
+		      struct arena *arena)
+{
+	filesystem__filesystem_event__init(message);
+	message->name = TEXT(event->name);
+	message->type = (Filesystem__EventType)event->type;
+	if (!event->entry || is_legacy)
+		return 0;
+	message->entry = filesystem_service_entry(event->entry, false, arena);
+	return message->entry ? 0 : -ENOMEM;
+}
+
+/* ---- WatchDir ---- */
+
+/* Not in the call's arena: the timer is closed after the call. */
+struct watch_stream {
+	struct rpc_call *call; /* NULL: closed */
+	struct watch *watch;   /* NULL: over */
+	uv_timer_t keepalive;
+};
+
+static void on_keepalive(uv_timer_t *timer)
+{
+	struct watch_stream *stream = container_of(timer, struct watch_stream, keepalive);
+	Filesystem__WatchDirResponse__KeepAlive keepalive =
+		FILESYSTEM__WATCH_DIR_RESPONSE__KEEP_ALIVE__INIT;
+	Filesystem__WatchDirResponse response = FILESYSTEM__WATCH_DIR_RESPONSE__INIT;
+
+	/* Who takes nothing needs nothing more to take. */
+	if (!stream->call || (stream->watch && stream->watch->is_paused))
+		return;
+	response.event_case = FILESYSTEM__WATCH_DIR_RESPONSE__EVENT_KEEPALIVE;
+	response.keepalive = &keepalive;
+	(void)rpc_send(stream->call, &response.base);
+}
+
+static void on_stream_ready(struct watch *watch)
+{
+	struct watch_stream *stream = watch->user;
+	Filesystem__WatchDirResponse__StartEvent start =
+		FILESYSTEM__WATCH_DIR_RESPONSE__START_EVENT__INIT;
+	Filesystem__WatchDirResponse response = FILESYSTEM__WATCH_DIR_RESPONSE__INIT;
+	uint64_t interval_ms = (uint64_t)stream->call->keepalive_s * 1000;
+
+	response.event_case = FILESYSTEM__WATCH_DIR_RESPONSE__EVENT_START;
+	response.start = &start;
+	uv_timer_start(&stream->keepalive, on_keepalive, interval_ms, interval_ms);
+	(void)rpc_send(stream->call, &response.base);
+}
+
+static int send_event(struct watch_stream *stream, const struct watch_event *event, struct arena *arena)
+{
+	Filesystem__WatchDirResponse response = FILESYSTEM__WATCH_DIR_RESPONSE__INIT;
+	Filesystem__FilesystemEvent message;
+
+	if (fill_event(&message, event, stream->call->legacy_client, arena) < 0)
+		return -ENOMEM;
+	response.event_case = FILESYSTEM__WATCH_DIR_RESPONSE__EVENT_FILESYSTEM;
+	response.filesystem = &message;
+	return rpc_send(stream->call, &response.base);
+}
+
+static void on_stream_events(struct watch *watch, struct watch_batch *batch)
+{
+	struct watch_stream *stream = watch->user;
+	struct rpc_call *call = stream->call;
+	int status = 0;
+
+	/* A batch is bounded, so what is accepted beyond "full" is, too. */
+	for (size_t i = 0; i < batch->count && status >= 0 && stream->watch; i++) {
+		int result = send_event(stream, &batch->events[i], &batch->arena);
+
+		status = result != 0 ? result : status;
+	}
+	watch_batch_free(batch);
+	if (status == -ENOMEM)
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "watcher error: no memory for its events");
+	else if (status == RPC_FULL && stream->watch)
+		watch_pause(watch);
+	if (status >= 0 && stream->watch)
+		uv_timer_again(&stream->keepalive);
+}
+
+static void on_stream_failed(struct watch *watch, const struct err *err)
+{
+	struct watch_stream *stream = watch->user;
+
+	rpc_fail(stream->call, err);
+}
+
+static const struct watch_ops stream_ops = {
+	.on_ready = on_stream_ready,
+	.on_events = on_stream_events,
+	.on_failed = on_stream_failed,
+};
+
+static void on_drained(struct rpc_call *call)
+{
+	struct watch_stream *stream = call->user;
+
+	if (stream->watch)
+		watch_resume(stream->watch);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	free(container_of((uv_timer_t *)handle, struct watch_stream, keepalive));
+}
+
+static void on_stream_closed(struct rpc_call *call, int status)
+{
+	struct watch_stream *stream = call->user;
+
+	stream->call = NULL;
+	if (stream->watch)
+		watch_close(take_ptr(&stream->watch));
+	uv_close((uv_handle_t *)&stream->keepalive, on_timer_closed);
+}
+
+static const struct rpc_handler stream_handler = {
+	.on_drained = on_drained,
+	.on_closed = on_stream_closed,
+};
+
+void watch_service_watch(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__WatchDirRequest *given = (const void *)message;
+	struct watch_stream *stream = xcalloc(1, sizeof(*stream));
+	struct watch_request request = {
+		.path = given->path,
+		.recursive = given->recursive,
+		.include_entry = given->include_entry,
+		.allow_network_mounts = given->allow_network_mounts,
+	};
+	struct err err;
+
+	set_user(call, &request);
+	stream->call = call;
+	uv_timer_init(&call->loop->uv, &stream->keepalive);
+	rpc_call_set_handler(call, &stream_handler, stream);
+	stream->watch = watch_table_open(table_of(call), &request, &stream_ops, stream, &err);
+	/* The watch has its own copy, and the stream may stay for days. */
+	rpc_drop_message(call);
+	if (!stream->watch)
+		rpc_fail(call, &err);
+}
+
+/* ---- CreateWatcher ---- */
+
+static void on_made(struct polled_watch *watcher, const struct err *err, void *user)
+{
+	struct rpc_call *call = user;
+	Filesystem__CreateWatcherResponse response = FILESYSTEM__CREATE_WATCHER_RESPONSE__INIT;
+
+	/* Now it belongs to nobody but its id. */
+	call->user = NULL;
+	if (err) {
+		rpc_fail(call, err);
+		return;
+	}
+	response.watcher_id = watcher->id;
+	rpc_reply(call, &response.base);
+}
+
+/* The client left before it was told the id. */
+static void on_create_closed(struct rpc_call *call, int status)
+{
+	if (call->user)
+		polled_watch_free(call->user);
+}
+
+static const struct rpc_handler create_handler = {.on_closed = on_create_closed};
+
+void watch_service_create(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__CreateWatcherRequest *given = (const void *)message;
+	struct watch_request request = {
+		.path = given->path,
+		.recursive = given->recursive,
+		.include_entry = given->include_entry,
+		.allow_network_mounts = given->allow_network_mounts,
+	};
+	struct polled_watch *watcher;
+	struct err err;
+
+	set_user(call, &request);
+	watcher = polled_watch_new(table_of(call), &request, on_made, call, &err);
+	rpc_call_set_handler(call, &create_handler, watcher);
+	if (!watcher)
+		rpc_fail(call, &err);
+}
+
+/* ---- GetWatcherEvents, RemoveWatcher ---- */
+
+static struct polled_watch *find(struct rpc_call *call, const char *id)
+{
+	struct polled_watch *watcher = polled_watch_find(table_of(call), id);
+
+	if (!watcher)
+		rpc_fail_kind(call, ERR_NOT_FOUND, "watcher with id %.128s not found", id);
+	return watcher;
+}
+
+static int fill_answer(Filesystem__GetWatcherEventsResponse *response, const struct list_node *batches,
+		       bool is_legacy, struct arena *arena)
+{
+	struct list_node *node;
+	size_t count = 0;
+
+	LIST_FOR_EACH(node, batches)
+		count += container_of(node, struct watch_batch, node)->count;
+	response->events = arena_alloc_array(arena, count + 1, sizeof(*response->events));
+	if (!response->events)
+		return -ENOMEM;
+	LIST_FOR_EACH(node, batches) {
+		struct watch_batch *batch = container_of(node, struct watch_batch, node);
+
+		for (size_t i = 0; i < batch->count; i++) {
+			Filesystem__FilesystemEvent *event = arena_new(arena, Filesystem__FilesystemEvent);
+
+			if (!event || fill_event(event, &batch->events[i], is_legacy, arena) < 0)
+				return -ENOMEM;
+			response->events[response->n_events++] = event;
+		}
+	}
+	return 0;
+}
+
+void watch_service_get_events(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__GetWatcherEventsRequest *request = (const void *)message;
+	Filesystem__GetWatcherEventsResponse response = FILESYSTEM__GET_WATCHER_EVENTS_RESPONSE__INIT;
+	struct polled_watch *watcher = find(call, request->watcher_id);
+	struct list_node batches;
+	struct arena arena;
+	struct err err;
+
+	if (!watcher)
+		return;
+	list_init(&batches);
+	if (polled_watch_take(watcher, &batches, &err) < 0) {
+		rpc_fail(call, &err);
+		return;
+	}
+	arena_init(&arena, WATCHER_ANSWER_ARENA_BYTES);
+	if (fill_answer(&response, &batches, call->legacy_client, &arena) < 0)
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "the answer is too large");
+	else
+		rpc_reply(call, &response.base);
+	arena_release(&arena);
+	watch_batches_free(&batches);
+}
+
+void watch_service_remove(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__RemoveWatcherRequest *request = (const void *)message;
+	Filesystem__RemoveWatcherResponse response = FILESYSTEM__REMOVE_WATCHER_RESPONSE__INIT;
+	struct polled_watch *watcher = find(call, request->watcher_id);
+
+	if (!watcher)
+		return;
+	polled_watch_free(watcher);
+	rpc_reply(call, &response.base);
+}
