@@ -126,12 +126,27 @@ size_t watcher_inotify_stale(void)
 	return instance.stale;
 }
 
+/* A user namespace may have a lower one of its own. */
+static int lower_limit(int of_machine, const char *path)
+{
+	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+	char text[32];
+	ssize_t len = fd < 0 ? -1 : read(fd, text, sizeof(text));
+	uint64_t value;
+
+	while (len > 0 && text[len - 1] == '\n')
+		len--;
+	if (len <= 0 || str_to_u64((struct str){text, (size_t)len}, INT32_MAX, &value) < 0)
+		return of_machine;
+	return of_machine > 0 && (uint64_t)of_machine < value ? of_machine : (int)value;
+}
+
 int watcher_inotify_watches_max(void)
 {
-	return inotifytools_get_max_user_watches();
+	return lower_limit(inotifytools_get_max_user_watches(), "/proc/sys/user/max_inotify_watches");
 }
 
 int watcher_inotify_instances_max(void)
 {
-	return inotifytools_get_max_user_instances();
+	return lower_limit(inotifytools_get_max_user_instances(), "/proc/sys/user/max_inotify_instances");
 }

@@ -13,6 +13,8 @@ const SERVICES = {
 	Stat: "filesystem.Filesystem", MakeDir: "filesystem.Filesystem",
 	Move: "filesystem.Filesystem", ListDir: "filesystem.Filesystem",
 	Remove: "filesystem.Filesystem", WatchDir: "filesystem.Filesystem",
+	CreateWatcher: "filesystem.Filesystem", GetWatcherEvents: "filesystem.Filesystem",
+	RemoveWatcher: "filesystem.Filesystem",
 };
 
 export function pathOf(method) {

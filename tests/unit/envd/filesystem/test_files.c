@@ -957,9 +957,6 @@ static void calls_answer_as_the_contract_says(void **state)
 	check_failure("Stat", "{\"path\":\"~other/x\"}", 400,
 		      "{\"code\":\"invalid_argument\",\"message\":\"failed to expand path '' for user 'root': "
 		      "cannot expand user-specific home dir\"}");
-	check_failure("CreateWatcher", "{\"path\":\"/\"}", 501,
-		      "{\"code\":\"unimplemented\",\"message\":\"watching directories is not supported by "
-		      "this envd yet\"}");
 	/* Moving across file systems, in two steps inside. */
 	write_bytes("f", "moved", 5);
 	answer = call("Move", arena_printf(&arena, "{\"source\":\"%s\",\"destination\":\"/dev/shm/%s\"}",
