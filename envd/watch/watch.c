@@ -58,9 +58,8 @@ static void end_helper(struct watch *watch)
 	close_fd(&watch->input_fd);
 	if (watch->output)
 		stream_close(watch->output, false);
-	/* Uncollected, so the number is still its own. */
-	if (watch->is_tracked && !watch->child.collected)
-		kill(watch->child.pid, SIGKILL);
+	if (watch->is_tracked)
+		(void)reaper_signal(&watch->child, SIGKILL);
 }
 
 void watch_fail(struct watch *watch, const struct err *err)
@@ -89,8 +88,7 @@ void watch_abandon_helper(struct watch *watch)
 	if (!watch->is_tracked)
 		return;
 	watch->is_tracked = false;
-	if (!watch->child.collected)
-		kill(watch->child.pid, SIGKILL);
+	(void)reaper_signal(&watch->child, SIGKILL);
 	reaper_untrack(&watch->child);
 }
 
@@ -366,19 +364,11 @@ static int start_helper(struct watch *watch, struct err *err)
 	struct spawn_plan *plan = watch->plan;
 	int status = spawn_clone(plan, err);
 
-	if (status < 0) {
-		if (plan->pid > 0)
-			reaper_dispose(plan->pid);
+	if (status < 0)
 		return status;
-	}
 	watch->child.on_exit = on_exit_of_helper;
 	watch->child.on_untracked = on_untracked;
-	status = reaper_track(watch->settings->reaper, &watch->child, plan->pid, take_fd(&plan->pidfd));
-	if (status < 0) {
-		kill(plan->pid, SIGKILL);
-		reaper_dispose(plan->pid);
-		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "error creating watcher");
-	}
+	reaper_track(watch->settings->reaper, &watch->child, plan->pid, take_fd(&plan->pidfd));
 	watch->is_tracked = true;
 	hold(watch);
 	watch->input_fd = take_fd(&plan->input_fd);
