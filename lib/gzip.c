@@ -88,3 +88,50 @@ int gzip_reader_finish(const struct gzip_reader *reader)
 		return -ENODATA;
 	return reader->in_member ? -EPIPE : 0;
 }
+
+#define LEVEL 1
+#define SMALL_WINDOW (13 + 16)
+#define MEMORY 8
+#define SMALL_MEMORY 6
+
+struct gzip_writer {
+	z_stream stream;
+};
+
+struct gzip_writer *gzip_writer_new(bool is_small)
+{
+	struct gzip_writer *writer = xcalloc(1, sizeof(*writer));
+
+	if (deflateInit2(&writer->stream, LEVEL, Z_DEFLATED, is_small ? SMALL_WINDOW : GZIP_WINDOW,
+			 is_small ? SMALL_MEMORY : MEMORY, Z_DEFAULT_STRATEGY) == Z_OK)
+		return writer;
+	free(writer);
+	return NULL;
+}
+
+void gzip_writer_free(struct gzip_writer *writer)
+{
+	if (!writer)
+		return;
+	deflateEnd(&writer->stream);
+	free(writer);
+}
+
+size_t gzip_writer_write(struct gzip_writer *writer, struct str *input, bool is_last, char *output,
+			 size_t size, bool *ret_ended)
+{
+	z_stream *stream = &writer->stream;
+	size_t given = size_min(input->len, INT_MAX);
+	int status;
+
+	size = size_min(size, INT_MAX);
+	stream->next_in = (unsigned char *)input->p;
+	stream->avail_in = (uInt)given;
+	stream->next_out = (unsigned char *)output;
+	stream->avail_out = (uInt)size;
+	status = deflate(stream, is_last && given == input->len ? Z_FINISH : Z_NO_FLUSH);
+	*ret_ended = status == Z_STREAM_END;
+	*input = (struct str){input->p + (given - stream->avail_in),
+			      input->len - (given - stream->avail_in)};
+	return size - stream->avail_out;
+}

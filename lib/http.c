@@ -228,3 +228,25 @@ void http_format_date(int64_t unix_seconds, char *ret_text)
 		 (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)tm.tm_hour % 100,
 		 (unsigned)tm.tm_min % 100, (unsigned)tm.tm_sec % 100);
 }
+
+int http_parse_date(struct str text, int64_t *ret_unix_seconds)
+{
+	static const char *const forms[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT",
+					    "%a %b %d %H:%M:%S %Y"};
+	char copy[64];
+
+	if (text.len == 0 || text.len >= sizeof(copy) || memchr(text.p, '\0', text.len))
+		return -EINVAL;
+	memcpy(copy, text.p, text.len);
+	copy[text.len] = '\0';
+	for (size_t i = 0; i < ARRAY_LENGTH(forms); i++) {
+		struct tm tm = {0};
+		const char *end = strptime(copy, forms[i], &tm);
+
+		if (!end || *end)
+			continue;
+		*ret_unix_seconds = timegm(&tm);
+		return 0;
+	}
+	return -EINVAL;
+}

@@ -70,5 +70,7 @@ int http_percent_decode(struct str s, bool plus, struct arena *arena, struct str
 const char *http_reason(int status);
 /* "Fri, 27 Nov 2026 22:34:28 GMT"; ret_text has room for 32 bytes. */
 void http_format_date(int64_t unix_seconds, char *ret_text);
+/* The three forms of RFC 9110 section 5.6.7, in seconds since 1970. -EINVAL for anything else. */
+int http_parse_date(struct str text, int64_t *ret_unix_seconds) NODISCARD;
 
 #endif

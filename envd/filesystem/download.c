@@ -119,7 +119,6 @@ static int read_start(struct download *download, size_t size, bool *ret_at_end)
 		}
 		download->start_len += (size_t)got;
 	}
-	download->offset = (int64_t)download->start_len;
 	return 0;
 }
 
@@ -135,7 +134,8 @@ static int begin(struct download *download, const struct stat *st, const char *s
 				   shown);
 	download->length = at_end ? (int64_t)download->start_len : is_endless ? -1 : st->st_size;
 	download->modified = st->st_mtim.tv_sec;
-	download->content_type = content_type_of_path(download->path);
+	download->name_content_type = content_type_of_path(download->path);
+	download->content_type = download->name_content_type;
 	if (!download->content_type)
 		download->content_type = content_type_sniff(
 			(struct str){download->start, download->start_len});
@@ -171,20 +171,33 @@ int download_open(struct download *download, const struct download_request *requ
 	return status;
 }
 
-ssize_t download_read(struct download *download, char *buffer, size_t size)
+ssize_t download_read(struct download *download, int64_t offset, char *buffer, size_t size)
 {
 	ssize_t got;
 
-	if (download->length >= 0)
-		size = size_min(size, (size_t)(download->length - download->offset));
-	if (size == 0)
+	if (download->length >= 0) {
+		if (offset >= download->length)
+			return 0;
+		size = size_min(size, (size_t)(download->length - offset));
+	}
+	if (offset < (int64_t)download->start_len) {
+		size = size_min(size, download->start_len - (size_t)offset);
+		memcpy(buffer, download->start + offset, size);
+		return (ssize_t)size;
+	}
+	if (download->fd < 0)
 		return 0;
-	got = read_some(download->fd, buffer, size);
-	if (got == 0 && download->length >= 0)
-		return -EIO;
-	if (got > 0)
-		download->offset += got;
-	return got;
+	/* The descriptor has everything; many slow clients need not hold this. */
+	download->start_len = 0;
+	free_ptr(&download->start);
+	if (download->length < 0)
+		return read_some(download->fd, buffer, size);
+	do
+		got = pread(download->fd, buffer, size, offset);
+	while (got < 0 && errno == EINTR);
+	if (got < 0)
+		return -errno;
+	return got == 0 && size ? -EIO : got;
 }
 
 void download_close(struct download *download)

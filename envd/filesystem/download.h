@@ -24,9 +24,9 @@ struct download {
 	int fd; /* -1: everything is in `start` */
 	const char *path; /* resolved; real bytes */
 	int64_t length;   /* -1: until the end of the file */
-	int64_t offset;   /* of the next byte to read */
 	int64_t modified; /* seconds since 1970; 0: not told */
-	const char *content_type;
+	const char *content_type;      /* by name, else by content */
+	const char *name_content_type; /* by name alone; NULL when that says nothing */
 	char *start; /* the first bytes; heap */
 	size_t start_len;
 };
@@ -35,8 +35,9 @@ struct download {
  * 500; messages of the contract. After a failure there is nothing to close. */
 int download_open(struct download *download, const struct download_request *request,
 		  struct arena *arena, struct err *err) NODISCARD;
-/* Up to `size` further bytes. 0 at the end; -EIO when the file has become shorter. */
-ssize_t download_read(struct download *download, char *buffer, size_t size);
+/* Up to `size` bytes from `offset` on. 0 at the end; -EIO when the file has become shorter. A file
+ * whose length is not known is read from its start to its end, without gaps. */
+ssize_t download_read(struct download *download, int64_t offset, char *buffer, size_t size);
 void download_close(struct download *download);
 
 #endif

@@ -2,9 +2,6 @@
  * GET and POST /files (contract/envd.md 2.5, 2.6): whole files out, octet-stream and multipart
  * bodies in. Here the exchange and the pool meet; what is done to files is in download.h and
  * receive.h. Authorisation (contract 3.2) is the caller's, before these run.
- *
- * Not offered yet, in ways the protocol allows: ranges and conditions are answered with the whole
- * file and no Accept-Ranges, and the answer is never compressed.
  */
 #ifndef ENVD_FILESYSTEM_FILES_H
 #define ENVD_FILESYSTEM_FILES_H

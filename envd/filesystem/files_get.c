@@ -1,11 +1,11 @@
 /*
- * GET /files: one job opens the file and reads its start, which is all of a small one; then jobs read
- * a chunk each, one ahead of what the client has taken. A client that stops reading stops the jobs.
+ * GET /files: one job opens the file, decides how to answer and makes the start of the body, which is
+ * all of a small one; then jobs make a chunk each, one ahead of what the client has taken. A client
+ * that stops reading stops the jobs.
  */
-#include "envd/filesystem/accept_encoding.h"
 #include "envd/filesystem/content_type.h"
-#include "envd/filesystem/download.h"
 #include "envd/filesystem/files.h"
+#include "envd/filesystem/files_answer.h"
 #include "envd/filesystem/path.h"
 #include "lib/job.h"
 #include "lib/limits.h"
@@ -14,15 +14,18 @@
 struct chunk {
 	char *data; /* heap, made when first needed */
 	size_t capacity;
-	size_t len; /* read and not yet written; 0: free */
+	size_t len; /* made and not yet written; 0: free */
 };
 
 struct get {
 	struct job job;
-	struct arena arena; /* the open job's */
+	struct arena arena; /* the open job's; what it made is borrowed by all below */
 	struct http_exchange *ex;
 	struct download_request request;
+	struct files_answer_request answer_request;
+	struct files_answer answer;
 	struct download download;
+	struct download_body body;
 	struct err err;
 	int status; /* of the job that ran last */
 	struct chunk chunks[2];
@@ -30,9 +33,14 @@ struct get {
 	unsigned reading;
 	bool is_working; /* a job has the download */
 	bool is_full;    /* the client is behind */
-	bool at_end;     /* of the file */
+	bool at_end;     /* of the body */
+	bool may_be_compressed; /* counted as such */
+	bool is_compressed_small;
 	bool is_closed;  /* the exchange is */
 };
+
+/* Downloads of this thread's loop whose client would like gzip, which costs memory for each. */
+static _Thread_local size_t compressions;
 
 static void free_get(struct get *get)
 {
@@ -40,7 +48,10 @@ static void free_get(struct get *get)
 
 	for (size_t i = 0; i < ARRAY_LENGTH(get->chunks); i++)
 		free(get->chunks[i].data);
+	download_body_fini(&get->body);
 	arena_release(&get->arena);
+	if (get->may_be_compressed)
+		compressions--;
 	free(get);
 	files_transfer_ended();
 	http_exchange_release(ex);
@@ -76,7 +87,7 @@ static void read_chunk(struct job *job)
 {
 	struct get *get = container_of(job, struct get, job);
 	struct chunk *chunk = &get->chunks[get->reading];
-	ssize_t got = download_read(&get->download, chunk->data, chunk->capacity);
+	ssize_t got = download_body_read(&get->body, chunk->data, chunk->capacity, &get->at_end);
 
 	get->status = got < 0 ? (int)got : 0;
 	chunk->len = got > 0 ? (size_t)got : 0;
@@ -96,8 +107,6 @@ static void on_chunk(struct job *job)
 		http_exchange_abort(get->ex);
 		return;
 	}
-	if (get->chunks[get->reading].len == 0)
-		get->at_end = true;
 	pump(get);
 }
 
@@ -140,13 +149,11 @@ static int write_piece(struct get *get, const char *data, size_t len)
 /* Writes what is there, reads ahead, ends. */
 static void pump(struct get *get)
 {
-	struct download *download = &get->download;
-
 	while (!get->is_closed && !get->is_full && get->chunks[get->next].len &&
 	       !(get->is_working && get->reading == get->next)) {
 		struct chunk *chunk = &get->chunks[get->next];
 
-		/* The next chunk is read while this one is being sent. */
+		/* The next chunk is made while this one is being sent. */
 		if (!start_reading(get)) {
 			http_exchange_abort(get->ex);
 			return;
@@ -156,72 +163,61 @@ static void pump(struct get *get)
 		chunk->len = 0;
 		get->next ^= 1;
 	}
-	if (!get->is_working && download->length >= 0 && download->offset == download->length)
-		get->at_end = true;
 	if (get->is_closed)
 		return;
 	if (!start_reading(get)) {
 		http_exchange_abort(get->ex);
 		return;
 	}
-	if (get->at_end && !get->is_working && !get->chunks[0].len && !get->chunks[1].len && !get->is_full)
+	if (!get->is_working && get->at_end && !get->chunks[0].len && !get->chunks[1].len && !get->is_full)
 		http_response_end(get->ex, NULL);
 }
 
 static void add_headers(struct get *get)
 {
 	struct http_exchange *ex = get->ex;
+	const struct files_answer *answer = &get->answer;
 	const char *disposition = content_disposition(path_base(get->download.path), &ex->arena);
+	bool is_content = answer->status == 200 || answer->status == 206;
 	char date[32];
 
+	if (answer->varies) {
+		http_headers_remove(&ex->response_headers, STR("Vary"));
+		http_response_header(ex, STR("Vary"), STR("Accept-Encoding"));
+	}
+	if (answer->status == 406)
+		return;
 	if (disposition)
 		http_response_header(ex, STR("Content-Disposition"), str_of(disposition));
-	http_response_header(ex, STR("Content-Type"), str_of(get->download.content_type));
-	if (get->download.modified) {
+	if (answer->tells_modified) {
 		http_format_date(get->download.modified, date);
 		http_response_header_copy(ex, STR("Last-Modified"), str_of(date));
 	}
+	if (answer->content_range)
+		http_response_header(ex, STR("Content-Range"), str_of(answer->content_range));
+	if (!is_content)
+		return;
+	http_response_header(ex, STR("Content-Type"), str_of(answer->content_type));
+	if (answer->is_compressed)
+		http_response_header(ex, STR("Content-Encoding"), STR("gzip"));
+	else if (get->download.length >= 0)
+		http_response_header(ex, STR("Accept-Ranges"), STR("bytes"));
 }
 
-static bool has_condition(const struct http_headers *headers)
+static void send_content(struct get *get)
 {
-	static const struct str names[] = {{"Range", 5}, {"If-Modified-Since", 17},
-					   {"If-None-Match", 13}, {"If-Range", 8}};
+	const struct files_answer *answer = &get->answer;
 
-	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
-		if (http_headers_get(headers, names[i]).len)
-			return true;
-	return false;
-}
-
-/* False when it has refused. Compressing is never done, so a client must accept the file as it is. */
-static bool negotiate(struct http_exchange *ex)
-{
-	bool is_identity;
-	enum accept_encoding choice = accept_encoding_choose(
-		http_headers_get(&ex->request.headers, STR("Accept-Encoding")), &is_identity);
-
-	if (choice == ACCEPT_NONE) {
-		http_respond_error(ex, 406, "error parsing Accept-Encoding: no acceptable encoding found, "
-					    "supported: [gzip]");
-		return false;
-	}
-	http_headers_remove(&ex->response_headers, STR("Vary"));
-	http_response_header(ex, STR("Vary"), STR("Accept-Encoding"));
-	if (is_identity)
-		return true;
-	if (has_condition(&ex->request.headers))
-		http_respond_error(ex, 406, "identity encoding not acceptable for Range or conditional "
-					    "request");
-	else
-		http_respond_error(ex, 501, "gzip answers are not supported yet");
-	return false;
+	if (http_response_begin(get->ex, answer->status,
+				answer->length < 0 ? HTTP_LENGTH_CHUNKED : answer->length) < 0)
+		return;
+	pump(get);
 }
 
 static void on_opened(struct job *job)
 {
 	struct get *get = container_of(job, struct get, job);
-	struct download *download = &get->download;
+	const struct files_answer *answer = &get->answer;
 	struct http_exchange *ex = get->ex;
 
 	get->is_working = false;
@@ -233,15 +229,52 @@ static void on_opened(struct job *job)
 		files_fail(ex, &get->err);
 		return;
 	}
-	if (!negotiate(ex))
-		return;
 	add_headers(get);
-	if (http_response_begin(ex, 200, download->length < 0 ? HTTP_LENGTH_CHUNKED : download->length) < 0)
-		return;
-	if (download->start_len && write_piece(get, download->start, download->start_len) < 0)
-		return;
-	free_ptr(&download->start);
-	pump(get);
+	switch (answer->status) {
+	case 304:
+		if (http_response_begin(ex, 304, HTTP_LENGTH_NONE) == 0)
+			http_response_end(ex, NULL);
+		break;
+	case 406:
+		http_respond_error(ex, 406, "%s", answer->message);
+		break;
+	case 412:
+		http_respond(ex, 412, NULL, STR(""));
+		break;
+	case 416:
+		http_response_header(ex, STR("X-Content-Type-Options"), STR("nosniff"));
+		http_respond(ex, 416, "text/plain; charset=utf-8", str_of(answer->message));
+		break;
+	default:
+		send_content(get);
+		break;
+	}
+}
+
+/* The start of the body, in a chunk of its own size. */
+static int begin_body(struct get *get)
+{
+	const struct files_answer *answer = &get->answer;
+	struct chunk *chunk = &get->chunks[0];
+	ssize_t got;
+
+	get->body.download = &get->download;
+	get->body.parts = answer->parts;
+	get->body.part_count = answer->part_count;
+	if (answer->is_compressed) {
+		get->body.gzip = gzip_writer_new(get->is_compressed_small);
+		if (!get->body.gzip)
+			return -ENOMEM;
+	}
+	chunk->capacity = DOWNLOAD_START_BYTES;
+	if (answer->length >= 0)
+		chunk->capacity = size_min(chunk->capacity, size_max((size_t)answer->length, 1));
+	chunk->data = xmalloc(chunk->capacity);
+	got = download_body_read(&get->body, chunk->data, chunk->capacity, &get->at_end);
+	if (got < 0)
+		return (int)got;
+	chunk->len = (size_t)got;
+	return 0;
 }
 
 static void open_file(struct job *job)
@@ -249,6 +282,14 @@ static void open_file(struct job *job)
 	struct get *get = container_of(job, struct get, job);
 
 	get->status = download_open(&get->download, &get->request, &get->arena, &get->err);
+	if (get->status < 0)
+		return;
+	get->status = files_answer_plan(&get->answer_request, &get->download, &get->arena, &get->answer);
+	if (get->status == 0 && get->answer.parts)
+		get->status = begin_body(get);
+	if (get->status < 0)
+		err_set_sys(&get->err, ERR_INTERNAL, get->status, "error reading file '%s'",
+			    path_show(get->download.path, &get->arena));
 }
 
 static void on_drained(struct http_exchange *ex)
@@ -266,6 +307,21 @@ static void on_closed(struct http_exchange *ex, int status)
 	(void)status;
 	get->is_closed = true;
 	finish(get);
+}
+
+static void choose_encoding(struct get *get)
+{
+	struct files_answer_request *request = &get->answer_request;
+
+	request->headers = &get->ex->request.headers;
+	request->encoding = accept_encoding_choose(http_headers_get(request->headers, STR("Accept-Encoding")),
+						   &request->takes_identity);
+	if (request->encoding != ACCEPT_GZIP)
+		return;
+	get->may_be_compressed = true;
+	get->is_compressed_small = compressions >= FILE_COMPRESSIONS_LARGE_MAX;
+	request->may_compress = compressions < FILE_COMPRESSIONS_MAX;
+	compressions++;
 }
 
 static const struct http_exchange_handler handler = {
@@ -290,6 +346,7 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox)
 		.path = query.path,
 	};
 	arena_init(&get->arena, FILE_OPERATION_ARENA_BYTES);
+	choose_encoding(get);
 	files_transfer_started();
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, get);

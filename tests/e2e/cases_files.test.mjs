@@ -255,11 +255,11 @@ check("case_090_empty_files", async () => {
 		const plain = await get(user, each, { headers: { "accept-encoding": "identity" } });
 		assert.deepEqual([plain.status, plain.headers["content-length"], plain.body.length], [200, "0", 0]);
 		const zipped = await get(user, each, { headers: { "accept-encoding": "gzip" } });
-		assert.equal(zipped.status, 200);
+		assert.deepEqual([zipped.status, zipped.headers["content-encoding"]], [200, "gzip"]);
 		const content = zipped.headers["content-encoding"] === "gzip" ? gunzipSync(zipped.body) : zipped.body;
 		assert.equal(content.length, 0);
 		const range = await get(user, each, { headers: { range: "bytes=0-4", "accept-encoding": "identity" } });
-		assert.ok([200, 416, 501].includes(range.status), String(range.status));
+		assert.equal(range.status, 200);
 	}
 	await put(user, path, "full");
 	await put(user, path, "");
