@@ -73,6 +73,7 @@ struct http_conn_exchange {
 	bool request_complete, end_told;
 	bool continued;      /* 100 was sent */
 	bool begun, ended;   /* the response */
+	bool finishing;      /* the last chunk goes with the last of the body */
 	bool bodyless, chunked, tunnel, keep_alive;
 	bool full;           /* the handler was told HTTP_FULL */
 	bool bad;            /* could not be parsed */

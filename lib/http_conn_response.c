@@ -180,9 +180,9 @@ static int begin(struct http_exchange *ex, int status, int64_t length)
 	return 0;
 }
 
-/* The head, if it still waits, then one piece of the body. */
+/* The head, if it still waits, then one piece of the body; `last` if none follows. */
 static int send_body(struct http_conn_exchange *x, const struct iovec *pieces, size_t count,
-		     size_t total)
+		     size_t total, bool last)
 {
 	char chunk_header[HTTP_CHUNK_HEADER_BYTES];
 	struct iovec all[PIECES_MAX + 3];
@@ -197,7 +197,7 @@ static int send_body(struct http_conn_exchange *x, const struct iovec *pieces, s
 	memcpy(all + n, pieces, count * sizeof(*pieces));
 	n += count;
 	if (x->chunked)
-		all[n++] = piece_of(STR("\r\n"));
+		all[n++] = piece_of(last && x->finishing ? STR("\r\n0\r\n\r\n") : STR("\r\n"));
 	return http_conn_send(x->conn, all, n);
 }
 
@@ -223,7 +223,7 @@ static int write_body(struct http_exchange *ex, const struct iovec *pieces, size
 		batch = size_min(count, PIECES_MAX);
 		for (size_t i = 0; i < batch; i++)
 			len += pieces[i].iov_len;
-		status = len ? send_body(x, pieces, batch, len) : status;
+		status = len ? send_body(x, pieces, batch, len, batch == count) : status;
 		if (status < 0)
 			return status;
 		ex->sent += len;
@@ -254,7 +254,7 @@ static int end(struct http_exchange *ex, const struct http_headers *trailers)
 	if (x->head.len)
 		pieces[n++] = piece_of(x->head);
 	x->head.len = 0;
-	if (x->chunked) {
+	if (x->chunked && !x->finishing) {
 		if (http_write_last_chunk(&ex->arena, trailers, &last) < 0)
 			return abort_with(x, -ENOMEM);
 		pieces[n++] = piece_of(last);
@@ -266,6 +266,19 @@ static int end(struct http_exchange *ex, const struct http_headers *trailers)
 		stream_shutdown(x->conn->stream);
 	http_conn_poke(x->conn);
 	return status < 0 ? status : 0;
+}
+
+static int finish(struct http_exchange *ex, const struct iovec *pieces, size_t count)
+{
+	struct http_conn_exchange *x = of(ex);
+	int status;
+
+	/* An empty last piece would send nothing for the end to go with. */
+	x->finishing = x->chunked && count > 0 && pieces[count - 1].iov_len > 0;
+	status = write_body(ex, pieces, count);
+	if (status < 0)
+		x->finishing = false;
+	return status < 0 ? status : end(ex, NULL);
 }
 
 static void free_exchange(struct http_exchange *ex)
@@ -287,6 +300,7 @@ const struct http_exchange_ops http_conn_exchange_ops = {
 	.begin = begin,
 	.write = write_body,
 	.end = end,
+	.finish = finish,
 	.queued = queued,
 	.abort = abort_exchange,
 	.free = free_exchange,

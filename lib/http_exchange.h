@@ -51,6 +51,7 @@ struct http_exchange_ops {
 	int (*begin)(struct http_exchange *ex, int status, int64_t length);
 	int (*write)(struct http_exchange *ex, const struct iovec *pieces, size_t count);
 	int (*end)(struct http_exchange *ex, const struct http_headers *trailers);
+	int (*finish)(struct http_exchange *ex, const struct iovec *pieces, size_t count);
 	size_t (*queued)(const struct http_exchange *ex);
 	void (*abort)(struct http_exchange *ex);
 	void (*free)(struct http_exchange *ex);
@@ -129,6 +130,13 @@ static inline int http_response_write(struct http_exchange *ex, const struct iov
 static inline int http_response_end(struct http_exchange *ex, const struct http_headers *trailers)
 {
 	return ex->ops->end(ex, trailers);
+}
+/* The last piece of the body and its end, in one write to the connection. 0 or a negative errno, as
+ * of the two. */
+static inline int http_response_finish(struct http_exchange *ex, const struct iovec *pieces,
+				       size_t count)
+{
+	return ex->ops->finish(ex, pieces, count);
 }
 /* Bytes written that the kernel has not taken yet: two looks tell a slow reader from a stalled one. */
 static inline size_t http_response_queued(const struct http_exchange *ex)

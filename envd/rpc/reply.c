@@ -174,11 +174,11 @@ static int begin_call_stream(struct call *c)
 	return begin_stream(c->base.exchange, &c->content);
 }
 
-static int write_output(struct http_exchange *ex, struct buf *out)
+static int write_output(struct http_exchange *ex, struct buf *out, bool last)
 {
 	struct iovec piece = {buf_data(out), buf_length(out)};
 
-	return http_response_write(ex, &piece, 1);
+	return last ? http_response_finish(ex, &piece, 1) : http_response_write(ex, &piece, 1);
 }
 
 /* Unary answers have no place of their own for trailing metadata. */
@@ -208,9 +208,7 @@ static void send_error(struct http_exchange *ex, const struct rpc_content *conte
 		if (status >= 0)
 			status = write_end_stream(&out, call, err);
 		if (status >= 0)
-			status = write_output(ex, &out);
-		if (status >= 0)
-			http_response_end(ex, NULL);
+			status = write_output(ex, &out, true);
 	} else {
 		status = write_error(&out, call, err);
 		if (status >= 0)
@@ -322,9 +320,7 @@ int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool l
 	if (status == 0)
 		status = begin_call_stream(c);
 	if (status >= 0)
-		status = write_output(c->base.exchange, &out);
-	if (status >= 0 && last)
-		status = http_response_end(c->base.exchange, NULL);
+		status = write_output(c->base.exchange, &out, last);
 	output_release(&out);
 	return status;
 }
@@ -339,9 +335,7 @@ void reply_stream_end(struct call *c)
 	if (status == 0)
 		status = begin_call_stream(c);
 	if (status >= 0)
-		status = write_output(c->base.exchange, &out);
-	if (status >= 0)
-		http_response_end(c->base.exchange, NULL);
+		status = write_output(c->base.exchange, &out, true);
 	output_release(&out);
 	if (status == -ENOMEM)
 		http_exchange_abort(c->base.exchange);

@@ -59,6 +59,12 @@ static int end(struct http_exchange *ex, const struct http_headers *trailers)
 	return 0;
 }
 
+static int finish(struct http_exchange *ex, const struct iovec *pieces, size_t count)
+{
+	write_body(ex, pieces, count);
+	return end(ex, NULL);
+}
+
 static void abort_exchange(struct http_exchange *ex)
 {
 	fake_of(ex)->aborted = true;
@@ -75,6 +81,7 @@ static const struct http_exchange_ops ops = {
 	.begin = begin,
 	.write = write_body,
 	.end = end,
+	.finish = finish,
 	.abort = abort_exchange,
 	.free = free_exchange,
 };

@@ -412,6 +412,65 @@ static void a_head_goes_with_the_first_chunk(void **state)
 	assert_int_equal(r.closed, 1);
 }
 
+static void the_end_goes_with_the_last_piece(void **state)
+{
+	struct iovec pieces[30];
+
+	feed(GET("/"));
+	assert_int_equal(http_response_finish(r.ex, pieces, 0), -EINVAL);
+	for (size_t i = 0; i < ARRAY_LENGTH(pieces); i++)
+		pieces[i] = (struct iovec){(void *)"x", 1};
+	assert_int_equal(http_response_begin(r.ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	assert_int_equal(http_response_finish(r.ex, pieces, 2), 0);
+	assert_int_equal(r.m->writes, 1);
+	expect_output("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nxx\r\n0\r\n\r\n");
+	assert_int_equal(http_response_finish(r.ex, pieces, 1), -EINVAL);
+	settle();
+	assert_int_equal(r.closed, 1);
+
+	/* More pieces than one write takes; only the last has the end. */
+	feed(GET("/"));
+	assert_int_equal(http_response_begin(r.ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	settle();
+	buf_clear(&r.m->output);
+	assert_int_equal(http_response_finish(r.ex, pieces, ARRAY_LENGTH(pieces)), 0);
+	expect_output("c\r\nxxxxxxxxxxxx\r\nc\r\nxxxxxxxxxxxx\r\n6\r\nxxxxxx\r\n0\r\n\r\n");
+	settle();
+
+	/* Nothing to go with. */
+	feed(GET("/"));
+	pieces[1].iov_len = 0;
+	assert_int_equal(http_response_begin(r.ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	assert_int_equal(http_response_finish(r.ex, pieces, 2), 0);
+	expect_output("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n");
+	settle();
+	feed(GET("/"));
+	assert_int_equal(http_response_begin(r.ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	assert_int_equal(http_response_finish(r.ex, NULL, 0), 0);
+	expect_output("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n");
+	settle();
+
+	/* Other bodies: a length, none, one that the connection ends. */
+	feed(GET("/"));
+	assert_int_equal(http_response_begin(r.ex, 200, 3), 0);
+	assert_int_equal(http_response_finish(r.ex, pieces + 2, 4), -EMSGSIZE);
+	assert_int_equal(http_response_finish(r.ex, pieces + 2, 3), 0);
+	expect_output("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nxxx");
+	settle();
+	feed("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
+	assert_int_equal(http_response_begin(r.ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	assert_int_equal(http_response_finish(r.ex, pieces + 2, 4), 0);
+	settle();
+	assert_false(output_has("x"));
+	buf_clear(&r.m->output);
+	feed("GET / HTTP/1.0\r\nHost: a\r\n\r\n");
+	assert_int_equal(http_response_begin(r.ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	assert_int_equal(http_response_finish(r.ex, pieces + 2, 4), 0);
+	settle();
+	expect_output("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nxxxx");
+	assert_int_equal(r.closed, 7);
+}
+
 static void a_head_without_a_body_yet_goes_out_alone(void **state)
 {
 	(void)state;
@@ -1024,6 +1083,7 @@ int main(void)
 		TEST(a_broken_chunk_resets_once_an_answer_began),
 		TEST(a_small_answer_is_one_write),
 		TEST(a_head_goes_with_the_first_chunk),
+		TEST(the_end_goes_with_the_last_piece),
 		TEST(a_head_without_a_body_yet_goes_out_alone),
 		TEST(many_pieces_are_written_in_order),
 		TEST(s055_a_full_stream_stops_the_writer),
