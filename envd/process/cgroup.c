@@ -331,6 +331,18 @@ int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place)
 	return status == -ENOENT ? kill_listed(directory) : status;
 }
 
+bool cgroup_is_frozen(struct cgroups *cgroups, struct cgroup_place place)
+{
+	char name[NAME_BYTES], path[NAME_BYTES + 16], text[256];
+
+	if (!cgroups->available || place.kind == CGROUP_NONE)
+		return false;
+	place_name(cgroups, place, name);
+	snprintf(path, sizeof(path), "%s/cgroup.events", name);
+	return read_file(cgroups->directories[place.kind], path, text, sizeof(text)) > 0 &&
+	       strstr(text, "frozen 1");
+}
+
 static bool try_remove(struct cgroups *cgroups, struct cgroup_place place)
 {
 	char name[NAME_BYTES];

@@ -51,6 +51,8 @@ void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup
 		   int *ret_fd);
 /* Kills everybody in it, atomically where the kernel can. 0, -ENOENT without cgroup. */
 int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place);
+/* Whether everything in it stands still, by its own freezing or a parent's. */
+bool cgroup_is_frozen(struct cgroups *cgroups, struct cgroup_place place);
 /* For the next sweep. Does not block. */
 void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place);
 void cgroups_sweep(struct cgroups *cgroups);

@@ -136,22 +136,20 @@ static void fail_start(struct process *process)
 	process_settle(process);
 }
 
-static void give_up_start(struct process *process)
+static void give_up_start(struct process *process, const struct err *err)
 {
-	if (process->job.active)
-		job_abandon(&process->job);
-	if (process->is_tracked)
-		process_signal_leader(process, SIGKILL);
-	if (process->job.active) {
-		/* The plan belongs to the job; on_prepared ends it. */
-		struct process_subscriber *starter = process_find_starter(process);
+	struct process_subscriber *starter = process_find_starter(process);
 
+	if (process->pid == 0) {
+		/* The plan belongs to the job; on_prepared ends it. */
+		job_abandon(&process->job);
 		enter(process, PROCESS_DONE);
 		if (starter)
-			process_fail_subscriber(starter, process->give_up);
+			process_fail_subscriber(starter, err);
 		process_settle(process);
 	} else {
-		*process->err = *process->give_up;
+		process_signal_leader(process, SIGKILL);
+		*process->err = *err;
 		fail_start(process);
 	}
 }
@@ -161,9 +159,7 @@ static void cancel_start(struct process *process)
 	struct err err;
 
 	err_set(&err, ERR_CANCELED, "the start was cancelled");
-	process->give_up = &err;
-	give_up_start(process);
-	process->give_up = NULL;
+	give_up_start(process, &err);
 }
 
 static void time_out_start(struct process *process)
@@ -171,9 +167,7 @@ static void time_out_start(struct process *process)
 	struct err err;
 
 	err_set(&err, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
-	process->give_up = &err;
-	give_up_start(process);
-	process->give_up = NULL;
+	give_up_start(process, &err);
 }
 
 /* The child is gone, and nobody writes to the status pipe any more: what it says is the truth. */
@@ -378,6 +372,47 @@ static bool is_due(uint64_t due, uint64_t now)
 	return due != 0 && due <= now;
 }
 
+static void look_whether_frozen(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	process->is_frozen = cgroup_is_frozen(&process->table->cgroups, process->place);
+}
+
+static void on_frozen_known(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+	struct err err;
+
+	if (process->state == PROCESS_STARTING && process->is_frozen) {
+		/* Born into a frozen cgroup: it starts when that thaws (case 79). */
+		process->start_due_ms = loop_now_ms(process->loop) + PROCESS_STATUS_PIPE_MS;
+		process_plan_timer(process);
+	} else if (process->state == PROCESS_STARTING) {
+		err_set(&err, ERR_UNAVAILABLE, "the command could not be started within %d seconds",
+			PROCESS_STATUS_PIPE_MS / 1000);
+		give_up_start(process, &err);
+	} else if (process->state == PROCESS_RUNNING && process->kill_is_owed) {
+		process_send_kill(process);
+	}
+	process_drop(process);
+}
+
+/* Neither started nor failed for PROCESS_STATUS_PIPE_MS. While it is still being prepared the pool
+ * is stuck, and there is nobody to ask. */
+static void ask_whether_frozen(struct process *process)
+{
+	process->start_due_ms = 0;
+	process->is_frozen = false;
+	if (process->pid != 0 && job_run(process->loop, &process->job, JOB_QUICK, look_whether_frozen,
+					 on_frozen_known) == 0) {
+		process_hold(process);
+		return;
+	}
+	process_hold(process);
+	on_frozen_known(&process->job);
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct process *process = container_of(timer, struct process, timer);
@@ -385,16 +420,8 @@ static void on_timer(uv_timer_t *timer)
 	struct process_subscriber *starter;
 
 	process->timer_due_ms = 0;
-	if (process->state == PROCESS_STARTING && is_due(process->start_due_ms, now)) {
-		struct err err;
-
-		err_set(&err, ERR_UNAVAILABLE, "the command could not be started within %d seconds",
-			PROCESS_STATUS_PIPE_MS / 1000);
-		process->give_up = &err;
-		give_up_start(process);
-		process->give_up = NULL;
-		return;
-	}
+	if (process->state == PROCESS_STARTING && is_due(process->start_due_ms, now))
+		ask_whether_frozen(process);
 	if (is_due(process->deadline_ms, now) &&
 	    (process->state == PROCESS_STARTING || process->state == PROCESS_RUNNING))
 		process_dispatch(process, PROCESS_TIMEOUT);

@@ -99,13 +99,12 @@ struct process {
 	struct cgroup_place place;
 	struct exit_record record;
 	struct err *err; /* why it failed to start; belongs to the preparing job while that runs */
-	const struct err *give_up;
 	struct output output;
 	struct input input;
 	bool awaits_input; /* its handle is closing and holds the process */
 	int terminal_fd; /* the master; the output owns it. -1: none, or ended */
 	struct reaper_child child;
-	struct job job; /* preparing, then killing, then cleaning up: one after the other */
+	struct job job; /* preparing, looking why it does not start, killing: one after the other */
 	struct list_node kill_waiters;
 	uv_poll_t status_poll;
 	uv_timer_t timer;
@@ -117,7 +116,8 @@ struct process {
 	uint64_t drain_left_ms, drain_since_ms;
 	uint64_t drain_owed_end; /* what was in the pipes at the exit ends here, as a log position */
 	unsigned live; /* handles, jobs, the tracked child */
-	bool is_tracked, drain_is_paused, status_is_open, timer_is_closing, prepare_failed;
+	bool is_tracked, drain_is_paused, status_is_open, timer_is_closing, prepare_failed, is_frozen;
+	bool kill_is_owed;
 };
 
 /* Starts a process; `starter` may be NULL, otherwise it is subscribed from the beginning. 0, and

@@ -53,8 +53,11 @@ void process_send_kill(struct process *process)
 	if (process->table->config.kill_scope_leader)
 		return;
 	kill(-process->pid, SIGKILL);
-	if (process->job.active)
-		return; /* a kill is already going through */
+	if (process->job.active) {
+		/* Either a kill that is already going through, or a look that ends at once. */
+		process->kill_is_owed = process->job.fn != kill_everything;
+		return;
+	}
 	if (job_run(process->loop, &process->job, JOB_QUICK, kill_everything,
 		    on_everything_killed) < 0) {
 		log_warn("process", "no thread to look for left processes",
