@@ -129,10 +129,9 @@ static void on_turn(struct turn *turn)
 	/* While it waited, others thawed and maybe froze anew. */
 	bool is_superseded = call == freezer->rescue && freezer->arming != freezer->rescue_arming;
 
-	call->status = 0;
-	if (!is_superseded)
-		call->status = job_run(freezer->loop, &call->job, JOB_QUICK, work, on_worked);
-	if (is_superseded || call->status < 0)
+	call->status = is_superseded ? 0 : -EAGAIN;
+	/* Once it runs, the call is the job's. */
+	if (is_superseded || job_run(freezer->loop, &call->job, JOB_QUICK, work, on_worked) < 0)
 		finish(call);
 }
 
