@@ -124,6 +124,22 @@ def suite_e2e_asan():
     yield from e2e_steps({"ENVD_BIN": f"{OUT}/asan/bin/envd", "PROXY_BIN": f"{OUT}/asan/bin/proxy"})
 
 
+def relay_steps(profile):
+    """The proxy between scripted clients and scripted servers."""
+    yield Step(profile, make(f"PROFILE={profile}", "CI=1", "all"), timeout=900, check=True)
+    for path in sorted(glob.glob("tests/relay/test_*.py")):
+        command = [sys.executable, "-B", path]
+        yield Step(os.path.basename(path), command, timeout=300, env={"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"})
+
+
+def suite_relay():
+    yield from relay_steps("opt")
+
+
+def suite_relay_asan():
+    yield from relay_steps("asan")
+
+
 def suite_tour():
     """What `make run` does, once."""
     if os.path.exists("packaging/run.sh"):
@@ -137,12 +153,14 @@ SUITES = {
     "unit-asan": suite_unit_asan,
     "fuzz": suite_fuzz,
     "connect": suite_connect,
+    "relay": suite_relay,
+    "relay-asan": suite_relay_asan,
     "e2e": suite_e2e,
     "e2e-asan": suite_e2e_asan,
     "tour": suite_tour,
 }
 # These run two steps at a time: they wait more than they compute.
-PARALLEL = {"e2e": 2, "e2e-asan": 2}
+PARALLEL = {"relay": 2, "relay-asan": 2, "e2e": 2, "e2e-asan": 2}
 
 
 def children():
