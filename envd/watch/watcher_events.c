@@ -84,17 +84,6 @@ static void appear(struct watcher *watcher, struct tree_node *directory, const c
 	node->is_announced = announced;
 }
 
-/* After a name was moved away something else may be there already, without an event that says so
- * (two names exchanged), or with one that comes later and is then known. */
-static void look_behind(struct watcher *watcher, struct tree_node *directory, const char *name)
-{
-	struct stat st;
-
-	if (watcher_look(watcher, directory, name, &st) == 0 &&
-	    !tree_find(&watcher->tree, directory, str_of(name)))
-		appear(watcher, directory, name, true);
-}
-
 static void report_below(struct watcher *watcher, struct tree_node *top)
 {
 	struct tree_node *node;
@@ -149,6 +138,30 @@ static void forget_quietly(struct watcher *watcher, struct tree_node *node)
 	watcher->is_quiet = false;
 }
 
+/* Two names exchanged come as two renames, each over the other. After the first one what was behind the
+ * second name is told, as no event of its own says that it is there ... */
+static void on_arrived(struct watcher *watcher, struct tree_node *node, const struct queued *event,
+		       struct tree_node *to, const char *name)
+{
+	struct tree_node *directory = node->parent, *target = tree_find(&watcher->tree, to, str_of(name));
+	struct stat behind;
+	bool is_exchange = target && watcher_look(watcher, directory, event->name, &behind) == 0 &&
+			   tree_is_same_file(target, &behind);
+
+	move(watcher, node, to, name);
+	if (is_exchange)
+		appear(watcher, directory, event->name, true);
+}
+
+/* ... and the second one then has nothing new to tell. */
+static bool is_second_of_exchange(struct watcher *watcher, struct tree_node *node, struct tree_node *to,
+				  const char *name)
+{
+	const struct tree_node *target = tree_find(&watcher->tree, to, str_of(name));
+
+	return target && target->is_announced && has_arrived(watcher, node, node->parent, node->name);
+}
+
 static void on_moved_from(struct queue *queue, struct tree_node *directory, const struct queued *event)
 {
 	struct watcher *watcher = queue->watcher;
@@ -161,13 +174,11 @@ static void on_moved_from(struct queue *queue, struct tree_node *directory, cons
 		return;
 	if (to && !tree_is_within(to, node) && has_arrived(watcher, node, to, pair->name)) {
 		pair->is_done = true;
-		move(watcher, node, to, pair->name);
-	} else {
+		on_arrived(watcher, node, event, to, pair->name);
+	} else if (!to || !is_second_of_exchange(watcher, node, to, pair->name)) {
 		watcher_report(watcher, WATCH_RECORD_RENAME, node, itself);
 		forget_quietly(watcher, node);
 	}
-	/* `directory` may have been replaced by its own move only, which the kernel forbids. */
-	look_behind(watcher, directory, event->name);
 }
 
 static void on_changed(struct watcher *watcher, struct tree_node *directory, const struct queued *event)
