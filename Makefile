@@ -195,6 +195,9 @@ $(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(TORTURE) $(B)/support.a $(B)/li
 	$(LINK_TEST)
 $(B)/tests/wire/%: $(O)/tests/wire/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
+$(B)/tests/unit/envd/watch/%: $(O)/tests/unit/envd/watch/%.o $(TORTURE) $(B)/support.a $(B)/watcher.a $(B)/envd.a \
+		$(B)/lib.a
+	$(LINK_TEST)
 $(B)/tests/unit/envd/%: $(O)/tests/unit/envd/%.o $(TORTURE) $(B)/support.a $(B)/envd.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/unit/proxy/%: $(O)/tests/unit/proxy/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/lib.a
