@@ -5,7 +5,7 @@ import * as sdk from "e2b";
 import { sdkSuite } from "./support/sdk_suite.mjs";
 import { serve, startEnvd, startProxy } from "./support/programs.mjs";
 
-const has = { metadata: true, closeStdin: true, octetStream: true, ptyConnect: true, stdinOption: true };
+const has = { metadata: true, closeStdin: true, octetStream: true, ptyConnect: true, stdinOption: true, watchEntries: true };
 process.env.E2B_DEBUG = "true";
 
 const envd = await startEnvd();

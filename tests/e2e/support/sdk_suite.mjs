@@ -1,6 +1,6 @@
 // What every JavaScript SDK must be able to do, whichever way it reaches envd. The SDKs share one
 // API; `has` says what an older one lacks:
-//   closeStdin, octetStream, typedErrors (NotFoundError for commands), ptyConnect, stdinOption
+//   closeStdin, octetStream, typedErrors (NotFoundError for commands), ptyConnect, stdinOption, watchEntries
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { test } from "node:test";
@@ -441,6 +441,55 @@ export function sdkSuite(label, { open, sdk, has }) {
 		await sandbox.files.remove(`${folder}/remove`);
 		assert.equal(await sandbox.files.exists(`${folder}/remove`), false);
 		await sandbox.files.remove(`${folder}/remove`);
+	});
+
+	// --- watches
+
+	check("a directory is watched", async () => {
+		const watched = `${folder}/watched`;
+		await sandbox.files.makeDir(watched);
+		const events = [];
+		let exited = false;
+		const handle = await sandbox.files.watchDir(watched, (event) => { events.push(event); },
+			{ timeoutMs: 0, onExit: () => { exited = true; } });
+		const told = () => events.map(({ type, name }) => `${type} ${name}`);
+		const until = (...wanted) => eventually(`${wanted}; told: ${told()}`, () => wanted.every((each) => told().includes(each)));
+		await sandbox.files.write(`${watched}/f`, "one");
+		await until("create f", "write f");
+		await sandbox.files.rename(`${watched}/f`, `${watched}/g`);
+		await until("rename f", "create g");
+		await sandbox.commands.run(`chmod 600 ${watched}/g`);
+		await until("chmod g");
+		await sandbox.files.makeDir(`${watched}/sub`);
+		await sandbox.files.write(`${watched}/sub/unseen`, "");
+		await sandbox.files.remove(`${watched}/g`);
+		await until("create sub", "remove g");
+		assert.ok(!told().some((each) => each.includes("unseen")));
+		await handle.stop();
+		await eventually("the client is told that it is over", () => exited);
+	});
+
+	check("a tree is watched, with directories that come later", async () => {
+		const watched = `${folder}/watched-tree`;
+		await sandbox.files.makeDir(`${watched}/old`);
+		const events = [];
+		const handle = await sandbox.files.watchDir(watched, (event) => { events.push(event); },
+			{ recursive: true, ...(has.watchEntries && { includeEntry: true }) });
+		await sandbox.files.write(`${watched}/old/f`, "x");
+		await sandbox.files.write(`${watched}/new/deep/f`, "12345");
+		await eventually("both", () => ["old/f", "new", "new/deep", "new/deep/f"].every(
+			(name) => events.some((event) => event.type === "create" && event.name === name)));
+		if (has.watchEntries) {
+			await eventually("an entry", () => events.some((event) => event.name === "new/deep/f" && event.entry?.size === 5));
+			assert.ok(events.every((event) => !event.entry || event.entry.path === `${watched}/${event.name}`));
+		}
+		await handle.stop();
+	});
+
+	check("what cannot be watched", async () => {
+		await failure(sandbox.files.watchDir(`${folder}/not-there`, () => {}), sdk.NotFoundError);
+		await sandbox.files.write(`${folder}/a-file`, "");
+		await failure(sandbox.files.watchDir(`${folder}/a-file`, () => {}), sdk.InvalidArgumentError);
 	});
 
 	check("five megabytes up and down", async () => {

@@ -258,6 +258,34 @@ class SyncSuite(Base):
         self.assertEqual(names(), ["z"])
         self.files.remove(f"{root}/m")
 
+    def test_watch(self):
+        watched = f"{self.folder}/watched"
+        self.files.make_dir(f"{watched}/old")
+        told = []
+
+        def until(handle, *wanted):
+            def look():
+                told.extend((event.type.value, event.name) for event in handle.get_new_events())
+                return set(wanted) <= set(told)
+            eventually(f"{wanted}", look)
+
+        handle = self.files.watch_dir(watched)
+        self.assertEqual(handle.get_new_events(), [])
+        self.files.write(f"{watched}/f", "one")
+        until(handle, ("create", "f"), ("write", "f"))
+        self.files.rename(f"{watched}/f", f"{watched}/g")
+        self.files.remove(f"{watched}/g")
+        until(handle, ("rename", "f"), ("create", "g"), ("remove", "g"))
+        handle.stop()
+        with self.assertRaises(e2b.SandboxException):
+            handle.get_new_events()
+        handle = self.files.watch_dir(watched, recursive=True)
+        self.files.write(f"{watched}/new/deep/f", "x")
+        until(handle, ("create", "new"), ("create", "new/deep"), ("create", "new/deep/f"))
+        handle.stop()
+        with self.assertRaises(e2b.NotFoundException):
+            self.files.watch_dir(f"{self.folder}/not-there")
+
     def test_big_file(self):
         data = os.urandom(5000000)
         self.files.write(f"{self.folder}/big", data)
@@ -350,6 +378,12 @@ class AsyncSuite(Base):
             parts = [part async for part in await sandbox.files.read(path, format="stream")]
             self.assertEqual(b"".join(parts), b"content")
             self.assertEqual([each.name for each in await sandbox.files.list(self.folder)], ["f"])
+            told = []
+            handle = await sandbox.files.watch_dir(self.folder, lambda event: told.append((event.type.value, event.name)))
+            await sandbox.files.write(path, "content")
+            while ("write", "f") not in told:
+                await asyncio.sleep(0.01)
+            await handle.stop()
             self.assertEqual((await sandbox.files.get_info(path)).size, 7)
             self.assertIs(await sandbox.files.make_dir(f"{self.folder}/d"), True)
             await sandbox.files.rename(path, f"{self.folder}/g")
