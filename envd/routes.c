@@ -82,6 +82,11 @@ static void serve_upload(struct http_exchange *ex, struct app *app)
 		files_post(ex, &app->sandbox);
 }
 
+static void serve_compose(struct http_exchange *ex, struct app *app)
+{
+	files_compose(ex, &app->sandbox);
+}
+
 /* Rows of one path stand together; their order is that of the Allow field. */
 static const struct route routes[] = {
 	{"GET", "/health", serve_health, true},
@@ -90,7 +95,7 @@ static const struct route routes[] = {
 	{"GET", "/envs", serve_environment, false},
 	{"GET", "/files", serve_download, true},
 	{"POST", "/files", serve_upload, true},
-	{"POST", "/files/compose", refuse_unimplemented, false},
+	{"POST", "/files/compose", serve_compose, false},
 	{"POST", "/freeze", serve_freeze, false},
 	{"POST", "/unfreeze", serve_unfreeze, false},
 	{"POST", "/fsfreeze", serve_filesystem_freeze, false},

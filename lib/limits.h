@@ -126,6 +126,12 @@
 /* What the names of all files of one upload request may need. */
 #define UPLOAD_ARENA_BYTES (16 * 1024 * 1024)
 #define SYMLINK_HOPS_MAX 255
+/* POST /files/compose: one body, all of them, what is made of one, and what a job copies in one go. */
+#define COMPOSE_BODY_BYTES_MAX (1024 * 1024)
+#define COMPOSE_BODIES_BYTES_MAX (16 * 1024 * 1024)
+#define COMPOSE_BODY_FREE_BYTES (16 * 1024)
+#define COMPOSE_ARENA_BYTES (48 * 1024 * 1024)
+#define COMPOSE_STEP_BYTES (64 * 1024 * 1024)
 
 /* Watches. Each is a process and an inotify instance, of which Linux allows a user 128 by default. */
 #define WATCHES_MAX 1024

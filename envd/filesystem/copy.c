@@ -29,12 +29,14 @@ static int write_all(int to, const char *data, size_t len, int64_t offset)
 	return 0;
 }
 
-static int64_t copy_by_hand(int from, int to, int64_t done, int64_t len)
+static int64_t copy_by_hand(int from, int64_t from_start, int to, int64_t to_start, int64_t done,
+			    int64_t len)
 {
 	auto_free char *buffer = xmalloc(COPY_BUFFER_BYTES);
 
 	while (done < len) {
-		ssize_t got = pread(from, buffer, size_min(COPY_BUFFER_BYTES, (size_t)(len - done)), done);
+		ssize_t got = pread(from, buffer, size_min(COPY_BUFFER_BYTES, (size_t)(len - done)),
+				    from_start + done);
 		int status;
 
 		if (got < 0 && errno == EINTR)
@@ -43,7 +45,7 @@ static int64_t copy_by_hand(int from, int to, int64_t done, int64_t len)
 			return -errno;
 		if (got == 0)
 			break;
-		status = write_all(to, buffer, (size_t)got, done);
+		status = write_all(to, buffer, (size_t)got, to_start + done);
 		if (status < 0)
 			return status;
 		done += got;
@@ -53,10 +55,15 @@ static int64_t copy_by_hand(int from, int to, int64_t done, int64_t len)
 
 int64_t copy_content(int from, int to, int64_t len)
 {
+	return copy_content_at(from, 0, to, 0, len);
+}
+
+int64_t copy_content_at(int from, int64_t from_start, int to, int64_t to_start, int64_t len)
+{
 	int64_t done = 0;
 
 	while (done < len) {
-		int64_t from_offset = done, to_offset = done;
+		int64_t from_offset = from_start + done, to_offset = to_start + done;
 		ssize_t copied = (ssize_t)syscall(SYS_copy_file_range, from, &from_offset, to, &to_offset,
 						  size_min(COPY_STEP_BYTES, (size_t)(len - done)), 0);
 
@@ -69,7 +76,7 @@ int64_t copy_content(int from, int to, int64_t len)
 		if (copied < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
 			return -errno;
 		/* Across file systems, virtual files that claim to be empty, old kernels. */
-		return copy_by_hand(from, to, done, len);
+		return copy_by_hand(from, from_start, to, to_start, done, len);
 	}
 	return done;
 }

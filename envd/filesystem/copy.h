@@ -14,6 +14,8 @@
  * offset 0 of the other; in the kernel where it can, else through a buffer. Returns the number of
  * bytes copied, or a negative errno. */
 int64_t copy_content(int from, int to, int64_t len);
+/* The same between any offsets. */
+int64_t copy_content_at(int from, int64_t from_start, int to, int64_t to_start, int64_t len);
 
 /* Makes a copy of from_name as to_name, which must not exist. What was made of it stays after a
  * failure (remove_tree it). The error is internal or permission_denied or resource_exhausted,

@@ -1,5 +1,5 @@
 /*
- * GET and POST /files (contract/envd.md 2.5, 2.6): whole files out, octet-stream and multipart
+ * GET and POST /files (contract/envd.md 2.5, 2.6): files and parts of them out, octet-stream and multipart
  * bodies in. Here the exchange and the pool meet; what is done to files is in download.h and
  * receive.h. Authorisation (contract 3.2) is the caller's, before these run.
  */
@@ -11,6 +11,8 @@
 
 void files_get(struct http_exchange *ex, struct sandbox *sandbox);
 void files_post(struct http_exchange *ex, struct sandbox *sandbox);
+/* POST /files/compose: files joined to one (contract 2.7), by compose.h. */
+void files_compose(struct http_exchange *ex, struct sandbox *sandbox);
 
 /* For the two above. */
 struct files_query {

@@ -45,7 +45,9 @@ static void dispatch(struct http_exchange *ex)
 			rpc_dispatch(ex, &filesystem_service_methods[i], app, NULL);
 			return;
 		}
-	if (str_equal(ex->request.method, STR("POST")))
+	if (str_equal(ex->request.path, STR("/files/compose")))
+		files_compose(ex, &app->sandbox);
+	else if (str_equal(ex->request.method, STR("POST")))
 		files_post(ex, &app->sandbox);
 	else
 		files_get(ex, &app->sandbox);
@@ -407,7 +409,7 @@ static void case_090_empty_files_both_ways(void **state)
 	assert_int_equal(answer.len, 20); /* header, an empty block, trailer */
 }
 
-static void conformance_100_files_of_every_size_round_trip(void **state)
+static void files_of_every_size_round_trip(void **state)
 {
 	static const size_t sizes[] = {1, 4095, 65535, 65536, 65537, 262143, 262144, 262145, 600000,
 				       5000000, 20000000};
@@ -892,6 +894,85 @@ static void gzip_for_many_at_once_stays_small(void **state)
 	free(text);
 }
 
+static struct answer compose(const char *body, size_t len)
+{
+	struct answer answer;
+	int fd = connect_server();
+
+	send_text(fd, arena_printf(&arena, "POST /files/compose HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+				   "Content-Length: %zu\r\n\r\n", len));
+	send_all(fd, body, len);
+	read_to_end(fd, &answer, ANSWER_BYTES_MAX);
+	return answer;
+}
+
+static void conformance_100_composed_files_can_be_downloaded(void **state)
+{
+	size_t len = 3000000, descriptors = count_descriptors();
+	char *bytes = make_bytes(len, 21);
+	const char *body;
+	struct answer answer;
+
+	(void)state;
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(post(at(arena_printf(&arena, "p%d", i)), bytes + 1000000 * i, 1000000, NULL).status,
+				 200);
+	body = arena_printf(&arena, "{\"source_paths\":[\"%s/p0\",\"%s/p1\",\"%s/p2\"],\"destination\":\"%s/<f>\"}",
+			    root, root, root, root);
+	answer = compose(body, strlen(body));
+	assert_int_equal(answer.status, 200);
+	check_header(&answer, "Content-Type", "application/json");
+	assert_string_equal(answer.body, arena_printf(&arena, "{\"name\":\"\\u003cf\\u003e\",\"path\":\"%s/"
+						      "\\u003cf\\u003e\",\"type\":\"file\"}\n", root));
+	answer = get(at("<f>"), NULL);
+	assert_int_equal(answer.len, len);
+	assert_memory_equal(answer.body, bytes, len);
+	assert_int_equal(count_entries(root), 1);
+	answer = compose(body, strlen(body));
+	check_error(&answer, 404, arena_printf(&arena, "source file not found: %s/p0", root));
+	answer = compose("", 0);
+	assert_int_equal(answer.status, 400);
+	answer = compose(bytes, 2000000);
+	assert_true(answer.was_reset || answer.status == 413);
+	wait_until(has_descriptors, descriptors);
+	free(bytes);
+}
+
+static void case_099_a_client_that_leaves_changes_nothing_or_all(void **state)
+{
+	size_t descriptors = count_descriptors();
+	struct linger hard = {.l_onoff = 1};
+	const char *body;
+	struct stat st;
+
+	(void)state;
+	write_bytes("part", "", 0);
+	assert_int_equal(truncate(at("part"), 100000000), 0);
+	body = arena_printf(&arena, "{\"source_paths\":[\"%s/part\",\"%s/part\"],\"destination\":\"%s/f\"}", root,
+			    root, root);
+	for (int round = 0; round < 3; round++) {
+		int fd = connect_server();
+
+		write_bytes("f", "old", 3);
+		send_text(fd, arena_printf(&arena, "POST /files/compose HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n"
+					   "\r\n%.*s", strlen(body), round == 0 ? 10 : (int)strlen(body), body));
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+		if (round == 2)
+			poll(NULL, 0, 10);
+		close(fd);
+		/* Connections are accepted in turn. */
+		assert_int_equal(get(at("none"), NULL).status, 404);
+		wait_until(has_descriptors, descriptors);
+		assert_int_equal(stat(at("f"), &st), 0);
+		assert_true(st.st_size == (st.st_size == 3 ? 3 : 200000000));
+		assert_int_equal(count_entries(root), st.st_size == 3 ? 2 : 1);
+		if (st.st_size != 3) {
+			write_bytes("part", "", 0);
+			assert_int_equal(truncate(at("part"), 100000000), 0);
+		}
+	}
+}
+
 static void conformance_055_only_the_base_name_is_told(void **state)
 {
 	struct answer answer;
@@ -1314,7 +1395,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(case_090_empty_files_both_ways, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_100_files_of_every_size_round_trip, setup, teardown),
+		cmocka_unit_test_setup_teardown(files_of_every_size_round_trip, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_084_chunked_bodies_and_forms, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_088_a_form_without_files_is_an_empty_list, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_061_download_errors, setup, teardown),
@@ -1326,6 +1407,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(conformance_057_conformance_084_gzip_answers, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_103_a_broken_gzip_answer_does_not_end_well, setup, teardown),
 		cmocka_unit_test_setup_teardown(gzip_for_many_at_once_stays_small, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_100_composed_files_can_be_downloaded, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_099_a_client_that_leaves_changes_nothing_or_all, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_055_only_the_base_name_is_told, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_054_names_in_content_disposition, setup, teardown),
 		cmocka_unit_test_setup_teardown(download_types_follow_name_and_content, setup, teardown),
