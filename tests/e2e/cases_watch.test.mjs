@@ -668,7 +668,8 @@ open("a/end", "w").close()`, folder]);
 		const kind = line.slice(0, at).split(",")[0];
 		return `${said[kind]} ${line.slice(at + 1 + folder.length + 1)}`;
 	});
-	const cut = (list) => list.slice(0, list.indexOf("CREATE a/end"));
+	// The kernel joins equal events that follow each other, as long as nobody has read the first.
+	const cut = (list) => list.slice(0, list.indexOf("CREATE a/end")).filter((each, i) => each !== list[i - 1]);
 	assert.deepEqual(cut(seen.told), cut(expected));
 	await seen.converges(["a", "b", "c"]);
 });
