@@ -2,10 +2,12 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
+#include "envd/sandbox/forwarder.h"
 #include "envd/watch/watch_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"
@@ -46,6 +48,14 @@ static bool inherits_orphans(void)
 	return getpid() == 1 || (prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper) == 0 && is_subreaper);
 }
 
+static void on_process_started(void *user)
+{
+	struct app *app = user;
+
+	if (app->forwarder)
+		forwarder_wake(app->forwarder);
+}
+
 static void open_processes(struct app *app)
 {
 	const struct process_table_config config = {
@@ -57,6 +67,8 @@ static void open_processes(struct app *app)
 		.adopts_orphans = inherits_orphans(),
 		.set_nofile = app->config.set_nofile,
 		.nofile = app->config.nofile,
+		.on_started = on_process_started,
+		.on_started_user = app,
 	};
 
 	app->processes = process_table_new(&config);
@@ -112,6 +124,38 @@ void app_init(struct app *app, const struct app_config *config)
 		log_warn("envd", "the processor load cannot be read");
 }
 
+/* A process of ours runs, or one that came to us when its parent ended. */
+static bool is_busy(void *user)
+{
+	const struct app *app = user;
+	siginfo_t info;
+
+	if (app->processes->count > 0)
+		return true;
+	return app->processes->config.adopts_orphans &&
+	       waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+}
+
+static void open_forwarder(struct app *app)
+{
+	struct forwarder_settings settings = {
+		.loop = &app->loop,
+		.own_port = app_port(app),
+		.is_busy = is_busy,
+		.user = app,
+	};
+
+	if (app->config.forward_address && forwarder_parse_address(app->config.forward_address, &settings))
+		app->forwarder = forwarder_new(&settings);
+}
+
+static void close_forwarder(struct app *app)
+{
+	if (app->forwarder)
+		forwarder_close(app->forwarder);
+	app->forwarder = NULL;
+}
+
 int app_open(struct app *app, struct err *err)
 {
 	const struct http_server_config config = {
@@ -129,6 +173,7 @@ int app_open(struct app *app, struct err *err)
 	if (status < 0)
 		return err_set_sys(err, err_kind_from_errno(status), status, "listen tcp %s:%u",
 				   app->config.address, app->config.port);
+	open_forwarder(app);
 	return 0;
 }
 
@@ -163,6 +208,7 @@ static void on_processes_stopped(struct process_table *table, void *user)
 	struct app *app = user;
 
 	app->processes_stopped = true;
+	close_forwarder(app);
 	/* Their streams have been ended; clients now have this long to take what is still queued. */
 	if (app->stage == APP_STOPPING)
 		plan_next_stage(app, SHUTDOWN_ANSWERS_MS);
@@ -171,6 +217,7 @@ static void on_processes_stopped(struct process_table *table, void *user)
 static void abort_what_is_left(struct app *app)
 {
 	app->stage = APP_ABORTING;
+	close_forwarder(app);
 	if (!app->processes_stopped)
 		process_table_hasten_stop(app->processes);
 	if (app->server)

@@ -21,6 +21,7 @@
 #define ENVD_PROTOCOL_VERSION "0.6.11"
 #define ENVD_PORT_DEFAULT 49983
 
+struct forwarder;
 struct http_server;
 struct process_table;
 struct watch_table;
@@ -30,6 +31,7 @@ struct app_config {
 	unsigned port; /* 0: the kernel chooses */
 	const char *cgroup_root;
 	bool no_cgroups;
+	const char *forward_address; /* where servers of localhost are reachable; NULL: nowhere */
 	const char *watch_helper; /* NULL: envd-watch beside envd, or in /usr/bin */
 	bool kill_scope_leader; /* SIGKILL and timeouts reach the leader alone (cases 47, 51) */
 	bool is_firecracker;
@@ -51,6 +53,7 @@ struct app {
 	struct process_table *processes; /* envd/process owns the type */
 	struct snapshot_service snapshot;
 	struct watch_table *watches;     /* envd/watch */
+	struct forwarder *forwarder;     /* NULL: none */
 	uv_signal_t signals[3];
 	uv_timer_t stop_timer;
 	enum { APP_RUNNING, APP_STOPPING, APP_ABORTING } stage;

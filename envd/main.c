@@ -7,6 +7,7 @@
 #include "build_info.h"
 #include "envd/app.h"
 #include "envd/filesystem/user.h"
+#include "envd/sandbox/forwarder.h"
 #include "envd/sandbox/run_files.h"
 #include "lib/log.h"
 #include "lib/options.h"
@@ -27,7 +28,7 @@ static const char summary[] =
 struct arguments {
 	bool not_firecracker, version, commit, build_info, no_cgroups, verbose, standalone;
 	int64_t port;
-	const char *address, *cgroup_root, *watch_helper, *kill_scope, *log_level;
+	const char *address, *forward_address, *cgroup_root, *watch_helper, *kill_scope, *log_level;
 };
 
 static bool parse_level(const char *text, enum log_level *ret_level)
@@ -191,6 +192,9 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		{"port", OPTION_INT, &arguments->port, "port to listen on (default 49983; 0: any)"},
 		{"address", OPTION_STRING, &arguments->address,
 		 "IPv4 address to listen on (default 0.0.0.0; 127.0.0.1 with -standalone)"},
+		{"forward-address", OPTION_STRING, &arguments->forward_address,
+		 "where servers that listen on localhost are made reachable: an address of this machine\n"
+		 "    \t(default 169.254.0.21; nowhere with -standalone), or none"},
 		{"cgroup-root", OPTION_STRING, &arguments->cgroup_root,
 		 "cgroup v2 mount for commands (default /sys/fs/cgroup)"},
 		{"no-cgroups", OPTION_BOOL, &arguments->no_cgroups, "leave cgroups alone"},
@@ -241,7 +245,12 @@ static int start(const struct arguments *arguments)
 		config.only_that_user = config.uid != 0;
 	} else {
 		write_run_files(&config);
+		config.forward_address = FORWARDER_ADDRESS_DEFAULT;
 	}
+	if (arguments->forward_address)
+		config.forward_address = arguments->forward_address;
+	if (config.forward_address && strcmp(config.forward_address, "none") == 0)
+		config.forward_address = NULL;
 	return run(&config);
 }
 
@@ -264,6 +273,9 @@ int main(int argc, char **argv)
 		return refuse_value("log-level", arguments.log_level);
 	if (strcmp(arguments.kill_scope, "all") != 0 && strcmp(arguments.kill_scope, "leader") != 0)
 		return refuse_value("kill-scope", arguments.kill_scope);
+	if (arguments.forward_address && strcmp(arguments.forward_address, "none") != 0 &&
+	    !forwarder_parse_address(arguments.forward_address, &(struct forwarder_settings){0}))
+		return refuse_value("forward-address", arguments.forward_address);
 	if (arguments.port < 0 || arguments.port > 65535) {
 		dprintf(STDERR_FILENO, "server stopped: listen tcp: address %lld: invalid port\n",
 			(long long)arguments.port);

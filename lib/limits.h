@@ -172,6 +172,18 @@
 /* The names of all cgroups that one walk over them keeps at a time. */
 #define CGROUP_PATHS_BYTES_MAX (4 * 1024 * 1024)
 
+/* Localhost forwarding: how often the sockets that listen are looked at while something runs (half of
+ * what a server may be out of reach for at first), and how slowly at last when nothing does. */
+#define FORWARD_SCAN_MS 50
+#define FORWARD_SCAN_IDLE_MS_MAX (8 * 1000)
+#define FORWARD_SCAN_SERVING_MS_MAX 1000
+/* What one look may read: some ten thousand sockets. */
+#define FORWARD_SCAN_BYTES_MAX (1024 * 1024)
+#define FORWARD_PORTS_MAX 1024
+#define FORWARD_CONNECTIONS_MAX 1024
+/* An address that was in use is tried again this much later. */
+#define FORWARD_RETRY_MS 1000
+
 /* Proxy. */
 #define PROXY_DIAL_WAITS_MS {100, 200, 300, 400, 500, 700, 800}
 #define PROXY_DIAL_TIMEOUT_MS (3 * 1000)

@@ -51,6 +51,8 @@ struct stream {
 	void *user;
 	struct loop *loop;
 	size_t queued; /* bytes the kernel has not taken yet */
+	/* STREAM_FULL above the one, on_drained at the other; by default those of lib/limits.h. */
+	size_t high_mark, low_mark;
 };
 
 static inline int stream_read_start(struct stream *s)

@@ -74,7 +74,7 @@ static void on_later(struct later *later)
 			report_end(s, s->broken);
 		return;
 	}
-	if (s->full && s->stream.queued <= STREAM_LOW_MARK_BYTES) {
+	if (s->full && s->stream.queued <= s->stream.low_mark) {
 		s->full = false;
 		if (s->stream.events && s->stream.events->on_drained)
 			s->stream.events->on_drained(&s->stream);
@@ -173,7 +173,7 @@ static void on_written(uv_write_t *request, int status)
 		start_write(s);
 	else if (s->shutdown_wanted)
 		start_shutdown(s);
-	if (!s->closing && s->full && s->stream.queued <= STREAM_LOW_MARK_BYTES)
+	if (!s->closing && s->full && s->stream.queued <= s->stream.low_mark)
 		later_call(s->stream.loop, &s->later);
 }
 
@@ -270,7 +270,7 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 		if (s->broken)
 			return s->broken;
 	}
-	if (s->stream.queued > STREAM_HIGH_MARK_BYTES)
+	if (s->stream.queued > s->stream.high_mark)
 		s->full = true;
 	return s->full ? STREAM_FULL : 0;
 }
@@ -329,6 +329,8 @@ static struct stream_uv *stream_uv_new(struct loop *loop)
 
 	s->stream.ops = &ops;
 	s->stream.loop = loop;
+	s->stream.high_mark = STREAM_HIGH_MARK_BYTES;
+	s->stream.low_mark = STREAM_LOW_MARK_BYTES;
 	buf_init(&s->queue, SIZE_MAX / 2);
 	later_init(&s->later, on_later);
 	return s;

@@ -195,6 +195,8 @@ void process_table_insert(struct process_table *table, struct process *process)
 {
 	drop_predecessors(table, process->pid, process->spec.tag);
 	list_prepend(bucket_of(table, process->pid), &process->bucket);
+	if (table->config.on_started)
+		table->config.on_started(table->config.on_started_user);
 }
 
 void process_table_remove(struct process_table *table, struct process *process)

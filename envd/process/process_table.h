@@ -20,6 +20,9 @@ struct process_table_config {
 	bool adopts_orphans;      /* PID 1 or subreaper: reap strangers too */
 	bool set_nofile;          /* envd raised its own limit; commands get this one */
 	struct rlimit nofile;
+	/* Every time a process runs. May be NULL. */
+	void (*on_started)(void *user);
+	void *on_started_user;
 };
 
 /* The exit of a process that is gone. */

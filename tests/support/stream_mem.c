@@ -70,7 +70,7 @@ static void on_later(struct later *later)
 		m->broken_told = true;
 		m->stream.events->on_end(&m->stream, m->broken);
 	}
-	if (!m->closed && m->full && m->stream.queued <= STREAM_LOW_MARK_BYTES) {
+	if (!m->closed && m->full && m->stream.queued <= m->stream.low_mark) {
 		m->full = false;
 		m->stream.events->on_drained(&m->stream);
 	}
@@ -116,7 +116,7 @@ static int write_pieces(struct stream *s, const struct iovec *pieces, size_t cou
 		append(&m->queue, pieces[i].iov_base, pieces[i].iov_len);
 	flush(m);
 	m->stream.queued = buf_length(&m->queue);
-	m->full |= m->stream.queued > STREAM_HIGH_MARK_BYTES;
+	m->full |= m->stream.queued > m->stream.high_mark;
 	return m->full ? STREAM_FULL : 0;
 }
 
@@ -162,6 +162,8 @@ struct stream_mem *stream_mem_new(struct loop *loop)
 
 	m->stream.ops = &ops;
 	m->stream.loop = loop;
+	m->stream.high_mark = STREAM_HIGH_MARK_BYTES;
+	m->stream.low_mark = STREAM_LOW_MARK_BYTES;
 	m->room = SIZE_MAX;
 	later_init(&m->later, on_later);
 	buf_init(&m->input, SIZE_MAX / 2);

@@ -1,0 +1,85 @@
+// Servers that listen on localhost alone, reached at the sandbox's own address and through the proxy:
+// cases 150 and 151, conformance 157. The sandbox's address is one of the loopback network here.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { drain, request, until } from "./support/connect.mjs";
+import { eventually, freePort, sleep, startEnvd, startProxy } from "./support/programs.mjs";
+
+const OWN = `127.77.${Math.floor(Math.random() * 250) + 1}.${process.pid % 250 + 1}`;
+const envd = await startEnvd({ flags: ["-forward-address", OWN] });
+const proxy = await startProxy({ flags: ["--sandbox", `sbx1=${OWN},envd=${envd.port}`] });
+const client = envd.client();
+const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+
+const server = (host, port, wait = 0) => `
+import http.server, socket, sys, time
+class S(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if ":" in "${host}" else socket.AF_INET
+class H(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b"from ${host}"
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *a): print("asked", flush=True)
+time.sleep(${wait})
+s = S(("${host}", ${port}), H)
+print("listening", flush=True)
+s.serve_forever()
+`;
+
+async function reach(port) {
+	try {
+		return (await request(`http://${OWN}:${port}`, { path: "/", timeout: 2000 })).text;
+	} catch {
+		return undefined;
+	}
+}
+
+const viaProxy = (port, options = {}) => request(proxy.url, { path: "/", headers: { host: proxy.hostOf("sbx1", port) }, ...options });
+
+for (const host of ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::"]) {
+	check(`case_151_conformance_157_a_server_on_${host}_is_reachable`, async () => {
+		const port = await freePort();
+		const { pid, stream } = await client.start("python3", ["-c", server(host, port)]);
+		await until(stream, "stdout", "listening\n");
+		const began = performance.now();
+		await eventually("it is reachable", () => reach(port), 1000, 2);
+		const took = performance.now() - began;
+		assert.ok(took < 400, `after ${took} ms`); // 100 on a machine that does nothing else
+		assert.equal((await viaProxy(port)).text, `from ${host}`);
+		const large = "x".repeat(3000000);
+		assert.equal((await viaProxy(port, { method: "POST", body: large })).text, large);
+		await client.signal(pid);
+		await drain(stream);
+		await eventually("it is gone", async () => (await reach(port)) === undefined, 1000, 5);
+		// Case 150: what was never there and what is no more look alike.
+		await eventually("the proxy says so", async () => (await viaProxy(port)).status === 502, 10000, 50);
+	});
+}
+
+check("case_151_a_server_that_starts_late_is_asked_once", async () => {
+	const port = await freePort();
+	const { pid, stream } = await client.start("python3", ["-c", server("127.0.0.1", port, 1.5)]);
+	const answer = await viaProxy(port, { timeout: 10000 });
+	assert.equal(answer.text, "from 127.0.0.1");
+	await sleep(200);
+	await client.signal(pid);
+	assert.equal((await drain(stream)).stdout.toString(), "listening\nasked\n");
+});
+
+check("case_151_a_server_whose_starter_has_gone_is_reachable", async () => {
+	const port = await freePort();
+	const script = server("127.0.0.1", port, 1);
+	const result = await client.sh(`(setsid python3 -c '${script.replaceAll("'", "'\\''")}' >/dev/null 2>&1 &) ; echo done`);
+	assert.equal(result.stdout.toString(), "done\n");
+	await eventually("it is reachable", () => reach(port), 8000, 20);
+	await client.sh(`fuser -k -KILL ${port}/tcp >/dev/null 2>&1 || kill -9 $(pgrep -f ${port})`);
+});
