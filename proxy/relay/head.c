@@ -99,10 +99,6 @@ void head_summarise(const struct http_request *request, struct head_summary *ret
 			ret_summary->te_trailers |=
 				str_list_has_token(field->value, STR("trailers"));
 			break;
-		case FIELD_EXPECT:
-			ret_summary->odd_expectation |=
-				!str_equal_nocase(field->value, STR("100-continue"));
-			break;
 		case FIELD_ENDS_UP:
 			host_name_take_header(&ret_summary->routing, field->name, field->value);
 			break;
@@ -114,6 +110,7 @@ void head_summarise(const struct http_request *request, struct head_summary *ret
 		case FIELD_HOP:
 		case FIELD_CONNECTION:
 		case FIELD_HOST:
+		case FIELD_EXPECT:
 			break;
 		}
 	}

@@ -23,7 +23,6 @@ struct head_summary {
 	unsigned traffic_tokens;
 	bool te_trailers;
 	bool has_length; /* Content-Length, perhaps of 0 */
-	bool odd_expectation; /* an Expect that is not 100-continue */
 };
 
 void head_summarise(const struct http_request *request, struct head_summary *ret_summary);

@@ -258,25 +258,6 @@ static struct relay *relay_new(struct http_exchange *ex)
 	return r;
 }
 
-static bool method_allows(struct relay *r)
-{
-	const struct http_request *request = &r->ex->request;
-
-	if (str_equal(request->method, STR("CONNECT")) || str_equal(request->method, STR("TRACE"))) {
-		relay_fail(r, ERROR_METHOD);
-		return false;
-	}
-	if (str_equal(request->path, STR("*"))) {
-		relay_fail(r, ERROR_BAD_REQUEST);
-		return false;
-	}
-	if (r->summary.odd_expectation && request->minor > 0) {
-		relay_fail(r, ERROR_EXPECTATION);
-		return false;
-	}
-	return true;
-}
-
 void relay_dispatch(struct http_exchange *ex)
 {
 	struct relay *r = relay_new(ex);
@@ -284,22 +265,31 @@ void relay_dispatch(struct http_exchange *ex)
 	/* While nobody reads what the sandbox will say, it need not say it (contract/proxy.md S20). */
 	ex->abort_on_eof = true;
 	head_summarise(&ex->request, &r->summary);
-	if (ex->request.upgrade.p) {
-		/* A body and a tunnel cannot follow the same head. */
-		if (transfer_has_body(&ex->request))
-			ex->request.upgrade = (struct str){0};
-		else
-			ex->request.upgrade = head_upgrade(ex->request.upgrade, &ex->arena);
-	}
-	if (method_allows(r) && find_target(r))
+	/* Never with a body: the exchange has seen to that. */
+	if (ex->request.upgrade.p)
+		ex->request.upgrade = head_upgrade(ex->request.upgrade, &ex->arena);
+	if (find_target(r))
 		relay_route(r);
+}
+
+/* What lib/http_head.h refuses before anybody is asked. */
+static enum error_cause refusal_cause(int status)
+{
+	switch (status) {
+	case 405:
+		return ERROR_METHOD;
+	case 417:
+		return ERROR_EXPECTATION;
+	default:
+		return ERROR_BAD_REQUEST;
+	}
 }
 
 void relay_bad_request(struct http_exchange *ex, int status, const char *reason)
 {
 	struct relay *r = relay_new(ex);
 	struct error_answer answer = {
-		.cause = status == 405 ? ERROR_METHOD : ERROR_BAD_REQUEST,
+		.cause = refusal_cause(status),
 		.status = status,
 		.detail = reason,
 	};

@@ -55,7 +55,6 @@ void relay_route(struct relay *r);
 
 /* transfer.c */
 extern const struct http_exchange_handler transfer_exchange_handler;
-bool transfer_has_body(const struct http_request *request);
 /* By a kept connection or a new one, then sends the request. */
 void transfer_connect(struct relay *r);
 

@@ -12,7 +12,7 @@ static bool is_idempotent(const struct http_request *request)
 	       str_equal(request->method, STR("OPTIONS"));
 }
 
-bool transfer_has_body(const struct http_request *request)
+static bool has_body(const struct http_request *request)
 {
 	return request->length != HTTP_LENGTH_NONE && request->length != 0;
 }
@@ -20,7 +20,7 @@ bool transfer_has_body(const struct http_request *request)
 /* Only such a request may be sent again when a kept connection turns out to be dead. */
 static bool is_replayable(const struct http_request *request)
 {
-	return is_idempotent(request) && !transfer_has_body(request) && !request->upgrade.p;
+	return is_idempotent(request) && !has_body(request) && !request->upgrade.p;
 }
 
 static bool may_reuse(const struct relay *r)
@@ -54,7 +54,7 @@ static void start_request_body(struct relay *r)
 {
 	const struct http_request *request = &r->ex->request;
 
-	if (!transfer_has_body(request)) {
+	if (!has_body(request)) {
 		if (!request->upgrade.p && !r->sent_end) {
 			r->sent_end = true;
 			http_client_end(r->client, NULL);
@@ -93,7 +93,7 @@ static void send_request(struct relay *r, struct stream *stream)
 		.summary = &r->summary,
 		.peer = ex->peer,
 		.forwarded_fields = r->context->options->forwarded_fields,
-		.expect_continue = ex->request.expect_continue && transfer_has_body(&ex->request),
+		.expect_continue = ex->request.expect_continue && has_body(&ex->request),
 	};
 	int status = head_for_sandbox(&head, &ex->arena, items, &request.headers);
 
@@ -228,7 +228,7 @@ static void on_client_response(struct http_client *c, const struct http_response
 	r->begun = true;
 	r->waits_continue = false;
 	relay_stop_timer(r);
-	if (!r->tunnel && !transfer_has_body(&ex->request))
+	if (!r->tunnel && !has_body(&ex->request))
 		r->sent_end = true; /* also of an upgrade that was refused */
 	if (r->tunnel) {
 		ex->no_body_timeout = true;

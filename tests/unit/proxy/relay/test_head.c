@@ -95,7 +95,6 @@ static void s047_hop_by_hop_fields(void **state)
 	assert_string_equal(run(f), "Host: 3000-abc.d:80|Authorization: Bearer x|Cookie: a=b|"
 				    "Accept: */*|TE: trailers");
 	assert_true(f->summary.has_length);
-	assert_false(f->summary.odd_expectation);
 	f->head.expect_continue = true;
 	assert_non_null(strstr(run(f), "|Expect: 100-continue"));
 }
@@ -200,18 +199,6 @@ static void targets_in_origin_form(void **state)
 	}
 }
 
-static void s050_odd_expectations(void **state)
-{
-	struct fixture *f = *state;
-
-	add(f, "Expect", "100-Continue");
-	head_summarise(&f->request, &f->summary);
-	assert_false(f->summary.odd_expectation);
-	add(f, "Expect", "something");
-	head_summarise(&f->request, &f->summary);
-	assert_true(f->summary.odd_expectation);
-}
-
 static void s041_trailers(void **state)
 {
 	struct http_header items[] = {
@@ -254,7 +241,6 @@ int main(void)
 		TEST(s068_what_the_sandbox_sees_as_host),
 		TEST(s048_upgrade_tokens),
 		TEST(targets_in_origin_form),
-		TEST(s050_odd_expectations),
 		TEST(s041_trailers),
 		TEST(s058_as_many_fields_as_there_may_be),
 	};
