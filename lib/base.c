@@ -1,5 +1,6 @@
 #include "lib/base.h"
 
+#include <time.h>
 #include <unistd.h>
 
 bool str_equal(struct str a, struct str b)
@@ -75,6 +76,17 @@ bool str_list_has_token(struct str list, struct str token)
 		if (str_equal_nocase(str_trim(piece), token))
 			return true;
 	return false;
+}
+
+int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
 }
 
 int str_to_u64(struct str s, uint64_t max, uint64_t *ret_value)
@@ -225,6 +237,14 @@ void free_ptr(void *pointer_to_pointer)
 
 	free(*pointer);
 	*pointer = NULL;
+}
+
+int64_t monotonic_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 void wipe(void *memory, size_t size)

@@ -69,6 +69,8 @@ struct str str_trim(struct str s);
 bool str_split(struct str *rest, char separator, struct str *ret_piece);
 /* True when a comma list (such as Connection) names `token`, ignoring case. */
 bool str_list_has_token(struct str list, struct str token);
+/* The value of one hexadecimal digit, or -1. */
+int hex_digit(char c);
 /* Decimal digits only, no sign; -EINVAL for anything else, -ERANGE above `max`. */
 int str_to_u64(struct str s, uint64_t max, uint64_t *ret_value);
 /* Compares in time that depends on the lengths alone; for tokens and signatures. */
@@ -106,6 +108,9 @@ static inline void *take_ptr_impl(void **pointer)
 	return taken;
 }
 #define take_ptr(pointer) ((__typeof__(*(pointer)))take_ptr_impl((void **)(pointer)))
+
+/* Milliseconds of a clock that nobody sets, read now: for jobs. The loop's thread has loop_now_ms. */
+int64_t monotonic_ms(void);
 
 /* Overwrites secrets in a way the compiler may not drop. */
 void wipe(void *memory, size_t size);

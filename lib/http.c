@@ -58,17 +58,6 @@ bool http_headers_has_token(const struct http_headers *headers, struct str name,
 	return false;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 int http_percent_decode(struct str s, bool plus, struct arena *arena, struct str *ret_decoded)
 {
 	char *decoded = arena_alloc(arena, s.len + 1);

@@ -59,12 +59,14 @@ static int parse_setting(const char *key, const char *value, struct sandbox_entr
 
 	if (strcmp(key, "envd") == 0) {
 		status = parse_number(value, 65535, &number, "envd", err);
-		entry->envd_port = (unsigned)number;
+		if (status == 0)
+			entry->envd_port = (unsigned)number;
 		return status;
 	}
 	if (strcmp(key, "limit") == 0) {
 		status = parse_number(value, INT32_MAX, &number, "limit", err);
-		entry->connection_limit = (int)number;
+		if (status == 0)
+			entry->connection_limit = (int)number;
 		return status;
 	}
 	if (strcmp(key, "lifecycle") == 0)

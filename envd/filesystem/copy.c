@@ -13,7 +13,7 @@
 #define COPY_STEP_BYTES (1 << 30)
 #define XATTR_BYTES 65536
 
-static int write_all(int to, const char *data, size_t len, int64_t offset)
+int copy_write_all(int to, const char *data, size_t len, int64_t offset)
 {
 	while (len) {
 		ssize_t put = pwrite(to, data, len, offset);
@@ -45,7 +45,7 @@ static int64_t copy_by_hand(int from, int64_t from_start, int to, int64_t to_sta
 			return -errno;
 		if (got == 0)
 			break;
-		status = write_all(to, buffer, (size_t)got, to_start + done);
+		status = copy_write_all(to, buffer, (size_t)got, to_start + done);
 		if (status < 0)
 			return status;
 		done += got;

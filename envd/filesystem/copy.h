@@ -17,6 +17,9 @@ int64_t copy_content(int from, int to, int64_t len);
 /* The same between any offsets. */
 int64_t copy_content_at(int from, int64_t from_start, int to, int64_t to_start, int64_t len);
 
+/* All of it, at that offset; 0 or a negative errno. */
+int copy_write_all(int to, const char *data, size_t len, int64_t offset);
+
 /* Makes a copy of from_name as to_name, which must not exist. What was made of it stays after a
  * failure (remove_tree it). The error is internal or permission_denied or resource_exhausted,
  * "copy <path>: <text>". */

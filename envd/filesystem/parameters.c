@@ -117,15 +117,6 @@ static int next_parameter(struct str *rest, struct arena *arena, struct str *ret
 	return status < 0 ? status : 1;
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /* In place; -EINVAL for a bad escape. */
 static int decode_percent(struct str *text)
 {

@@ -118,22 +118,6 @@ int staging_copy(int fd, int target)
 	return ftruncate(target, st.st_size) < 0 ? -errno : 0;
 }
 
-static int write_piece(int target, const char *data, size_t len, int64_t offset)
-{
-	while (len) {
-		ssize_t put = pwrite(target, data, len, offset);
-
-		if (put < 0 && errno == EINTR)
-			continue;
-		if (put <= 0)
-			return put < 0 ? -errno : -EIO;
-		data += put;
-		len -= (size_t)put;
-		offset += put;
-	}
-	return 0;
-}
-
 int staging_move(int fd, int target)
 {
 	auto_free char *piece = xmalloc(MOVE_PIECE_BYTES);
@@ -153,7 +137,7 @@ int staging_move(int fd, int target)
 		if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, done, got) < 0 &&
 		    errno != EOPNOTSUPP && errno != ENOSYS && errno != EINVAL)
 			return -errno;
-		status = write_piece(target, piece, (size_t)got, done);
+		status = copy_write_all(target, piece, (size_t)got, done);
 		if (status < 0)
 			return status;
 		done += got;

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/limits.h"
@@ -17,14 +16,6 @@
 #endif
 
 #define ROUND_PAUSE_US 1000
-
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* Whether the process is alive and belongs to the session, by /proc/PID/stat: "pid (name) state ppid
  * pgrp session ...". The name may contain anything, so the last ')' counts. */

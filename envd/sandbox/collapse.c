@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/buf.h"
@@ -16,14 +15,6 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25
 #endif
-
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 /* 7f0000000000-7f0000200000 rw-p 00000000 00:00 0     [name] */
 bool collapse_parse_region(struct str line, uintptr_t *ret_start, uintptr_t *ret_end)

@@ -1,6 +1,5 @@
 #include "envd/sandbox/freeze.h"
 
-#include <time.h>
 #include <unistd.h>
 
 #include "lib/err.h"
@@ -18,14 +17,6 @@ static const char *const allowlist[] = {
 	"system.slice/rpc-statd.service",
 	"socats",
 };
-
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
 
 void freeze_init(struct freeze *freeze, const char *root)
 {

@@ -8,17 +8,6 @@ static const struct str internal_names[] = {
 	STR("fsthaw"), STR("collapse"), STR("upgrade"),
 };
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 /* Ways to read a path on which routers differ. */
 struct reading {
 	bool cuts;	    /* ";", "?", "#", blanks and controls end a segment's name */

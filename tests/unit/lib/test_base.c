@@ -106,6 +106,19 @@ static void numbers(void **state)
 	assert_int_equal(str_to_u64((struct str){"1\0", 2}, 10, &value), -EINVAL);
 }
 
+static void hexadecimal_digits(void **state)
+{
+	static const char digits[] = "0123456789abcdef", upper[] = "0123456789ABCDEF";
+
+	(void)state;
+	for (int i = 0; i < 16; i++) {
+		assert_int_equal(hex_digit(digits[i]), i);
+		assert_int_equal(hex_digit(upper[i]), i);
+	}
+	for (int c = 0; c < 256; c++)
+		assert_int_equal(hex_digit((char)c) >= 0, c && strchr("0123456789abcdefABCDEF", c));
+}
+
 static void secrets_are_compared_right(void **state)
 {
 	(void)state;
@@ -296,6 +309,7 @@ int main(void)
 		cmocka_unit_test(splitting_yields_every_piece_once),
 		cmocka_unit_test(token_lists),
 		cmocka_unit_test(numbers),
+		cmocka_unit_test(hexadecimal_digits),
 		cmocka_unit_test(secrets_are_compared_right),
 		cmocka_unit_test(utf8),
 		cmocka_unit_test(descriptors_close_once_and_keep_errno),
