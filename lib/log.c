@@ -1,13 +1,10 @@
 #include "lib/log.h"
 
-#include <fcntl.h>
-#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
+
+#include "lib/sink.h"
 
 /* Not more than PIPE_BUF: a pipe that is writable takes that much at once. */
 #define LINE_BYTES 4096
@@ -15,11 +12,7 @@
 static struct {
 	enum log_level level;
 	enum log_format format;
-	int fd;
-	int own_fd;     /* the same pipe or terminal, for us alone; -1: none */
-	bool is_socket;
-	bool may_block;
-	bool is_file;
+	struct sink sink;
 	bool files_held;
 	bool is_torn;   /* the last line went out in part */
 	pthread_mutex_t lock; /* held from asking for room to using it */
@@ -29,8 +22,7 @@ static struct {
 } logger_state = {
 	.level = LOG_INFO,
 	.format = LOG_JSON,
-	.fd = -1,
-	.own_fd = -1,
+	.sink = {.fd = -1, .own_fd = -1},
 	.lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
@@ -39,30 +31,12 @@ struct line {
 	size_t len;
 };
 
-/* A pipe or terminal opened anew is non-blocking for us alone. -1 where that is not to be had. */
-static int reopen(int fd, mode_t mode)
-{
-	char path[40];
-
-	if (!S_ISFIFO(mode) && !S_ISCHR(mode))
-		return -1;
-	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return open(path, O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-}
-
 void log_init(enum log_level level, enum log_format format, int fd)
 {
-	struct stat status = {0};
-	bool is_open = fd >= 0 && fstat(fd, &status) == 0;
-
-	close_fd(&logger_state.own_fd);
+	sink_close(&logger_state.sink);
 	logger_state.level = level;
 	logger_state.format = format;
-	logger_state.own_fd = is_open ? reopen(fd, status.st_mode) : -1;
-	logger_state.fd = logger_state.own_fd >= 0 ? logger_state.own_fd : fd;
-	logger_state.is_socket = S_ISSOCK(status.st_mode);
-	logger_state.is_file = S_ISREG(status.st_mode);
-	logger_state.may_block = is_open && !(fcntl(logger_state.fd, F_GETFL) & O_NONBLOCK);
+	sink_open(&logger_state.sink, fd);
 	logger_state.is_torn = false;
 }
 
@@ -75,7 +49,7 @@ void log_hold_files(bool held)
 
 bool log_enabled(enum log_level level)
 {
-	return level <= logger_state.level && (logger_state.fd >= 0 || logger_state.hook);
+	return level <= logger_state.level && (logger_state.sink.fd >= 0 || logger_state.hook);
 }
 
 void log_set_hook(void (*hook)(const char *line, size_t len, void *user), void *user)
@@ -214,18 +188,11 @@ static void format_text(struct line *line, enum log_level level, const char *log
 	line->text[line->len++] = '\n';
 }
 
-/* Never waits, also where the descriptor itself is a blocking one that belongs to others as well. */
 static ssize_t put(const char *text, size_t len)
 {
-	struct pollfd room = {.fd = logger_state.fd, .events = POLLOUT};
-
-	if (logger_state.is_socket)
-		return send(logger_state.fd, text, len, MSG_DONTWAIT | MSG_NOSIGNAL);
-	if (logger_state.is_file && logger_state.files_held)
+	if (logger_state.sink.is_file && logger_state.files_held)
 		return -1;
-	if (logger_state.may_block && (poll(&room, 1, 0) != 1 || !(room.revents & POLLOUT)))
-		return -1;
-	return write(logger_state.fd, text, len);
+	return sink_put(&logger_state.sink, text, len);
 }
 
 static bool put_line(const struct line *line)
@@ -248,7 +215,7 @@ static bool emit(const struct line *line)
 		logger_state.hook(line->text, line->len, logger_state.hook_user);
 		return true;
 	}
-	if (logger_state.fd < 0)
+	if (logger_state.sink.fd < 0)
 		return true;
 	pthread_mutex_lock(&logger_state.lock);
 	is_out = put_line(line);

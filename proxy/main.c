@@ -31,7 +31,8 @@ struct app {
 	uv_async_t drained;
 	enum phase phase;
 	char token[TOKEN_BYTES_MAX + 1];
-	int access_log_fd;
+	int access_log_fd; /* -1: none */
+	struct access_sink access_sink;
 	size_t descriptors;
 };
 
@@ -202,6 +203,7 @@ static int open_access_log(struct app *app, struct err *err)
 		return 0;
 	if (strcmp(app->config.access_log, "-") == 0) {
 		app->access_log_fd = 1;
+		access_sink_open(&app->access_sink, app->access_log_fd);
 		return 0;
 	}
 	app->access_log_fd =
@@ -209,6 +211,7 @@ static int open_access_log(struct app *app, struct err *err)
 	if (app->access_log_fd < 0)
 		return err_set_sys(err, ERR_INVALID_ARGUMENT, errno, "open %s",
 				   app->config.access_log);
+	access_sink_open(&app->access_sink, app->access_log_fd);
 	return 0;
 }
 
@@ -245,7 +248,7 @@ static int open_front(struct app *app, struct err *err)
 		.catalog = app->catalog,
 		.guard = &app->guard,
 		.options = &app->relay_options,
-		.access_log_fd = app->access_log_fd,
+		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
 		.descriptors = app->descriptors,
 		.on_drained = wake_drained,
 		.user = app,
@@ -346,6 +349,8 @@ int main(int argc, char **argv)
 		admin_free(app.admin);
 	loop_fini(&app.loop);
 	catalog_free(app.catalog);
+	if (app.access_log_fd >= 0)
+		access_sink_close(&app.access_sink);
 	if (app.access_log_fd > 2)
 		close_fd(&app.access_log_fd);
 	wipe(app.token, sizeof(app.token));

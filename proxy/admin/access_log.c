@@ -11,30 +11,96 @@
 #define PATH_SHOWN_BYTES 1024
 #define TEXT_SHOWN_BYTES 256
 
+/* The most that one line can be, every byte of its texts escaped. */
+#define LINE_BYTES_MAX (16 * 1024)
+
+void access_sink_open(struct access_sink *sink, int fd)
+{
+	sink_open(&sink->sink, fd);
+	pthread_mutex_init(&sink->lock, NULL);
+	buf_init(&sink->rest, LINE_BYTES_MAX);
+}
+
+void access_sink_close(struct access_sink *sink)
+{
+	sink_close(&sink->sink);
+	pthread_mutex_destroy(&sink->lock);
+	buf_fini(&sink->rest);
+}
+
+/* As much of `lines` as there is room for; a line that was begun counts as written, its rest is kept.
+ * 0, -EAGAIN when there is no more room, or another negative errno. */
+static int write_whole_lines(struct access_sink *sink, struct buf *lines)
+{
+	ssize_t done = 0;
+
+	while (buf_length(&sink->rest) && done >= 0) {
+		done = sink_put(&sink->sink, buf_data(&sink->rest), buf_length(&sink->rest));
+		if (done > 0)
+			buf_consume(&sink->rest, (size_t)done);
+	}
+	while (buf_length(lines) && done >= 0) {
+		const char *end;
+		bool is_whole;
+
+		done = sink_put(&sink->sink, buf_data(lines), buf_length(lines));
+		if (done <= 0)
+			continue;
+		is_whole = buf_data(lines)[done - 1] == '\n';
+		buf_consume(lines, (size_t)done);
+		if (is_whole)
+			continue;
+		end = memchr(buf_data(lines), '\n', buf_length(lines));
+		if (buf_append(&sink->rest, buf_data(lines), (size_t)(end - buf_data(lines)) + 1) < 0)
+			return -ENOMEM;
+		buf_consume(lines, buf_length(&sink->rest));
+		return -EAGAIN;
+	}
+	return done < 0 ? (int)done : 0;
+}
+
 static void write_lines(struct job *job)
 {
 	struct access_log *log = container_of(job, struct access_log, job);
 
-	while (buf_length(&log->writing)) {
-		ssize_t len = write(log->fd, buf_data(&log->writing), buf_length(&log->writing));
+	pthread_mutex_lock(&log->sink->lock);
+	do
+		log->status = write_whole_lines(log->sink, &log->writing);
+	while (log->status == -EINTR);
+	pthread_mutex_unlock(&log->sink->lock);
+}
 
-		if (len < 0 && errno == EINTR)
-			continue;
-		if (len <= 0)
-			break; /* a full disk or a closed pipe must not stop the proxy */
-		buf_consume(&log->writing, (size_t)len);
-	}
+static void drop(struct access_log *log, struct buf *lines)
+{
+	struct str rest = buf_str(lines), line;
+
+	while (rest.len && str_split(&rest, '\n', &line))
+		counter_add(&log->dropped);
+	buf_clear(lines);
 }
 
 static void flush(struct access_log *log);
+static void on_timer(uv_timer_t *timer);
+
+static void arm(struct access_log *log)
+{
+	if (log->armed || log->closing)
+		return;
+	log->armed = true;
+	uv_timer_start(&log->timer, on_timer, FLUSH_MS, 0);
+}
 
 static void on_written(struct job *job)
 {
 	struct access_log *log = container_of(job, struct access_log, job);
 
 	log->busy = false;
-	buf_clear(&log->writing);
-	if (buf_length(&log->lines) >= FLUSH_BYTES || log->closing)
+	/* No room: again in a while. A full disk or a closed pipe: the proxy goes on without. */
+	if (log->closing || (log->status < 0 && log->status != -EAGAIN))
+		drop(log, &log->writing);
+	if (buf_length(&log->writing))
+		arm(log);
+	else if (buf_length(&log->lines) >= FLUSH_BYTES || log->closing)
 		flush(log);
 }
 
@@ -46,23 +112,26 @@ static void finish_close(struct access_log *log)
 
 static void flush(struct access_log *log)
 {
-	struct buf swap;
-
 	if (log->busy)
 		return;
-	if (buf_length(&log->lines) == 0) {
+	if (buf_length(&log->writing) == 0) {
+		struct buf swap = log->writing;
+
+		log->writing = log->lines;
+		log->lines = swap;
+		buf_clear(&log->lines);
+	}
+	if (buf_length(&log->writing) == 0) {
 		if (log->closing)
 			finish_close(log);
 		return;
 	}
-	swap = log->writing;
-	log->writing = log->lines;
-	log->lines = swap;
 	if (job_run(log->loop, &log->job, JOB_QUICK, write_lines, on_written) < 0) {
-		log->dropped++;
-		buf_clear(&log->writing);
-		if (log->closing)
+		drop(log, &log->writing);
+		if (log->closing) {
+			drop(log, &log->lines);
 			finish_close(log);
+		}
 		return;
 	}
 	log->busy = true;
@@ -76,11 +145,11 @@ static void on_timer(uv_timer_t *timer)
 	flush(log);
 }
 
-void access_log_open(struct access_log *log, struct loop *loop, int fd)
+void access_log_open(struct access_log *log, struct loop *loop, struct access_sink *sink)
 {
 	memset(log, 0, sizeof(*log));
 	log->loop = loop;
-	log->fd = fd;
+	log->sink = sink;
 	buf_init(&log->lines, LINES_BYTES_MAX);
 	buf_init(&log->writing, LINES_BYTES_MAX);
 	uv_timer_init(&loop->uv, &log->timer);
@@ -150,19 +219,18 @@ void access_log_write(struct access_log *log, const struct access_entry *entry)
 {
 	size_t before = log->lines.end;
 
-	if (log->fd < 0 || log->closing)
+	if (!log->sink || log->closing)
 		return;
 	if (put_entry(&log->lines, entry) < 0) {
 		log->lines.end = size_min(before, log->lines.end);
-		log->dropped++;
+		counter_add(&log->dropped);
 		return;
 	}
-	if (buf_length(&log->lines) >= FLUSH_BYTES) {
+	/* What waits for room is not helped by another attempt at once. */
+	if (buf_length(&log->lines) >= FLUSH_BYTES && buf_length(&log->writing) == 0)
 		flush(log);
-	} else if (!log->armed) {
-		log->armed = true;
-		uv_timer_start(&log->timer, on_timer, FLUSH_MS, 0);
-	}
+	else
+		arm(log);
 }
 
 void access_log_close(struct access_log *log)

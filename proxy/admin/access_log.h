@@ -1,22 +1,39 @@
 /*
  * One JSON line per request: who asked which sandbox for what, and what came of it. Never in it:
  * query strings, tokens, cookies, bodies. Each worker collects lines in a bounded buffer of its own;
- * a job writes them, so that a slow disk delays nobody. What does not fit is dropped and counted.
+ * a job writes them, so that a slow disk delays nobody, and never waits for who reads a pipe. Lines go
+ * out whole, also when workers share a pipe; what does not fit is dropped and counted.
  */
 #ifndef PROXY_ADMIN_ACCESS_LOG_H
 #define PROXY_ADMIN_ACCESS_LOG_H
 
+#include <pthread.h>
+
 #include "lib/buf.h"
 #include "lib/job.h"
+#include "lib/sink.h"
+#include "proxy/counter.h"
+
+/* Where the lines of all workers go. */
+struct access_sink {
+	struct sink sink;
+	pthread_mutex_t lock;
+	struct buf rest; /* of a line that went out in part: it comes before all others */
+};
+
+/* `fd` is borrowed. */
+void access_sink_open(struct access_sink *sink, int fd);
+void access_sink_close(struct access_sink *sink);
 
 struct access_log {
 	struct loop *loop;
-	int fd; /* borrowed; -1: off */
+	struct access_sink *sink; /* NULL: off */
 	struct buf lines, writing;
 	struct job job;
 	uv_timer_t timer;
+	int status; /* of the last write */
 	bool busy, armed, closing;
-	uint64_t dropped;
+	_Atomic uint64_t dropped; /* lines */
 };
 
 struct access_entry {
@@ -34,7 +51,8 @@ struct access_entry {
 	bool tunnel;
 };
 
-void access_log_open(struct access_log *log, struct loop *loop, int fd);
+/* `sink` is borrowed. */
+void access_log_open(struct access_log *log, struct loop *loop, struct access_sink *sink);
 void access_log_write(struct access_log *log, const struct access_entry *entry);
 /* Writes what is left, then closes; the memory is free when the loop is empty. */
 void access_log_close(struct access_log *log);

@@ -106,7 +106,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	w->context.catalog = config->catalog;
 	w->context.options = config->options;
 	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard, idle_max(config));
-	access_log_open(&w->context.access_log, &w->loop, config->access_log_fd);
+	access_log_open(&w->context.access_log, &w->loop, config->access_sink);
 	uv_async_init(&w->loop.uv, &w->wake, on_wake);
 	w->listener.notify = on_catalog_change;
 	catalog_listen(config->catalog, &w->listener);
@@ -249,6 +249,7 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->dials += counter_read(&context->pool.dials);
 		ret_totals->retries += counter_read(&context->pool.retries);
 		ret_totals->reused += counter_read(&context->pool.reused);
+		ret_totals->access_log_dropped += counter_read(&context->access_log.dropped);
 		ret_totals->idle_upstreams += counter_read(&context->pool.idle_now);
 	}
 }

@@ -2,7 +2,7 @@
  * The workers: one thread and one loop each, with a listening socket (SO_REUSEPORT), upstream
  * connections and counters of its own. The only thing they share is the catalog.
  *
- * front_open, front_drain, front_abort and front_join are called from the main thread; `on_drained`
+ * front_open, front_drain, front_abort and front_close are called from the main thread; `on_drained`
  * comes on a worker's thread and must only wake its owner.
  */
 #ifndef PROXY_FRONT_FRONT_H
@@ -17,7 +17,7 @@ struct front_config {
 	struct catalog *catalog;
 	struct address_guard *guard; /* the listener is added to it */
 	const struct relay_options *options;
-	int access_log_fd; /* -1: none */
+	struct access_sink *access_sink; /* NULL: no access log */
 	size_t descriptors; /* how many the process may have */
 	/* The last exchange of the last worker has ended, after front_drain. */
 	void (*on_drained)(void *user);
@@ -28,6 +28,7 @@ struct front_totals {
 	uint64_t requests, tunnels, active, replays, dials, retries, reused, idle_upstreams;
 	uint64_t errors[ERROR_CAUSES];
 	uint64_t cut_by_client, cut_by_sandbox;
+	uint64_t access_log_dropped;
 };
 
 struct front;

@@ -26,6 +26,8 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		 t.cut_by_client},
 		{"proxy_cut_by_sandbox_total", "counter",
 		 "Responses that the sandbox's side cut short.", t.cut_by_sandbox},
+		{"proxy_access_log_dropped_total", "counter",
+		 "Lines of the access log that found no room.", t.access_log_dropped},
 		{"proxy_sandboxes", "gauge", "Sandboxes in the catalog.", catalog_count(catalog)},
 	};
 

@@ -404,7 +404,7 @@ static void on_closed(struct http_exchange *ex, int status)
 
 	if (status < 0 && !r->cut_by_sandbox)
 		counter_add(&r->context->counters.cut_by_client);
-	if (r->context->access_log.fd >= 0)
+	if (r->context->access_log.sink)
 		log_access(r, status);
 	relay_close_dial(r);
 	relay_close_timer(r);

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Which sandbox a request reaches, which it never reaches, and what the answer says then."""
 import json
+import os
 import socket
+import tempfile
+import time
 
 from support import Test, answer, closed_port, main, wait_for
 
@@ -321,6 +324,58 @@ class Routing(Test):
         self.assertNotIn("query", json.loads(proxy.out[1]))
         self.assertEqual(json.loads(proxy.out[2])["error"], "bad_request")
         self.assertNotIn("\x1b", "".join(proxy.out))
+
+    def stuck_log(self):
+        """The path of a pipe that nobody reads from, and its reading end."""
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        path = os.path.join(folder.name, "log")
+        os.mkfifo(path)
+        reading = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        self.addCleanup(os.close, reading)
+        return path, reading
+
+    def ask_often(self, proxy, connections, requests):
+        """So many answers by the proxy itself, each a long line of the log."""
+        one = f"GET /{'a' * 1000} HTTP/1.1\r\nHost: 1-nosuch.d\r\n"
+        for _ in range(connections):
+            with proxy.connect() as client:
+                client.send((one + "\r\n") * (requests - 1) + one + "Connection: close\r\n\r\n")
+                self.assertEqual(client.take_all().count(b"HTTP/1.1 502"), requests)
+
+    def test_access_log_that_nobody_reads_stops_nothing(self):
+        path, _ = self.stuck_log()
+        server = self.serve()
+        self.workers = 5  # more than there are threads for blocking work
+        proxy = self.start("--access-log", path, "--sandbox", "named=localhost")
+        self.ask_often(proxy, 200, 3)
+        for _ in range(3):
+            self.assertEqual(proxy.ask(self.host(server, "named")).status, 200)
+        self.assertEqual(proxy.metric("proxy_access_log_dropped_total"), 0)
+        began = time.monotonic()
+        proxy.stop()
+        self.assertLess(time.monotonic() - began, 3)
+
+    def test_access_log_lines_are_whole_or_counted(self):
+        path, reading = self.stuck_log()
+        self.workers = 3
+        proxy = self.start("--access-log", path)
+        self.ask_often(proxy, 30, 300)
+        dropped = proxy.metric("proxy_access_log_dropped_total")
+        self.assertGreater(dropped, 0)
+        text = b""
+
+        def read_more():
+            nonlocal text
+            try:
+                text += os.read(reading, 30000)
+            except BlockingIOError:
+                pass
+            return text.count(b"\n") + dropped == 9000
+
+        wait_for(read_more, "the rest of the log")
+        for line in text.splitlines():
+            self.assertEqual(json.loads(line)["status"], 502)
 
 
 if __name__ == "__main__":
