@@ -101,7 +101,7 @@ def suite_connect():
         return
     server = f"{OUT}/asan/tests/conformance/server"
     yield Step("server", make("PROFILE=asan", "CI=1", server), timeout=900, check=True)
-    yield Step("connectconformance", ["tests/conformance/run.sh"], timeout=120)
+    yield Step("connectconformance", ["tests/conformance/run.sh"], timeout=120, env={"CI": "1"})
 
 
 def e2e_steps(env):

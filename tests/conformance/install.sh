@@ -13,7 +13,7 @@ if [ "$("$to/connectconformance" --version 2>/dev/null)" = "connectconformance $
 	[ -d "$to/proto" ]; then
 	exit 0
 fi
-minor=$(go env GOVERSION 2>/dev/null | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
+minor=$( (go env GOVERSION 2>/dev/null || true) | sed -n 's/^go1\.\([0-9]*\).*/\1/p')
 if [ "${minor:-0}" -lt 21 ]; then
 	echo "note: connectconformance is not installed: it needs Go 1.21 or newer (https://go.dev/dl)" >&2
 	exit 0

@@ -17,7 +17,8 @@ make -s --no-print-directory "PROFILE=${PROFILE:-asan}" "$server"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
-$runner --conf tests/conformance/config.yaml --mode server --known-failing @tests/conformance/known-failing.txt \
+# A server that never answers makes the runner hang.
+timeout -k 5 90 $runner --conf tests/conformance/config.yaml --mode server --known-failing @tests/conformance/known-failing.txt \
 	"$@" -- "$server" 2>&1 | tee "$log" || status=$?
 # The runner does not mind how the server ends.
 if grep -Eq 'Sanitizer|runtime error:|Assertion' "$log"; then
