@@ -271,7 +271,10 @@ static int run_list(struct operation *operation, const struct user *user, struct
 	}
 	response->n_entries = list.count;
 	operation->answer = &response->base;
-	return response->entries ? 0 : out_of_budget(err);
+	if (!response->entries)
+		return out_of_budget(err);
+	/* Hundreds of thousands of entries would hold up everybody else. */
+	return rpc_encode_ahead(operation->call, operation->answer, err);
 }
 
 static void start_list(struct rpc_call *call, const ProtobufCMessage *message)

@@ -56,6 +56,7 @@ struct call {
 	struct later pump_later;
 	struct share reply_share;
 	struct buf reply; /* what the client has not taken yet of a large unary answer */
+	struct buf encoded; /* by rpc_encode_ahead; empty when that was not called */
 	uv_timer_t deadline;
 	bool deadline_open;
 };

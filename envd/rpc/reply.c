@@ -280,13 +280,29 @@ static int reply_in_pieces(struct call *c, struct buf *out, struct err *err)
 	return 0;
 }
 
-int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err)
+int rpc_encode_ahead(struct rpc_call *call, const ProtobufCMessage *message, struct err *err)
 {
-	struct buf out;
+	struct call *c = call_of(call);
 	int status;
 
-	output_take(&out);
-	status = encode(c, message, &out, err);
+	buf_init(&c->encoded, RPC_REPLY_BYTES_MAX);
+	status = encode(c, message, &c->encoded, err);
+	if (status < 0)
+		buf_fini(&c->encoded);
+	return status;
+}
+
+int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err)
+{
+	struct buf out = c->encoded;
+	int status = 0;
+
+	if (buf_length(&out)) {
+		buf_init(&c->encoded, 0);
+	} else {
+		output_take(&out);
+		status = encode(c, message, &out, err);
+	}
 	if (status == 0) {
 		http_response_header(c->base.exchange, STR("Accept-Encoding"), STR("gzip"));
 		add_legacy_header(c);

@@ -192,8 +192,10 @@ void rpc_call_release(struct rpc_call *call)
 	struct call *c = call_of(call);
 
 	assert(c->holds > 0);
-	if (--c->holds == 0 && c->state == CALL_CLOSED)
+	if (--c->holds == 0 && c->state == CALL_CLOSED) {
 		receive_free_message(c);
+		buf_fini(&c->encoded);
+	}
 	http_exchange_release(call->exchange);
 }
 

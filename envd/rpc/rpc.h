@@ -107,6 +107,9 @@ void rpc_drop_message(struct rpc_call *call);
 
 /* Unary and client stream: the answer. */
 void rpc_reply(struct rpc_call *call, const ProtobufCMessage *message);
+/* A large answer is encoded before, in a job, so that the loop need not: the rpc_reply that follows is
+ * given the same message and does not look at it again. Any thread, once, while the call is held. */
+int rpc_encode_ahead(struct rpc_call *call, const ProtobufCMessage *message, struct err *err) NODISCARD;
 /* Server stream: one message, flushed at once. 0, RPC_FULL, or a negative errno (call is closing). */
 int rpc_send(struct rpc_call *call, const ProtobufCMessage *message);
 /* Server stream: the orderly end. */

@@ -245,6 +245,72 @@ check("case_089_multipart_corner_cases", async () => {
 	await eventually("descriptors are back", () => envd.descriptors() <= descriptors + 3);
 });
 
+const compose = (client, body) => client.request({ method: "POST", path: "/files/compose", body: JSON.stringify(body) });
+
+check("case_099_composing_parts", async (t) => {
+	const place = mount(t, "size=8m");
+	const parts = [];
+	for (let i = 0; i < 200; i++) {
+		parts.push(`${place}/part-${i}`);
+		await put(user, parts[i], `<${i}>`);
+	}
+	const whole = parts.map((_, i) => `<${i}>`).join("");
+	writeFileSync(`${place}/whole`, "old");
+	const untouched = (status, answer, pattern) => {
+		isError(answer, status, pattern);
+		assert.equal(readFileSync(`${place}/whole`, "latin1"), "old");
+		assert.equal(readdirSync(place).filter((name) => name.includes("tmp")).length, 0, "nothing temporary is left");
+		for (const [i, part] of parts.entries())
+			assert.equal(readFileSync(part, "latin1"), `<${i}>`);
+	};
+	const destination = `${place}/whole`;
+	untouched(404, await compose(user, { source_paths: [...parts, `${place}/none`], destination }), /source file not found/);
+	untouched(400, await compose(user, { source_paths: [...parts, destination], destination }), /cannot be the same as destination/);
+	untouched(400, await compose(user, { source_paths: [...parts, place], destination }), /not a regular file/);
+	untouched(401, await compose(user, { source_paths: parts, destination, username: "nobody-here" }), /error looking up user/);
+	writeFileSync(`${place}/big`, randomBytes(3 << 20));
+	untouched(507, await compose(user, { source_paths: [...parts, `${place}/big`, `${place}/big`, `${place}/big`], destination }), /not enough disk space/);
+	const answer = await compose(user, { source_paths: parts, destination });
+	assert.deepEqual([answer.status, answer.json], [200, { name: "whole", path: destination, type: "file" }], answer.text);
+	assert.equal(answer.headers["content-type"], "application/json");
+	assert.equal((await get(user, destination)).text, whole);
+	assert.deepEqual(readdirSync(place).sort(), ["big", "whole"]);
+	assert.equal(statSync(destination).mode & 0o777, 0o644);
+});
+
+check("case_102_ranges_conditions_and_gzip_together", async () => {
+	const path = join(folder, "ranged");
+	const data = randomBytes(300000);
+	await put(user, path, data);
+	const ask = (headers) => get(user, path, { headers });
+	for (const [range, from, to] of [["bytes=5-9", 5, 10], ["bytes=-3", 299997, 300000], ["bytes=200000-", 200000, 300000]]) {
+		const part = await ask({ range, "accept-encoding": "gzip" });
+		assert.deepEqual([part.status, part.headers["content-range"]], [206, `bytes ${from}-${to - 1}/300000`]);
+		assert.ok(part.body.equals(data.subarray(from, to)), range);
+		assert.deepEqual([part.headers["content-encoding"], part.headers.vary], [undefined, "Accept-Encoding"]);
+	}
+	assert.equal((await ask({ range: "bytes=300000-" })).status, 416);
+	const several = await ask({ range: "bytes=0-9,100000-100009" });
+	assert.equal(several.status, 206);
+	const boundary = several.headers["content-type"].match(/^multipart\/byteranges; boundary=(.+)$/)[1];
+	assert.equal(several.body.toString("latin1").split(`--${boundary}`).length, 4);
+	const modified = (await ask({})).headers["last-modified"];
+	assert.equal((await ask({ "if-modified-since": modified })).status, 304);
+	assert.equal((await ask({ range: "bytes=1-2", "if-range": modified })).status, 206);
+	assert.equal((await ask({ range: "bytes=1-2", "if-range": "Mon, 01 Jan 2001 00:00:00 GMT" })).status, 200);
+	for (const [accept, status, coding] of [["gzip;q=0", 200], ["identity;q=0", 406], ["*;q=0", 406], ["br", 200], ["GZIP, identity;q=0", 200, "gzip"]]) {
+		const answer = await ask({ "accept-encoding": accept });
+		assert.deepEqual([answer.status, answer.headers["content-encoding"]], [status, coding], accept);
+		if (status === 200)
+			assert.ok((coding ? gunzipSync(answer.body) : answer.body).equals(data), accept);
+		if (coding)
+			assert.equal(answer.headers["content-length"], undefined);
+	}
+	// What fetch sends by itself.
+	await put(user, path, "text ".repeat(50000));
+	assert.equal(await (await fetch(`http://127.0.0.1:${envd.port}${query(path)}`)).text(), "text ".repeat(50000));
+});
+
 check("case_090_empty_files", async () => {
 	const path = join(folder, "empty");
 	const part = join(folder, "empty-part");

@@ -334,7 +334,7 @@ check("case_141_the_token_cannot_be_dodged", async () => {
 	assert.match(early, /^HTTP\/1\.1 401 /);
 });
 
-check("conformance_010_conformance_011_conformance_012_conformance_014_signed_urls", async () => {
+check("conformance_010_conformance_011_conformance_012_conformance_013_conformance_014_signed_urls", async () => {
 	const { createHash } = await import("node:crypto");
 	const token = "0tQG31xiMp0IOQfaz9dcwi72L1CPo8e0";
 	const own = await startEnvd({ init: { defaultUser: "user", accessToken: token } });
@@ -351,6 +351,11 @@ check("conformance_010_conformance_011_conformance_012_conformance_014_signed_ur
 	const mixed = await read({ signature: sign("signed.txt", "read", "user"), signature_expiration: 9999999999 });
 	assert.deepEqual([mixed.status, mixed.json], [401, { code: 401, message: "invalid signature" }]);
 	assert.equal((await read({})).status, 401);
+	const later = Math.floor(Date.now() / 1000) + 3600;
+	const missing = await get(client, "/home/user/demo/test.txt", { more: { username: "user",
+		signature: sign("/home/user/demo/test.txt", "read", "user", later), signature_expiration: later } });
+	assert.deepEqual([missing.status, missing.json], [404, { code: 404, message: "path '/home/user/demo/test.txt' does not exist" }]);
+	assert.equal((await read({ signature: sign("signed.txt", "write", "user") })).status, 401, "the right to write is not one to read");
 	await own.client({ token }).call("Remove", { path: "signed.txt" });
 });
 

@@ -140,6 +140,7 @@ static void conformance_091_conformance_092_parts_become_one_file(void **state)
 	assert_int_equal(st.st_mode, S_IFREG | 0644);
 }
 
+/* conformance_093, conformance_094, conformance_095, conformance_096, conformance_097 */
 static void conformance_093_to_conformance_097_refusals(void **state)
 {
 	static const struct {

@@ -973,6 +973,37 @@ static void case_099_a_client_that_leaves_changes_nothing_or_all(void **state)
 	}
 }
 
+static void large_listings_are_whole_and_may_be_left(void **state)
+{
+	size_t descriptors = count_descriptors(), names = 0;
+	struct linger hard = {.l_onoff = 1};
+	const char *body = arena_printf(&arena, "{\"path\":\"%s\"}", root);
+	struct answer answer;
+
+	(void)state;
+	for (int i = 0; i < 3000; i++)
+		write_bytes(arena_printf(&arena, "entry-%04d", i), "", 0);
+	answer = call("ListDir", body);
+	assert_int_equal(answer.status, 200);
+	for (const char *found = answer.body; (found = strstr(found, "\"name\":\"entry-")); found++)
+		names++;
+	assert_int_equal(names, 3000);
+	assert_string_equal(answer.body + answer.len - 3, "}]}");
+	for (int round = 0; round < 10; round++) {
+		int fd = connect_server();
+
+		send_text(fd, arena_printf(&arena, "POST /filesystem.Filesystem/ListDir HTTP/1.1\r\nHost: x\r\n"
+					   "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+					   strlen(body), body));
+		if (round & 1)
+			wait_readable(fd);
+		setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard));
+		close(fd);
+	}
+	assert_int_equal(get(at("none"), NULL).status, 404);
+	wait_until(has_descriptors, descriptors);
+}
+
 static void conformance_055_only_the_base_name_is_told(void **state)
 {
 	struct answer answer;
@@ -1409,6 +1440,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(gzip_for_many_at_once_stays_small, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_100_composed_files_can_be_downloaded, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_099_a_client_that_leaves_changes_nothing_or_all, setup, teardown),
+		cmocka_unit_test_setup_teardown(large_listings_are_whole_and_may_be_left, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_055_only_the_base_name_is_told, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_054_names_in_content_disposition, setup, teardown),
 		cmocka_unit_test_setup_teardown(download_types_follow_name_and_content, setup, teardown),
