@@ -99,27 +99,17 @@ static int read_default_workdir(struct reading *r, const struct json_value *valu
 	return read_text(r, value, "defaultWorkdir", &r->request->default_workdir);
 }
 
-/* Fields whose work is not there: asking for nothing is fine, asking for something is noted. */
-static int read_unsupported_text(struct reading *r, const struct json_value *value, const char *field)
-{
-	const char *text = NULL;
-	int status = read_text(r, value, field, &text);
-
-	if (status == 0 && text && !r->request->unsupported)
-		r->request->unsupported = field;
-	return status;
-}
-
 static int read_hyperloop_address(struct reading *r, const struct json_value *value)
 {
-	return read_unsupported_text(r, value, "hyperloopIP");
+	return read_text(r, value, "hyperloopIP", &r->request->hyperloop_address);
 }
 
 static int read_ca_bundle(struct reading *r, const struct json_value *value)
 {
-	return read_unsupported_text(r, value, "caBundle");
+	return read_text(r, value, "caBundle", &r->request->ca_bundle);
 }
 
+/* Not there: asking for nothing is fine, asking for something is noted. */
 static int read_volume_mounts(struct reading *r, const struct json_value *value)
 {
 	if (json_type(value) == JSON_NULL)

@@ -18,6 +18,7 @@ struct init_request {
 	bool has_timestamp;
 	int64_t timestamp_ns;
 	const char *default_user, *default_workdir; /* NULL: unchanged */
+	const char *hyperloop_address, *ca_bundle;  /* NULL: none given */
 	/* The first field given that this version cannot honour; NULL: none. */
 	const char *unsupported;
 };

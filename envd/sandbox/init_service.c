@@ -21,6 +21,7 @@ struct init_call {
 	struct arena arena;
 	struct init_request request;
 	int clock_status;
+	struct ca_install *ca_install; /* NULL: none is under way */
 	bool has_waited, decided;
 	/* From the authorisation on the call is completed and the workload thawed, whatever happens. */
 	bool is_bound;
@@ -99,15 +100,59 @@ static void answer_done(struct init_call *call)
 	answer(call, 204, NULL, STR(""));
 }
 
-static void apply(struct init_call *call)
+static void complete(struct init_call *call)
 {
 	struct sandbox *sandbox = call->sandbox;
 
-	init_apply(sandbox, &call->request);
 	sandbox->initialised = true;
 	log_info("envd", "initialised", LOG_B("token", sandbox->access_token != NULL),
 		 LOG_I("environment", sandbox->environment.count), LOG_S("user", sandbox->default_user));
 	answer_done(call);
+}
+
+/* What was applied before stays. */
+static void answer_failure(struct init_call *call, int status, const char *what, const struct err *err)
+{
+	const char *text = arena_printf(&call->ex->arena, "%s: %s", what, err->message);
+
+	log_error("envd", "init failed", LOG_S("step", what), LOG_S("error", err->message));
+	http_response_header(call->ex, STR("X-Content-Type-Options"), STR("nosniff"));
+	answer(call, status, "text/plain; charset=utf-8", str_of(text ? text : what));
+}
+
+static void on_ca_installed(void *user, int status, const struct err *err)
+{
+	struct init_call *call = user;
+
+	call->ca_install = NULL;
+	if (status == 0)
+		complete(call);
+	else
+		answer_failure(call, status == -ECANCELED ? 503 : 400, "failed to install CA bundle", err);
+}
+
+static void apply(struct init_call *call)
+{
+	struct sandbox *sandbox = call->sandbox;
+	const struct init_request *request = &call->request;
+	struct ca_install *install;
+
+	init_apply(sandbox, request);
+	if (sandbox->is_standalone) {
+		if (request->hyperloop_address || request->ca_bundle)
+			log_info("envd", "this machine's files are left alone, as envd is standalone");
+		complete(call);
+		return;
+	}
+	if (request->hyperloop_address)
+		hyperloop_set(&sandbox->hyperloop, request->hyperloop_address, &sandbox->environment);
+	if (!request->ca_bundle) {
+		complete(call);
+		return;
+	}
+	install = ca_bundle_install(&sandbox->ca_bundle, request->ca_bundle, on_ca_installed, call);
+	if (install) /* otherwise the call may be gone */
+		call->ca_install = install;
 }
 
 static void set_clock(struct job *job)
@@ -300,7 +345,9 @@ static void on_closed(struct http_exchange *ex, int status)
 {
 	struct init_call *call = ex->user;
 
-	if (!call->is_bound && !call->decided)
+	if (call->ca_install)
+		ca_install_cancel(call->ca_install);
+	else if (!call->is_bound && !call->decided)
 		finish(call);
 }
 

@@ -6,6 +6,8 @@ void sandbox_init(struct sandbox *sandbox, struct loop *loop)
 {
 	*sandbox = (struct sandbox){.loop = loop, .clock = &clock_system};
 	turn_queue_init(&sandbox->init_turns, loop, INIT_WAITERS_MAX);
+	ca_bundle_init(&sandbox->ca_bundle, loop);
+	hyperloop_init(&sandbox->hyperloop, loop);
 	environment_init(&sandbox->environment);
 	sandbox->default_user = xstrdup("root");
 }
@@ -13,6 +15,7 @@ void sandbox_init(struct sandbox *sandbox, struct loop *loop)
 void sandbox_fini(struct sandbox *sandbox)
 {
 	turn_queue_fini(&sandbox->init_turns);
+	ca_bundle_fini(&sandbox->ca_bundle);
 	sandbox_set_access_token(sandbox, (struct str){NULL, 0});
 	environment_fini(&sandbox->environment);
 	free(sandbox->default_user);

@@ -6,8 +6,10 @@
 #ifndef ENVD_SANDBOX_SANDBOX_H
 #define ENVD_SANDBOX_SANDBOX_H
 
+#include "envd/sandbox/ca_bundle.h"
 #include "envd/sandbox/clock.h"
 #include "envd/sandbox/environment.h"
+#include "envd/sandbox/hyperloop.h"
 #include "envd/sandbox/metrics.h"
 #include "envd/sandbox/turn.h"
 #include "lib/err.h"
@@ -33,6 +35,8 @@ struct sandbox {
 	struct turn_queue init_turns; /* one /init at a time, first come, first served */
 	size_t init_bytes;            /* bodies of /init held in memory right now */
 	const struct clock_source *clock;
+	struct ca_bundle ca_bundle;
+	struct hyperloop hyperloop;
 	struct freezer *freezer; /* what /init thaws; NULL: nothing. Set before the loop runs */
 	struct metrics_cpu metrics_before; /* what the next /metrics measures the load from */
 };

@@ -629,18 +629,6 @@ static void init_sets_and_guards_the_token(void **state)
 	assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
 }
 
-static void later_init_fields_are_refused_whole(void **state)
-{
-	struct fixture *f = *state;
-	struct talk_answer answer = init(f, "{\"accessToken\":\"one\",\"caBundle\":\"x\"}");
-
-	assert_int_equal(answer.status, 501);
-	assert_header(&answer, "X-Envd-Version", ENVD_PROTOCOL_VERSION);
-	assert_body(&answer, "{\"code\":501,\"message\":\"caBundle is not implemented; nothing was applied\"}\n");
-	assert_null(f->app.sandbox.access_token);
-	assert_false(f->app.sandbox.initialised);
-}
-
 static void case_142_the_newest_init_wins(void **state)
 {
 	struct fixture *f = *state;
@@ -793,7 +781,6 @@ int main(void)
 		TEST(conformance_043_empty_init),
 		TEST(conformance_031_malformed_init_names_the_version),
 		TEST(init_sets_and_guards_the_token),
-		TEST(later_init_fields_are_refused_whole),
 		TEST(case_142_the_newest_init_wins),
 		TEST(init_sets_a_clock_that_is_off),
 		TEST(case_142_large_bodies_are_refused),
