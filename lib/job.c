@@ -13,18 +13,49 @@ static void on_done(uv_work_t *work, int status);
 
 static void count(struct loop *loop, enum job_class class, int change)
 {
-	if (class == JOB_BULK)
-		loop->bulk_running += (size_t)change;
-	else if (class == JOB_FILES)
+	switch (class) {
+	case JOB_QUICK:
+		break;
+	case JOB_COMPUTE:
+		loop->compute_running += (size_t)change;
+		break;
+	case JOB_FILES:
 		loop->files_running += (size_t)change;
+		break;
+	case JOB_BULK:
+		loop->bulk_running += (size_t)change;
+		break;
+	}
 }
 
 static bool may_run(const struct loop *loop, enum job_class class)
 {
-	if (class == JOB_QUICK)
+	bool may_block = loop->bulk_running + loop->files_running < JOB_BLOCKING_MAX;
+
+	switch (class) {
+	case JOB_QUICK:
 		return true;
-	return loop->bulk_running + loop->files_running < JOB_BLOCKING_MAX &&
-	       (class != JOB_BULK || loop->bulk_running < JOB_BULK_MAX);
+	case JOB_COMPUTE:
+		return loop->compute_running < JOB_COMPUTE_MAX;
+	case JOB_FILES:
+		return may_block;
+	case JOB_BULK:
+		return may_block && loop->bulk_running < JOB_BULK_MAX;
+	}
+	return true;
+}
+
+static bool touches_files(enum job_class class)
+{
+	return class == JOB_FILES || class == JOB_BULK;
+}
+
+/* Those that wait for a dead file system must not keep the others out. */
+static bool is_crowded(const struct loop *loop, enum job_class class)
+{
+	size_t others = loop->jobs_running - loop->file_jobs;
+
+	return (touches_files(class) ? loop->file_jobs : others) >= JOB_QUEUE_MAX;
 }
 
 static int submit(struct job *job)
@@ -59,6 +90,7 @@ static void on_done(uv_work_t *work, int status)
 
 	(void)status; /* jobs are never cancelled through libuv */
 	loop->jobs_running--;
+	loop->file_jobs -= touches_files(job->class);
 	count(loop, job->class, -1);
 	if (job->class != JOB_QUICK)
 		submit_waiting(loop);
@@ -72,7 +104,7 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	int status;
 
 	assert(!job->active);
-	if (loop->jobs_running >= JOB_QUEUE_MAX)
+	if (is_crowded(loop, class))
 		return -EAGAIN;
 	job->loop = loop;
 	job->class = class;
@@ -89,6 +121,7 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	}
 	job->active = true;
 	loop->jobs_running++;
+	loop->file_jobs += touches_files(class);
 	return 0;
 }
 

@@ -4,19 +4,20 @@
  * struct (and any arena in it) belongs to the job. A caller that loses interest may job_abandon():
  * `done` still runs, with `abandoned` set, and must only release.
  *
- * Admission: beyond JOB_QUEUE_MAX queued jobs job_run refuses with -EAGAIN. What touches files a
- * client named may take long, or for ever when their file system is dead. So JOB_BULK jobs (file
- * transfer, recursive listing and removal) hold at most JOB_BULK_MAX threads of the pool per loop,
- * and together with JOB_FILES jobs (one file's facts, opening) at most JOB_BLOCKING_MAX; the others
- * wait their turn. A thread is always left for JOB_QUICK: starting and stopping processes, answering
- * about the sandbox.
+ * Admission: what touches files a client named may take long, or for ever when their file system is
+ * dead. So JOB_BULK jobs (file transfer, recursive listing and removal) hold at most JOB_BULK_MAX
+ * threads of the pool per loop, and together with JOB_FILES jobs (one file's facts, opening) at most
+ * JOB_BLOCKING_MAX; the others wait their turn. JOB_COMPUTE (decoding a large message) takes time but
+ * waits for nothing; it has JOB_COMPUTE_MAX threads. One is always left for JOB_QUICK: starting and
+ * stopping processes, answering about the sandbox. Beyond JOB_QUEUE_MAX queued jobs that touch files,
+ * or as many of the other two kinds, job_run refuses with -EAGAIN.
  */
 #ifndef LIB_JOB_H
 #define LIB_JOB_H
 
 #include "lib/loop.h"
 
-enum job_class { JOB_QUICK, JOB_FILES, JOB_BULK };
+enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_FILES, JOB_BULK };
 
 struct job {
 	uv_work_t work;

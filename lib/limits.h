@@ -51,11 +51,13 @@
 #define TCP_KEEPALIVE_INTERVAL_S 15
 #define TCP_KEEPALIVE_COUNT 4
 
-/* The pool behind job_run: queued work beyond this is refused with resource_exhausted. */
-#define JOB_THREADS 4
+/* The pool behind job_run, a thread more than may be taken by what waits or computes. Queued work
+ * beyond the maximum is refused with resource_exhausted. */
 #define JOB_QUEUE_MAX 4096
-#define JOB_BULK_MAX (JOB_THREADS / 2)
-#define JOB_BLOCKING_MAX (JOB_THREADS - 1)
+#define JOB_BULK_MAX 2
+#define JOB_BLOCKING_MAX 3
+#define JOB_COMPUTE_MAX 2
+#define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + 1)
 
 /* RPC messages and JSON. */
 #define RPC_MESSAGE_BYTES_MAX (64 * 1024 * 1024)

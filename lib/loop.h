@@ -19,9 +19,9 @@ struct loop {
 	uv_prepare_t later_prepare; /* runs the deferred calls before the loop sleeps */
 	uv_idle_t later_idle;       /* keeps the loop from sleeping while some are queued */
 	struct list_node later;
-	size_t jobs_running;
-	struct list_node jobs_waiting; /* held back; see lib/job.h */
-	size_t bulk_running, files_running;
+	size_t jobs_running, file_jobs; /* queued ones included; of these, those that touch files */
+	struct list_node jobs_waiting;	/* held back; see lib/job.h */
+	size_t bulk_running, files_running, compute_running;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 };
 

@@ -118,7 +118,7 @@ static void decode(struct call *c, struct str bytes, bool compressed)
 	}
 	d = xcalloc(1, sizeof(*d));
 	*d = (struct decode_job){.call = c, .bytes = bytes, .compressed = compressed};
-	if (job_run(c->base.loop, &d->job, JOB_BULK, decode_in_pool, on_decoded) < 0) {
+	if (job_run(c->base.loop, &d->job, JOB_COMPUTE, decode_in_pool, on_decoded) < 0) {
 		free(d);
 		err_set(&err, ERR_RESOURCE_EXHAUSTED, "too many operations are waiting");
 		finish_decoding(c, -EAGAIN, &err);

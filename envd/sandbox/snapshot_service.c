@@ -387,7 +387,7 @@ void snapshot_service_collapse(struct http_exchange *ex, struct snapshot_service
 	}
 	*call = (struct collapse_call){.ex = ex, .maps = service->maps};
 	ex->abort_on_eof = true;
-	if (job_run(ex->loop, &call->job, JOB_BULK, run_collapse, on_collapsed) < 0) {
+	if (job_run(ex->loop, &call->job, JOB_COMPUTE, run_collapse, on_collapsed) < 0) {
 		refuse_load(ex);
 		return;
 	}

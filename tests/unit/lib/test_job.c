@@ -139,7 +139,7 @@ static void an_abandoned_job_still_ends_and_says_so(void **state)
 	loop_fini(&loop);
 }
 
-static void bulk_jobs_leave_half_the_pool_to_the_quick_ones(void **state)
+static void bulk_jobs_leave_threads_to_the_quick_ones(void **state)
 {
 	struct loop loop;
 	struct work bulk[10] = {0};
@@ -190,27 +190,81 @@ static void stuck_file_work_leaves_a_thread_to_the_quick_ones(void **state)
 	loop_fini(&loop);
 }
 
-static void too_much_queued_work_is_refused(void **state)
+static void stuck_file_work_does_not_hold_up_computing(void **state)
 {
 	struct loop loop;
-	struct work *work = xcalloc(JOB_QUEUE_MAX + 1, sizeof(*work));
+	struct work files[5] = {0}, bulk[5] = {0}, computing = {0};
 
 	(void)state;
 	loop_init(&loop);
-	for (size_t i = 0; i < JOB_QUEUE_MAX; i++)
-		assert_int_equal(job_run(&loop, &work[i].job, i % 2 ? JOB_QUICK : JOB_BULK, compute_at_gate, on_done), 0);
-	assert_int_equal(job_run(&loop, &work[JOB_QUEUE_MAX].job, JOB_QUICK, compute, on_done), -EAGAIN);
-	assert_int_equal(job_run(&loop, &work[JOB_QUEUE_MAX].job, JOB_BULK, compute, on_done), -EAGAIN);
-	open_gate(JOB_QUEUE_MAX);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++) {
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done), 0);
+	}
+	wait_until_running(JOB_BLOCKING_MAX);
+	assert_int_equal(job_run(&loop, &computing.job, JOB_COMPUTE, compute, on_done), 0);
+	while (!computing.done)
+		uv_run(&loop.uv, UV_RUN_ONCE);
+	open_gate(2 * ARRAY_LENGTH(bulk));
 	loop_run(&loop);
-	for (size_t i = 0; i < JOB_QUEUE_MAX; i++)
-		assert_int_equal(work[i].done, 1);
-	assert_int_equal(work[JOB_QUEUE_MAX].done, 0);
-	/* There is room again. */
-	assert_int_equal(job_run(&loop, &work[JOB_QUEUE_MAX].job, JOB_QUICK, compute, on_done), 0);
-	loop_run(&loop);
-	assert_int_equal(work[JOB_QUEUE_MAX].done, 1);
 	loop_fini(&loop);
+}
+
+static void computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones(void **state)
+{
+	struct loop loop;
+	struct work files[10] = {0}, computing[10] = {0}, quick = {0};
+
+	(void)state;
+	loop_init(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(files); i++) {
+		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &computing[i].job, JOB_COMPUTE, compute_at_gate, on_done), 0);
+	}
+	wait_until_running(JOB_BLOCKING_MAX + JOB_COMPUTE_MAX);
+	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
+	while (!quick.done)
+		uv_run(&loop.uv, UV_RUN_ONCE);
+	open_gate(2 * ARRAY_LENGTH(files));
+	loop_run(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(files); i++)
+		assert_int_equal(files[i].done + computing[i].done, 2);
+	assert_int_equal(gate.most_running, JOB_BLOCKING_MAX + JOB_COMPUTE_MAX);
+	loop_fini(&loop);
+}
+
+static void too_much_queued_work_is_refused(void **state)
+{
+	static const enum job_class classes[][2] = {{JOB_BULK, JOB_FILES}, {JOB_QUICK, JOB_COMPUTE}};
+	struct loop loop;
+	struct work *work = xcalloc(JOB_QUEUE_MAX, sizeof(*work));
+	struct work refused = {0}, other = {0};
+
+	(void)state;
+	for (size_t k = 0; k < ARRAY_LENGTH(classes); k++) {
+		const enum job_class *own = classes[k], *others = classes[1 - k];
+
+		memset(work, 0, JOB_QUEUE_MAX * sizeof(*work));
+		loop_init(&loop);
+		for (size_t i = 0; i < JOB_QUEUE_MAX; i++)
+			assert_int_equal(job_run(&loop, &work[i].job, own[i % 2], compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &refused.job, own[0], compute, on_done), -EAGAIN);
+		assert_int_equal(job_run(&loop, &refused.job, own[1], compute, on_done), -EAGAIN);
+		/* A dead file system, on which whoever asks for a file waits for ever, must not keep
+		 * processes from being started; nor the other way round. */
+		assert_int_equal(job_run(&loop, &other.job, others[0], compute, on_done), 0);
+		open_gate(JOB_QUEUE_MAX);
+		loop_run(&loop);
+		for (size_t i = 0; i < JOB_QUEUE_MAX; i++)
+			assert_int_equal(work[i].done, 1);
+		/* There is room again. */
+		assert_int_equal(job_run(&loop, &work[0].job, own[0], compute, on_done), 0);
+		loop_run(&loop);
+		assert_int_equal(work[0].done, 2);
+		loop_fini(&loop);
+	}
+	assert_int_equal(refused.done, 0);
+	assert_int_equal(other.done, 2);
 	free(work);
 }
 
@@ -220,8 +274,10 @@ int main(void)
 		cmocka_unit_test_setup(runs_elsewhere_and_ends_on_the_loop, reset),
 		cmocka_unit_test_setup(done_may_free_the_job, reset),
 		cmocka_unit_test_setup(an_abandoned_job_still_ends_and_says_so, reset),
-		cmocka_unit_test_setup(bulk_jobs_leave_half_the_pool_to_the_quick_ones, reset),
+		cmocka_unit_test_setup(bulk_jobs_leave_threads_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(stuck_file_work_leaves_a_thread_to_the_quick_ones, reset),
+		cmocka_unit_test_setup(stuck_file_work_does_not_hold_up_computing, reset),
+		cmocka_unit_test_setup(computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(too_much_queued_work_is_refused, reset),
 	};
 

@@ -1,6 +1,8 @@
 /* Unary calls over a real connection: headers, bodies, error forms, limits. */
+#include <semaphore.h>
 #include <zlib.h>
 
+#include "lib/job.h"
 #include "lib/limits.h"
 #include "proto/process.pb-c.h"
 #include "tests/support/cmocka.h"
@@ -336,6 +338,39 @@ static void compressed_requests(void **state)
 	free(packed);
 }
 
+static sem_t gate;
+
+static void wait_at_gate(struct job *job)
+{
+	(void)job;
+	sem_wait(&gate);
+}
+
+static void on_let_go(struct job *job)
+{
+	(void)job;
+}
+
+static void compressed_requests_do_not_wait_for_a_dead_file_system(void **state)
+{
+	struct rpc_fixture *f = *state;
+	struct job stuck[JOB_BLOCKING_MAX + 1] = {0};
+	char packed[256];
+	size_t n = gzip("{}", 2, packed, sizeof(packed));
+
+	sem_init(&gate, 0, 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(stuck); i++)
+		assert_int_equal(job_run(&f->loop, &stuck[i], i % 2 ? JOB_FILES : JOB_BULK, wait_at_gate,
+					 on_let_go), 0);
+	check(f, JSON "Content-Encoding: gzip\r\n", (struct str){packed, n}, 200,
+	      "{\"processes\":[{\"pid\":7}]}");
+	for (size_t i = 0; i < ARRAY_LENGTH(stuck); i++)
+		sem_post(&gate);
+	while (f->loop.jobs_running)
+		uv_run(&f->loop.uv, UV_RUN_ONCE);
+	sem_destroy(&gate);
+}
+
 static void what_is_too_large_is_refused_from_its_length(void **state)
 {
 	struct rpc_fixture *f = *state;
@@ -548,6 +583,7 @@ int main(void)
 		TEST(keepalive_intervals),
 		TEST(the_protocol_version_is_one),
 		TEST(compressed_requests),
+		TEST(compressed_requests_do_not_wait_for_a_dead_file_system),
 		TEST(what_is_too_large_is_refused_from_its_length),
 		TEST(what_is_too_large_without_a_length_is_refused_when_it_is),
 		TEST(large_messages_come_through),
