@@ -245,7 +245,12 @@ static int step(struct walk *walk, struct err *err)
 	int status = next_component(walk, name, &is_last);
 
 	if (status < 0) {
+		char *at = walk->rest + strspn(walk->rest, "/");
+
+		/* It names nothing, but it is what the error is about. */
+		at[strcspn(at, "/")] = '\0';
 		walk->place->has_parents = is_last;
+		(void)name_component(walk, at);
 		return fail(walk, status, err);
 	}
 	if (status == 0) {
