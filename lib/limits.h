@@ -113,9 +113,11 @@
 #define FILE_TRANSFERS_BYTES (32 * 1024 * 1024)
 #define FILE_CHUNK_BYTES_MIN (16 * 1024)
 /* Downloads compressed at once: with much memory each, with little, and beyond that the file goes out
- * as it is to whoever takes it so. */
+ * as it is to whoever takes it so ... */
 #define FILE_COMPRESSIONS_LARGE_MAX 16
 #define FILE_COMPRESSIONS_MAX 64
+/* ... and who takes nothing but gzip is told to come again. */
+#define FILE_COMPRESSIONS_FORCED_MAX 256
 #define FILE_METADATA_KEY_BYTES_MAX 246
 #define FILE_METADATA_BYTES_MAX 4096
 #define MULTIPART_BOUNDARY_BYTES_MAX 200

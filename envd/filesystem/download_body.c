@@ -2,6 +2,7 @@
 
 /* What is compressed in one go, so that a job does not hold its thread for long. */
 #define INPUT_BYTES (128 * 1024)
+#define INPUT_SMALL_BYTES (16 * 1024)
 #define INPUTS_MAX 8
 
 static ssize_t read_part(struct download_body *body, char *buffer, size_t size)
@@ -42,11 +43,12 @@ static ssize_t read_parts(struct download_body *body, char *buffer, size_t size)
 
 static int refill(struct download_body *body)
 {
+	size_t size = body->is_small ? INPUT_SMALL_BYTES : INPUT_BYTES;
 	ssize_t got;
 
 	if (!body->input)
-		body->input = xmalloc(INPUT_BYTES);
-	got = read_parts(body, body->input, INPUT_BYTES);
+		body->input = xmalloc(size);
+	got = read_parts(body, body->input, size);
 	if (got < 0)
 		return (int)got;
 	body->left = (struct str){body->input, (size_t)got};

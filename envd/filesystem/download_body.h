@@ -18,6 +18,7 @@ struct download_body {
 	const struct download_part *parts;
 	size_t part_count;
 	struct gzip_writer *gzip;          /* owned; NULL: not compressed */
+	bool is_small;                     /* little memory for that */
 
 	size_t part;     /* that is being read */
 	int64_t done;    /* bytes of it */

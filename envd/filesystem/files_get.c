@@ -265,6 +265,7 @@ static int begin_body(struct get *get)
 		get->body.gzip = gzip_writer_new(get->is_compressed_small);
 		if (!get->body.gzip)
 			return -ENOMEM;
+		get->body.is_small = get->is_compressed_small;
 	}
 	chunk->capacity = DOWNLOAD_START_BYTES;
 	if (answer->length >= 0)
@@ -309,7 +310,8 @@ static void on_closed(struct http_exchange *ex, int status)
 	finish(get);
 }
 
-static void choose_encoding(struct get *get)
+/* False when there are too many already. */
+static bool choose_encoding(struct get *get)
 {
 	struct files_answer_request *request = &get->answer_request;
 
@@ -317,11 +319,14 @@ static void choose_encoding(struct get *get)
 	request->encoding = accept_encoding_choose(http_headers_get(request->headers, STR("Accept-Encoding")),
 						   &request->takes_identity);
 	if (request->encoding != ACCEPT_GZIP)
-		return;
+		return true;
+	if (!request->takes_identity && compressions >= FILE_COMPRESSIONS_FORCED_MAX)
+		return false;
 	get->may_be_compressed = true;
 	get->is_compressed_small = compressions >= FILE_COMPRESSIONS_LARGE_MAX;
 	request->may_compress = compressions < FILE_COMPRESSIONS_MAX;
 	compressions++;
+	return true;
 }
 
 static const struct http_exchange_handler handler = {
@@ -346,7 +351,11 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox)
 		.path = query.path,
 	};
 	arena_init(&get->arena, FILE_OPERATION_ARENA_BYTES);
-	choose_encoding(get);
+	if (!choose_encoding(get)) {
+		free(get);
+		http_respond_error(ex, 503, "too many compressed downloads at once");
+		return;
+	}
 	files_transfer_started();
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, get);

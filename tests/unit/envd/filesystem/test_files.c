@@ -861,8 +861,8 @@ static void case_103_a_broken_gzip_answer_does_not_end_well(void **state)
 static void gzip_for_many_at_once_stays_small(void **state)
 {
 	size_t len = 2000000, descriptors = count_descriptors();
-	int connections[FILE_COMPRESSIONS_MAX + 20];
-	size_t plain = 0;
+	int connections[FILE_COMPRESSIONS_MAX + 20], waiting[FILE_COMPRESSIONS_FORCED_MAX + 5];
+	size_t plain = 0, served = 0, refused = 0;
 	char *text = calloc(1, len);
 
 	(void)state;
@@ -890,6 +890,28 @@ static void gzip_for_many_at_once_stays_small(void **state)
 		}
 	}
 	assert_true(plain <= 20);
+	wait_until(has_descriptors, descriptors);
+	/* Who takes nothing else is refused beyond a number: these read nothing, so none is done. */
+	write_bytes("f", "", 0);
+	assert_int_equal(truncate(at("f"), (off_t)1 << 40), 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(waiting); i++) {
+		waiting[i] = connect_server();
+		send_text(waiting[i], arena_printf(&arena, "GET /files?path=%s HTTP/1.1\r\nHost: x\r\n"
+						   "Accept-Encoding: gzip, identity;q=0\r\n\r\n",
+						   encode(at("f"))));
+	}
+	for (size_t i = 0; i < ARRAY_LENGTH(waiting); i++) {
+		char head[16] = "";
+
+		wait_readable(waiting[i]);
+		assert_true(read(waiting[i], head, 12) == 12);
+		served += strcmp(head + 9, "200") == 0;
+		refused += strcmp(head + 9, "503") == 0;
+	}
+	assert_int_equal(served, FILE_COMPRESSIONS_FORCED_MAX);
+	assert_int_equal(refused, ARRAY_LENGTH(waiting) - FILE_COMPRESSIONS_FORCED_MAX);
+	for (size_t i = 0; i < ARRAY_LENGTH(waiting); i++)
+		close(waiting[i]);
 	wait_until(has_descriptors, descriptors);
 	free(text);
 }
