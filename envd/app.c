@@ -8,6 +8,8 @@
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
 #include "envd/sandbox/forwarder.h"
+#include "envd/sandbox/metadata.h"
+#include "envd/sandbox/run_files.h"
 #include "envd/watch/watch_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"
@@ -149,6 +151,19 @@ static void open_forwarder(struct app *app)
 		app->forwarder = forwarder_new(&settings);
 }
 
+static void open_metadata(struct app *app)
+{
+	const struct metadata_settings settings = {
+		.loop = &app->loop,
+		.environment = &app->sandbox.environment,
+		.address = app->config.metadata_address,
+		.run_directory = RUN_FILES_DIRECTORY,
+	};
+
+	if (app->config.is_firecracker)
+		app->sandbox.metadata = metadata_service_new(&settings);
+}
+
 static void close_forwarder(struct app *app)
 {
 	if (app->forwarder)
@@ -174,6 +189,7 @@ int app_open(struct app *app, struct err *err)
 		return err_set_sys(err, err_kind_from_errno(status), status, "listen tcp %s:%u",
 				   app->config.address, app->config.port);
 	open_forwarder(app);
+	open_metadata(app);
 	return 0;
 }
 
@@ -192,6 +208,10 @@ static void on_server_stopped(void *user)
 	struct app *app = user;
 
 	app->server = NULL;
+	/* No /init can ask it any more. */
+	if (app->sandbox.metadata)
+		metadata_service_close(app->sandbox.metadata);
+	app->sandbox.metadata = NULL;
 }
 
 static void on_stop_timer(uv_timer_t *timer);

@@ -11,6 +11,7 @@
 #ifndef ENVD_APP_H
 #define ENVD_APP_H
 
+#include <netinet/in.h>
 #include <sys/resource.h>
 
 #include "envd/sandbox/sandbox.h"
@@ -35,6 +36,7 @@ struct app_config {
 	const char *watch_helper; /* NULL: envd-watch beside envd, or in /usr/bin */
 	bool kill_scope_leader; /* SIGKILL and timeouts reach the leader alone (cases 47, 51) */
 	bool is_firecracker;
+	struct sockaddr_in metadata_address; /* in one: where the host's metadata service is */
 	bool is_standalone;
 	/* Standalone: the user at first. only_uid: and nobody else can be acted as. NULL: root. */
 	const char *user_name;

@@ -1,3 +1,4 @@
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/eventfd.h>
@@ -8,6 +9,7 @@
 #include "envd/app.h"
 #include "envd/filesystem/user.h"
 #include "envd/sandbox/forwarder.h"
+#include "envd/sandbox/metadata.h"
 #include "envd/sandbox/run_files.h"
 #include "lib/log.h"
 #include "lib/options.h"
@@ -234,6 +236,8 @@ static int start(const struct arguments *arguments)
 	};
 	auto_free char *user_name = NULL;
 
+	config.metadata_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(METADATA_PORT)};
+	inet_pton(AF_INET, METADATA_ADDRESS, &config.metadata_address.sin_addr);
 	ignore_broken_pipes();
 	raise_descriptor_limit(&config);
 	config.address = arguments->address;

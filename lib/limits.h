@@ -162,6 +162,16 @@
 #define INIT_ARENA_BYTES (64 * 1024 * 1024)
 #define INIT_WAITERS_MAX 256
 
+/* The host's metadata service (contract/envd.md 1.9): each of the two requests, how often it is asked
+ * while it does not answer, for how long so often, and how seldom at last. */
+#define METADATA_REQUEST_MS (10 * 1000)
+#define METADATA_POLL_MS 50
+#define METADATA_REFRESH_MS (60 * 1000)
+#define METADATA_POLL_MS_MAX (60 * 1000)
+#define METADATA_BYTES_MAX (64 * 1024)
+#define METADATA_ARENA_BYTES (4 * 1024 * 1024)
+#define METADATA_TOKEN_BYTES_MAX 1024
+
 /* Freezing (contract/envd.md 2.9). What one request may ask for ... */
 #define FREEZE_CGROUPS_DEFAULT 512
 #define FREEZE_CGROUPS_MAX 8192

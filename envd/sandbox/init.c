@@ -1,6 +1,7 @@
 #include "envd/sandbox/init.h"
 
 #include "envd/sandbox/clock.h"
+#include "lib/digest.h"
 #include "lib/json.h"
 
 /* One request being read. */
@@ -265,6 +266,19 @@ int init_parse(struct str body, struct arena *arena, struct init_request *ret_re
 bool init_is_trusted(const struct sandbox *sandbox, const struct init_request *request)
 {
 	return request->token.p && sandbox_token_matches(sandbox, request->token);
+}
+
+enum init_metadata init_compare_hash(const struct init_request *request, const char *hash)
+{
+	char wanted[2 * DIGEST_SHA512_BYTES + 1];
+	bool is_same;
+
+	if (!hash[0])
+		return INIT_METADATA_NONE;
+	digest_sha512_hex(request->token.p ? request->token : STR(""), wanted);
+	is_same = str_equal_constant_time(str_of(hash), str_of(wanted));
+	wipe(wanted, sizeof(wanted));
+	return is_same ? INIT_METADATA_MATCHES : INIT_METADATA_DIFFERS;
 }
 
 enum init_verdict init_authorise(const struct sandbox *sandbox, const struct init_request *request,

@@ -31,6 +31,9 @@ enum init_metadata {
 	INIT_METADATA_DIFFERS,
 };
 
+/* `hash` as the service has it; empty: none there. */
+enum init_metadata init_compare_hash(const struct init_request *request, const char *hash);
+
 enum init_verdict {
 	INIT_AUTHORISED,
 	INIT_TOKEN_WRONG,          /* a token was given and is not the one */

@@ -2,6 +2,7 @@
 
 #include "envd/sandbox/freezer.h"
 #include "envd/sandbox/init.h"
+#include "envd/sandbox/metadata.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -21,7 +22,9 @@ struct init_call {
 	struct arena arena;
 	struct init_request request;
 	int clock_status;
-	struct ca_install *ca_install; /* NULL: none is under way */
+	struct metadata_check *check;  /* NULL: none is under way */
+	struct ca_install *ca_install; /* the same */
+	bool is_checked; /* what the metadata service says was just taken over */
 	bool has_waited, decided;
 	/* From the authorisation on the call is completed and the workload thawed, whatever happens. */
 	bool is_bound;
@@ -107,6 +110,8 @@ static void complete(struct init_call *call)
 	sandbox->initialised = true;
 	log_info("envd", "initialised", LOG_B("token", sandbox->access_token != NULL),
 		 LOG_I("environment", sandbox->environment.count), LOG_S("user", sandbox->default_user));
+	if (sandbox->metadata && !call->is_checked)
+		metadata_service_refresh(sandbox->metadata);
 	answer_done(call);
 }
 
@@ -240,6 +245,37 @@ static void bind_call(struct init_call *call)
 		proceed(call);
 }
 
+static void authorise(struct init_call *call, enum init_metadata metadata)
+{
+	switch (init_authorise(call->sandbox, &call->request, metadata)) {
+	case INIT_AUTHORISED:
+		bind_call(call);
+		break;
+	case INIT_TOKEN_WRONG:
+		answer(call, 401, "text/plain; charset=utf-8", STR("access token validation failed"));
+		break;
+	case INIT_RESET_NOT_AUTHORISED:
+		answer(call, 401, "text/plain; charset=utf-8", STR("access token reset not authorized"));
+		break;
+	}
+}
+
+static void on_checked(void *user, int status, const struct metadata *metadata)
+{
+	struct init_call *call = user;
+
+	call->check = NULL;
+	call->is_checked = status == 0;
+	if (status < 0)
+		log_warn("envd", "the metadata service does not answer",
+			 LOG_S("error", errno_text(status)));
+	if (call->ex->peer_ended)
+		answer(call, 503, NULL, STR("")); /* as if it had left while waiting for its turn */
+	else
+		authorise(call, status < 0 ? INIT_METADATA_NONE
+					   : init_compare_hash(&call->request, metadata->token_hash));
+}
+
 static void on_turn(struct turn *turn)
 {
 	struct init_call *call = container_of(turn, struct init_call, turn);
@@ -257,17 +293,10 @@ static void on_turn(struct turn *turn)
 		return;
 	}
 	drop_body(call);
-	switch (init_authorise(sandbox, &call->request, INIT_METADATA_NONE)) {
-	case INIT_AUTHORISED:
-		break;
-	case INIT_TOKEN_WRONG:
-		answer(call, 401, "text/plain; charset=utf-8", STR("access token validation failed"));
-		return;
-	case INIT_RESET_NOT_AUTHORISED:
-		answer(call, 401, "text/plain; charset=utf-8", STR("access token reset not authorized"));
-		return;
-	}
-	bind_call(call);
+	if (sandbox->metadata && !init_is_trusted(sandbox, &call->request))
+		call->check = metadata_service_check(sandbox->metadata, on_checked, call);
+	else
+		authorise(call, INIT_METADATA_NONE);
 }
 
 static void refuse_size(struct init_call *call)
@@ -345,6 +374,8 @@ static void on_closed(struct http_exchange *ex, int status)
 {
 	struct init_call *call = ex->user;
 
+	if (call->check)
+		metadata_check_cancel(call->check);
 	if (call->ca_install)
 		ca_install_cancel(call->ca_install);
 	else if (!call->is_bound && !call->decided)

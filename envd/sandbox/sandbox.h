@@ -16,6 +16,7 @@
 #include "lib/loop.h"
 
 struct freezer;
+struct metadata_service;
 
 struct sandbox {
 	struct loop *loop;
@@ -35,6 +36,7 @@ struct sandbox {
 	struct turn_queue init_turns; /* one /init at a time, first come, first served */
 	size_t init_bytes;            /* bodies of /init held in memory right now */
 	const struct clock_source *clock;
+	struct metadata_service *metadata; /* what /init asks; NULL: nobody can be asked */
 	struct ca_bundle ca_bundle;
 	struct hyperloop hyperloop;
 	struct freezer *freezer; /* what /init thaws; NULL: nothing. Set before the loop runs */

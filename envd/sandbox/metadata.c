@@ -1,0 +1,227 @@
+#include "envd/sandbox/metadata.h"
+
+#include "envd/sandbox/run_files.h"
+#include "lib/err.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+struct metadata_service {
+	struct metadata_settings settings;
+	uv_timer_t timer;
+	struct metadata_lookup *lookup; /* of the poller; NULL: none is under way */
+	bool is_polling, is_closing, is_timer_closed;
+	uint64_t since_ms;    /* when polling began */
+	uint64_t interval_ms;
+	bool has_deadline;
+	/* The files: what the job writes, and what came meanwhile. */
+	struct job job;
+	char *sandbox_id, *template_id;
+	char *next_sandbox_id, *next_template_id; /* NULL: nothing */
+	int status;
+};
+
+struct metadata_check {
+	struct metadata_service *service;
+	struct metadata_lookup *lookup;
+	void (*on_done)(void *user, int status, const struct metadata *metadata);
+	void *user;
+};
+
+static void free_when_closed(struct metadata_service *service)
+{
+	if (!service->is_timer_closed || service->job.active)
+		return;
+	free(service->sandbox_id);
+	free(service->template_id);
+	free(service->next_sandbox_id);
+	free(service->next_template_id);
+	free(service);
+}
+
+/* ---- taking over ---- */
+
+static void write_files(struct job *job)
+{
+	struct metadata_service *service = container_of(job, struct metadata_service, job);
+	const char *directory = service->settings.run_directory;
+	int status = run_files_write(directory, ".E2B_SANDBOX_ID", service->sandbox_id, 0644);
+
+	service->status = run_files_write(directory, ".E2B_TEMPLATE_ID", service->template_id, 0644);
+	if (status < 0)
+		service->status = status;
+}
+
+static void start_writing(struct metadata_service *service);
+
+static void on_written(struct job *job)
+{
+	struct metadata_service *service = container_of(job, struct metadata_service, job);
+
+	if (service->status < 0)
+		log_warn("envd", "the sandbox's id cannot be written down",
+			 LOG_S("error", errno_text(service->status)));
+	if (service->is_closing)
+		free_when_closed(service);
+	else
+		start_writing(service);
+}
+
+static void start_writing(struct metadata_service *service)
+{
+	if (!service->next_sandbox_id || service->job.active)
+		return;
+	free(service->sandbox_id);
+	free(service->template_id);
+	service->sandbox_id = take_ptr(&service->next_sandbox_id);
+	service->template_id = take_ptr(&service->next_template_id);
+	if (job_run(service->settings.loop, &service->job, JOB_QUICK, write_files, on_written) < 0)
+		log_warn("envd", "the sandbox's id cannot be written down",
+			 LOG_S("error", "too much work is waiting"));
+}
+
+static void take_over(struct metadata_service *service, const struct metadata *metadata)
+{
+	struct environment *environment = service->settings.environment;
+
+	environment_set_internal(environment, "E2B_SANDBOX_ID", metadata->sandbox_id);
+	environment_set_internal(environment, "E2B_TEMPLATE_ID", metadata->template_id);
+	free(service->next_sandbox_id);
+	free(service->next_template_id);
+	service->next_sandbox_id = xstrdup(metadata->sandbox_id);
+	service->next_template_id = xstrdup(metadata->template_id);
+	start_writing(service);
+}
+
+/* ---- the poller ---- */
+
+static void on_timer(uv_timer_t *timer);
+
+static void stop_polling(struct metadata_service *service)
+{
+	service->is_polling = false;
+	uv_timer_stop(&service->timer);
+	if (service->lookup)
+		metadata_lookup_close(service->lookup);
+	service->lookup = NULL;
+}
+
+static void plan_next(struct metadata_service *service)
+{
+	uint64_t spent = loop_now_ms(service->settings.loop) - service->since_ms;
+
+	if (spent >= METADATA_REFRESH_MS && service->has_deadline) {
+		log_warn("envd", "the metadata service does not answer; gave up asking");
+		stop_polling(service);
+		return;
+	}
+	if (spent >= METADATA_REFRESH_MS && service->interval_ms < METADATA_POLL_MS_MAX)
+		service->interval_ms *= 2;
+	uv_timer_start(&service->timer, on_timer, service->interval_ms, 0);
+}
+
+static void on_polled(void *user, int status, const struct metadata *metadata)
+{
+	struct metadata_service *service = user;
+
+	service->lookup = NULL;
+	if (status < 0) {
+		log_debug("envd", "the metadata service does not answer",
+			  LOG_S("error", errno_text(status)));
+		plan_next(service);
+		return;
+	}
+	stop_polling(service);
+	take_over(service, metadata);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct metadata_service *service = container_of(timer, struct metadata_service, timer);
+
+	service->lookup =
+		metadata_lookup_open(service->settings.loop, &service->settings.address, on_polled, service);
+}
+
+static void start_polling(struct metadata_service *service, bool has_deadline, uint64_t first_ms)
+{
+	/* An answer that is on its way may be from before a pause. */
+	stop_polling(service);
+	service->is_polling = true;
+	service->has_deadline = has_deadline;
+	service->since_ms = loop_now_ms(service->settings.loop);
+	service->interval_ms = METADATA_POLL_MS;
+	uv_timer_start(&service->timer, on_timer, first_ms, 0);
+}
+
+void metadata_service_refresh(struct metadata_service *service)
+{
+	if (!service->is_closing)
+		start_polling(service, true, 0);
+}
+
+/* ---- one look ---- */
+
+static void on_checked(void *user, int status, const struct metadata *metadata)
+{
+	struct metadata_check *check = user;
+
+	if (status == 0) {
+		/* Fresh: nobody needs to ask again. */
+		stop_polling(check->service);
+		take_over(check->service, metadata);
+	}
+	check->on_done(check->user, status, metadata);
+	free(check);
+}
+
+struct metadata_check *metadata_service_check(struct metadata_service *service,
+					      void (*on_done)(void *user, int status,
+							      const struct metadata *metadata),
+					      void *user)
+{
+	struct metadata_check *check = xcalloc(1, sizeof(*check));
+
+	*check = (struct metadata_check){.service = service, .on_done = on_done, .user = user};
+	check->lookup = metadata_lookup_open(service->settings.loop, &service->settings.address,
+					     on_checked, check);
+	return check;
+}
+
+void metadata_check_cancel(struct metadata_check *check)
+{
+	metadata_lookup_close(check->lookup);
+	free(check);
+}
+
+/* ---- life ---- */
+
+struct metadata_service *metadata_service_new(const struct metadata_settings *settings)
+{
+	struct metadata_service *service = xcalloc(1, sizeof(*service));
+
+	service->settings = *settings;
+	uv_timer_init(&settings->loop->uv, &service->timer);
+	start_polling(service, false, METADATA_POLL_MS);
+	return service;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	struct metadata_service *service =
+		container_of((uv_timer_t *)handle, struct metadata_service, timer);
+
+	service->is_timer_closed = true;
+	free_when_closed(service);
+}
+
+void metadata_service_close(struct metadata_service *service)
+{
+	service->is_closing = true;
+	stop_polling(service);
+	uv_close((uv_handle_t *)&service->timer, on_timer_closed);
+}
+
+bool metadata_service_is_at_rest(const struct metadata_service *service)
+{
+	return !service->is_polling && !service->job.active;
+}

@@ -1,0 +1,44 @@
+/*
+ * What the host's metadata service knows about this sandbox, kept up to date (contract/envd.md 1.9):
+ * E2B_SANDBOX_ID and E2B_TEMPLATE_ID in the environment, and files of these names below /run/e2b. It
+ * is asked after start until it answers, and after each /init, as a resumed sandbox may be another
+ * one than was paused; in between nothing wakes up. Only there where a host has such a service, that
+ * is in a microVM. Loop thread only.
+ */
+#ifndef ENVD_SANDBOX_METADATA_H
+#define ENVD_SANDBOX_METADATA_H
+
+#include "envd/sandbox/environment.h"
+#include "envd/sandbox/metadata_http.h"
+#include "lib/job.h"
+
+#define METADATA_ADDRESS "169.254.169.254"
+#define METADATA_PORT 80
+
+struct metadata_settings {
+	struct loop *loop;
+	struct environment *environment;
+	struct sockaddr_in address;
+	const char *run_directory; /* borrowed */
+};
+
+struct metadata_service;
+
+/* Asks until there is an answer. */
+struct metadata_service *metadata_service_new(const struct metadata_settings *settings);
+/* What was known may be outdated: asks again, for METADATA_REFRESH_MS at most. */
+void metadata_service_refresh(struct metadata_service *service);
+/* One look for somebody who waits for it; what is found is also taken over. As metadata_lookup_open,
+ * and metadata_check_cancel ends it. */
+struct metadata_check;
+struct metadata_check *metadata_service_check(struct metadata_service *service,
+					      void (*on_done)(void *user, int status,
+							      const struct metadata *metadata),
+					      void *user);
+void metadata_check_cancel(struct metadata_check *check);
+/* Nobody waits for a look any more. The service frees itself once the loop has closed it. */
+void metadata_service_close(struct metadata_service *service);
+/* Nothing is planned or under way. */
+bool metadata_service_is_at_rest(const struct metadata_service *service);
+
+#endif
