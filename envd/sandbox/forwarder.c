@@ -295,7 +295,9 @@ struct forwarder *forwarder_new(const struct forwarder_settings *settings)
 	forward_connections_init(&f->connections, settings->loop, on_connection_over);
 	uv_timer_init(&settings->loop->uv, &f->timer);
 	f->open_handles = 1;
-	forwarder_wake(f); /* servers may be there already */
+	/* Servers may be there already; one look finds them, and nothing runs yet that starts more. */
+	f->interval_ms = FORWARD_SCAN_IDLE_MS_MAX;
+	uv_timer_start(&f->timer, on_timer, 0, 0);
 	return f;
 }
 

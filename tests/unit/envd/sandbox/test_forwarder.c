@@ -332,6 +332,16 @@ static bool is_asleep(struct fixture *f)
 	return forwarder_is_asleep(f->forwarder);
 }
 
+static void one_look_is_enough_while_nothing_has_run_yet(void **state)
+{
+	struct fixture *f = *state;
+
+	f->busy = false;
+	open_forwarder(f, "203.0.113.77", 0);
+	turn_for(f, FORWARD_SCAN_MS);
+	assert_true(is_asleep(f));
+}
+
 static void it_falls_asleep_when_nothing_runs_and_wakes_up(void **state)
 {
 	struct fixture *f = *state;
@@ -340,6 +350,7 @@ static void it_falls_asleep_when_nothing_runs_and_wakes_up(void **state)
 	f->busy = false;
 	/* Other programs of this machine may be served, so the address is one that nobody has. */
 	open_forwarder(f, "203.0.113.77", 0);
+	forwarder_wake(f->forwarder);
 	assert_false(is_asleep(f));
 	began = now_ms();
 	while (!is_asleep(f)) {
@@ -366,6 +377,7 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(a_client_that_comes_too_late_sees_a_reset, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_is_looked_for_without_the_address, setup, teardown),
+		cmocka_unit_test_setup_teardown(one_look_is_enough_while_nothing_has_run_yet, setup, teardown),
 		cmocka_unit_test_setup_teardown(it_falls_asleep_when_nothing_runs_and_wakes_up, setup,
 						teardown),
 	};
