@@ -69,6 +69,8 @@
 #define RPC_MESSAGE_EXEMPT_BYTES (128 * 1024)
 /* Messages up to this are decoded on the loop (about 3 ms at worst), larger ones in the pool. */
 #define RPC_DECODE_INLINE_BYTES (256 * 1024)
+/* Answers about so large are encoded on the loop, larger ones in the pool. */
+#define RPC_ENCODE_INLINE_BYTES (256 * 1024)
 /* One answer; a listing of LIST_DIRECTORY_ENTRIES_MAX entries is what comes near. */
 #define RPC_REPLY_BYTES_MAX (512 * 1024 * 1024)
 /* Answers that clients have not taken yet, together. */

@@ -36,7 +36,8 @@ static void free_process(struct process *process)
 
 	later_cancel(&process->replan);
 	output_fini(&process->output);
-	free(process->spec_memory);
+	if (process->texts)
+		process_texts_release(process->texts);
 	process_table_forget(table, process);
 	free(process);
 }

@@ -83,6 +83,13 @@ struct process_kill_waiter {
 	void (*on_killed)(struct process_kill_waiter *waiter);
 };
 
+/* What the strings of a spec are in. The loop's thread alone counts its holders. */
+struct process_texts {
+	unsigned holds;
+	size_t size;
+	max_align_t bytes[];
+};
+
 struct process {
 	struct list_node node; /* in the table's list of all, oldest first */
 	struct list_node bucket; /* by pid, while RUNNING or DRAINING */
@@ -93,7 +100,7 @@ struct process {
 	uint64_t serial; /* unlike the pid never used again */
 	/* The copy of the spec, in one block of memory. */
 	struct process_spec spec;
-	void *spec_memory;
+	struct process_texts *texts;
 	struct spawn_request request; /* points into spec */
 	struct spawn_plan *plan;      /* while STARTING */
 	struct cgroup_place place;

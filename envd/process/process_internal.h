@@ -18,6 +18,8 @@ void process_hold(struct process *process);
 void process_drop(struct process *process);
 
 /* process_start.c */
+void process_texts_hold(struct process_texts *texts);
+void process_texts_release(struct process_texts *texts);
 /* 0 or -ENOMEM. */
 int process_copy_spec(struct process *process, const struct process_spec *spec) NODISCARD;
 /* 0 or -EAGAIN, -ENOMEM. */

@@ -1,4 +1,4 @@
-/* The method table, and the methods that answer about one process or all: List, Update, SendSignal. */
+/* The method table, and the methods that answer about one process: Update, SendSignal. */
 #include "envd/process/process_service.h"
 
 #include "envd/app.h"
@@ -51,91 +51,6 @@ int service_terminal_size(const Process__PTY__Size *size, struct terminal_size *
 			       size->rows, TERMINAL_SIZE_MAX);
 	*ret_size = (struct terminal_size){(uint16_t)size->cols, (uint16_t)size->rows};
 	return 0;
-}
-
-/* ---- List ---- */
-
-static Process__ProcessConfig *make_config(struct arena *arena, const struct process_spec *spec)
-{
-	Process__ProcessConfig *config = arena_new(arena, Process__ProcessConfig);
-	Process__ProcessConfig__EnvsEntry *entries;
-	size_t i;
-
-	entries = arena_alloc_array(arena, spec->variable_count + 1, sizeof(*entries));
-	if (!config || !entries)
-		return NULL;
-	process__process_config__init(config);
-	config->cmd = (char *)(uintptr_t)spec->command; /* encoding only reads */
-	config->args = (char **)(uintptr_t)spec->args;
-	config->n_args = spec->arg_count;
-	config->envs = arena_alloc_array(arena, spec->variable_count + 1, sizeof(*config->envs));
-	if (!config->envs)
-		return NULL;
-	for (i = 0; i < spec->variable_count; i++) {
-		process__process_config__envs_entry__init(&entries[i]);
-		entries[i].key = (char *)(uintptr_t)spec->variables[i].name;
-		entries[i].value = (char *)(uintptr_t)spec->variables[i].value;
-		config->envs[i] = &entries[i];
-	}
-	config->n_envs = spec->variable_count;
-	if (spec->cwd) {
-		config->opt_cwd_case = PROCESS__PROCESS_CONFIG__OPT_CWD_CWD;
-		config->cwd = (char *)(uintptr_t)spec->cwd;
-	}
-	return config;
-}
-
-static Process__ProcessInfo *make_info(struct arena *arena, const struct process *process)
-{
-	Process__ProcessInfo *info = arena_new(arena, Process__ProcessInfo);
-
-	if (!info)
-		return NULL;
-	process__process_info__init(info);
-	info->pid = (uint32_t)process->pid;
-	info->config = make_config(arena, &process->spec);
-	if (process->spec.tag) {
-		info->opt_tag_case = PROCESS__PROCESS_INFO__OPT_TAG_TAG;
-		info->tag = (char *)(uintptr_t)process->spec.tag;
-	}
-	return info->config ? info : NULL;
-}
-
-static int make_list(struct arena *arena, const struct process_table *table,
-		     Process__ListResponse *response)
-{
-	struct list_node *node;
-
-	response->processes =
-		arena_alloc_array(arena, table->count + 1, sizeof(*response->processes));
-	if (!response->processes)
-		return -ENOMEM;
-	LIST_FOR_EACH(node, &table->all) {
-		const struct process *process = container_of(node, struct process, node);
-		Process__ProcessInfo *info;
-
-		if (process->state != PROCESS_RUNNING)
-			continue;
-		info = make_info(arena, process);
-		if (!info)
-			return -ENOMEM;
-		response->processes[response->n_processes++] = info;
-	}
-	return 0;
-}
-
-static void list_processes(struct rpc_call *call, const ProtobufCMessage *message)
-{
-	Process__ListResponse response = PROCESS__LIST_RESPONSE__INIT;
-	struct arena arena;
-
-	/* More than an exchange's arena holds: thousands of processes with their environments. */
-	arena_init(&arena, RPC_ARENA_BYTES);
-	if (make_list(&arena, service_table(call), &response) < 0)
-		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "no memory for the list");
-	else
-		rpc_reply(call, &response.base);
-	arena_release(&arena);
 }
 
 /* ---- Update ---- */
@@ -265,7 +180,7 @@ const struct rpc_method process_service_methods[PROCESS_SERVICE_METHODS] = {
 	METHOD("Connect", RPC_SERVER_STREAM, process__connect_request__descriptor,
 	       process__connect_response__descriptor, service_connect),
 	METHOD("List", RPC_UNARY, process__list_request__descriptor,
-	       process__list_response__descriptor, list_processes),
+	       process__list_response__descriptor, service_list),
 	METHOD("SendInput", RPC_UNARY, process__send_input_request__descriptor,
 	       process__send_input_response__descriptor, service_send_input),
 	METHOD("SendSignal", RPC_UNARY, process__send_signal_request__descriptor,

@@ -16,6 +16,7 @@ void service_set_not_found(const Process__ProcessSelector *selector, struct err 
 int service_terminal_size(const Process__PTY__Size *size, struct terminal_size *ret_size,
 			  struct err *err);
 
+void service_list(struct rpc_call *call, const ProtobufCMessage *message);
 void service_start(struct rpc_call *call, const ProtobufCMessage *message);
 void service_connect(struct rpc_call *call, const ProtobufCMessage *message);
 void service_send_input(struct rpc_call *call, const ProtobufCMessage *message);

@@ -23,6 +23,17 @@ static const char *copy_text(char **room, const char *text)
 	return copy;
 }
 
+void process_texts_hold(struct process_texts *texts)
+{
+	texts->holds++;
+}
+
+void process_texts_release(struct process_texts *texts)
+{
+	if (--texts->holds == 0)
+		free(texts);
+}
+
 int process_copy_spec(struct process *process, const struct process_spec *spec)
 {
 	size_t size = spec->arg_count * sizeof(char *) +
@@ -38,10 +49,11 @@ int process_copy_spec(struct process *process, const struct process_spec *spec)
 		size += size_of_text(spec->args[i]);
 	for (i = 0; i < spec->variable_count; i++)
 		size += size_of_text(spec->variables[i].name) + size_of_text(spec->variables[i].value);
-	process->spec_memory = malloc(size + 1); /* a client decides how much */
-	if (!process->spec_memory)
+	process->texts = malloc(sizeof(*process->texts) + size); /* a client decides how much */
+	if (!process->texts)
 		return -ENOMEM;
-	args = process->spec_memory;
+	*process->texts = (struct process_texts){.holds = 1, .size = size};
+	args = (const char **)process->texts->bytes;
 	variables = (struct spawn_variable *)(args + spec->arg_count);
 	room = (char *)(variables + spec->variable_count);
 	process->spec = *spec;

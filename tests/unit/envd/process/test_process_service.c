@@ -1,5 +1,6 @@
 /* process.Process over a real server, in JSON as the SDKs speak it (contract/envd.md 4.4). */
 #include <fcntl.h>
+#include <semaphore.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 #include "envd/process/process_table.h"
 #include "envd/rpc/base64.h"
 #include "lib/http_server.h"
+#include "lib/job.h"
 #include "lib/json.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -487,6 +489,63 @@ static void list_shows_what_was_asked_for(void **state)
 	       "{}");
 	expect(s, "List", 200, "\"tag\":\"\"", "{}");
 	wire_close(&c);
+}
+
+static sem_t gate;
+
+static void wait_at_gate(struct job *job)
+{
+	sem_wait(&gate);
+}
+
+static void on_let_go(struct job *job)
+{
+}
+
+/* The loop serves others while a list of much is encoded, and what is listed may end meanwhile. */
+static void a_large_list_is_encoded_in_the_pool(void **state)
+{
+	struct service *s = *state;
+	struct job busy[JOB_COMPUTE_MAX] = {0};
+	struct wire_client processes[3], list;
+	struct wire_response r;
+	char *json = xmalloc(RPC_ENCODE_INLINE_BYTES);
+	pid_t pids[3];
+	size_t early;
+
+	snprintf(json, RPC_ENCODE_INLINE_BYTES,
+		 "{\"process\":{\"cmd\":\"sleep\",\"args\":[\"20\"],\"envs\":{\"A\":\"%0*d\"}}}",
+		 RPC_ENCODE_INLINE_BYTES * 2 / 5, 7);
+	for (size_t i = 0; i < ARRAY_LENGTH(processes); i++) {
+		open_stream(s, &processes[i], "Start", NULL, json);
+		pids[i] = wait_for_pid(s, &processes[i]);
+	}
+	sem_init(&gate, 0, 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(busy); i++)
+		assert_int_equal(job_run(&s->app.loop, &busy[i], JOB_COMPUTE, wait_at_gate, on_let_go), 0);
+	wire_open(&list, &s->app.loop, http_server_port(s->app.server));
+	wire_printf(&list, "POST /process.Process/List HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+			   "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");
+	/* Threads are taken, so the list waits; others are answered. */
+	for (size_t i = 0; i < ARRAY_LENGTH(processes); i++) {
+		expect(s, "SendSignal", 200, "{}",
+		       "{\"process\":{\"pid\":%d},\"signal\":\"SIGNAL_SIGKILL\"}", pids[i]);
+		wait_for(s, &processes[i], "signal: killed");
+		wire_close(&processes[i]);
+	}
+	expect(s, "List", 200, "{}", "{}");
+	wire_poll(&list);
+	early = buf_length(&list.received);
+	for (size_t i = 0; i < ARRAY_LENGTH(busy); i++)
+		sem_post(&gate);
+	assert_int_equal(early, 0);
+	wire_read_response(&list, &r);
+	assert_int_equal(r.status, 200);
+	assert_true(buf_length(&r.body) > 3 * (size_t)RPC_ENCODE_INLINE_BYTES * 2 / 5);
+	wire_response_fini(&r);
+	wire_close(&list);
+	sem_destroy(&gate);
+	free(json);
 }
 
 static void conformance_134_client_leaves_a_flood(void **state)
@@ -1375,6 +1434,7 @@ int main(void)
 		TEST(case_030_registered_before_it_is_told),
 		TEST(case_035_list_after_the_end),
 		TEST(list_shows_what_was_asked_for),
+		TEST(a_large_list_is_encoded_in_the_pool),
 		TEST(conformance_134_client_leaves_a_flood),
 		TEST(case_009_clients_leave_at_any_moment),
 		TEST(conformance_135_exit_by_pid),
