@@ -7,6 +7,7 @@
 #help            make test-only        the suite without installing; SUITES="lint unit" picks some
 #help Parts:     make unit [ONLY=lib/test_buf]    unit, loop and spawn tests (PROFILE=asan: under sanitizers)
 #help            make fuzz [SECS=30]   explore with every fuzzer; make fuzz-replay runs the corpora once
+#help            make vm               envd as process 1 of virtual machines (QEMU, no rights needed)
 #help            make lint             include order, banned calls, stand-alone headers, scripts
 #help            make bench            the table of design.md section 9, beside programs from Debian
 #help            make coverage-map     which numbered cases have no test yet (NUMBERS="case:1-22,24 s:1-9")
@@ -225,15 +226,19 @@ deps:
 size: all
 	@size $(PROGRAMS) $(B)/*.a | sort -k 4,4nr
 
-.PHONY: test test-only run lint format-check analyze coverage-map
+.PHONY: test test-only run vm lint format-check analyze coverage-map
 test:
-	@packaging/setup.sh build client check
+	@packaging/setup.sh build client check vm
 	@$(MAKE) --no-print-directory test-only
 test-only:
 	@tests/run.py $(SUITES)
 run:
 	@packaging/setup.sh build client
 	@packaging/run.sh
+vm:
+	@packaging/setup.sh build client vm >/dev/null
+	@$(MAKE) --no-print-directory -s static
+	@tests/vm/run.sh
 lint: $(GENERATED)
 	@packaging/lint.py
 format-check:

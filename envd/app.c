@@ -8,6 +8,7 @@
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
 #include "envd/sandbox/forwarder.h"
+#include "envd/sandbox/machine.h"
 #include "envd/sandbox/metadata.h"
 #include "envd/sandbox/run_files.h"
 #include "envd/watch/watch_table.h"
@@ -25,14 +26,19 @@ static void on_signal(uv_signal_t *handle, int number)
 	if (number == SIGHUP && !app->config.is_standalone)
 		return;
 	log_info("envd", "stopping", LOG_I("signal", number));
+	app->restart = number == SIGINT; /* Ctrl-Alt-Del */
 	app_stop(app);
 }
 
 static void open_signals(struct app *app)
 {
-	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP};
+	/* The last three come from `halt`, `poweroff`, and a power supply that runs out. `reboot` sends
+	 * SIGTERM. */
+	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR};
 
-	for (size_t i = 0; i < ARRAY_LENGTH(numbers); i++) {
+	_Static_assert(ARRAY_LENGTH(numbers) == ARRAY_LENGTH(app->signals), "a handle for each");
+	app->signal_count = app->config.is_machine ? ARRAY_LENGTH(numbers) : 3;
+	for (size_t i = 0; i < app->signal_count; i++) {
 		uv_signal_t *handle = &app->signals[i];
 
 		uv_signal_init(&app->loop.uv, handle);
@@ -255,6 +261,9 @@ static void on_stop_timer(uv_timer_t *timer)
 	}
 	/* Nothing but a job that hangs in a dead file system can hold the loop by now. */
 	log_error("envd", "stopped without waiting for blocked work");
+	if (app->config.is_machine)
+		machine_power_off(app->restart);
+	machine_end_others(MACHINE_STOP_GRACE_MS);
 	_exit(1);
 }
 
@@ -288,7 +297,7 @@ void app_fini(struct app *app)
 		watch_table_stop(app->watches);
 		process_table_stop(app->processes, 0, on_processes_stopped, app);
 	}
-	for (size_t i = 0; i < ARRAY_LENGTH(app->signals); i++)
+	for (size_t i = 0; i < app->signal_count; i++)
 		uv_close((uv_handle_t *)&app->signals[i], NULL);
 	uv_close((uv_handle_t *)&app->stop_timer, NULL);
 	snapshot_service_close(&app->snapshot);

@@ -38,6 +38,7 @@ struct app_config {
 	bool is_firecracker;
 	struct sockaddr_in metadata_address; /* in one: where the host's metadata service is */
 	bool is_standalone;
+	bool is_machine; /* process 1 of a virtual machine that it has set up itself */
 	/* Standalone: the user at first. only_uid: and nobody else can be acted as. NULL: root. */
 	const char *user_name;
 	uid_t uid;
@@ -56,7 +57,9 @@ struct app {
 	struct snapshot_service snapshot;
 	struct watch_table *watches;     /* envd/watch */
 	struct forwarder *forwarder;     /* NULL: none */
-	uv_signal_t signals[3];
+	uv_signal_t signals[6];
+	size_t signal_count;
+	bool restart; /* is_machine: instead of switching off */
 	uv_timer_t stop_timer;
 	enum { APP_RUNNING, APP_STOPPING, APP_ABORTING } stage;
 	bool processes_stopped;

@@ -9,8 +9,10 @@
 #include "envd/app.h"
 #include "envd/filesystem/user.h"
 #include "envd/sandbox/forwarder.h"
+#include "envd/sandbox/machine.h"
 #include "envd/sandbox/metadata.h"
 #include "envd/sandbox/run_files.h"
+#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/options.h"
 
@@ -150,6 +152,7 @@ static int run(const struct app_config *config)
 {
 	struct app *app = xcalloc(1, sizeof(*app));
 	int result = EXIT_SUCCESS;
+	bool restart;
 	struct err err;
 
 	app_init(app, config);
@@ -162,8 +165,12 @@ static int run(const struct app_config *config)
 			print_welcome(app);
 		app_run(app);
 	}
+	restart = app->restart;
 	app_fini(app);
 	free(app);
+	if (config->is_machine)
+		machine_power_off(restart);
+	machine_end_others(MACHINE_STOP_GRACE_MS);
 	return result;
 }
 
@@ -233,12 +240,15 @@ static int start(const struct arguments *arguments)
 		.kill_scope_leader = strcmp(arguments->kill_scope, "leader") == 0,
 		.is_standalone = arguments->standalone,
 		.is_firecracker = !arguments->not_firecracker && !arguments->standalone,
+		.is_machine = machine_is_bare(),
 	};
 	auto_free char *user_name = NULL;
 
 	config.metadata_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(METADATA_PORT)};
 	inet_pton(AF_INET, METADATA_ADDRESS, &config.metadata_address.sin_addr);
 	ignore_broken_pipes();
+	if (config.is_machine)
+		machine_boot();
 	raise_descriptor_limit(&config);
 	config.address = arguments->address;
 	if (!config.address)

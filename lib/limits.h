@@ -229,5 +229,15 @@
 #define SHUTDOWN_ANSWERS_MS (1 * 1000)
 /* And this much later a program ends in any case, also if work in a dead file system does not. */
 #define SHUTDOWN_HARD_MS (3 * 1000)
+/* As process 1: others that are still there get SIGTERM, this long, SIGKILL, and this long to be gone. */
+#define MACHINE_STOP_GRACE_MS 1000
+#define SHUTDOWN_KILLED_MS (1 * 1000)
+/* A file system that takes longer to be written out is one that hangs. */
+#define SHUTDOWN_SYNC_MS (10 * 1000)
+
+/* What a virtual machine gets at least, if envd sets it up. */
+#define INOTIFY_WATCHES_MIN (1024 * 1024)
+#define INOTIFY_INSTANCES_MIN 8192
+#define INOTIFY_QUEUE_MIN (64 * 1024)
 
 #endif

@@ -6,13 +6,14 @@
 #   client  Node.js, Python and the client libraries of tests/e2e
 #   check   linters, sanitizer runtimes and debuggers of `make test`; with Go there, Connect's
 #           conformance runner
+#   vm      QEMU and busybox, for the tests in virtual machines (about 100 MB)
 #   bench   the programs `make bench` compares with
 #
 # Root is needed only when a Debian package is missing. No service is started or enabled.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-groups=${*:-build client check bench}
+groups=${*:-build client check vm bench}
 mkdir -p build
 exec 9>build/setup.lock
 flock 9
@@ -44,6 +45,9 @@ if wants check; then
 	# Ordinary users run the end-to-end tests in user namespaces (tests/e2e/support/enter.sh).
 	[ "$(id -u)" = 0 ] || required+=(uidmap)
 	optional+=(clang-tidy valgrind)
+fi
+if wants vm; then
+	optional+=(qemu-system-x86 busybox-static cpio)
 fi
 if wants bench; then
 	required+=(haproxy nginx-light wrk)
@@ -169,6 +173,11 @@ if wants check; then
 		package_version "$package"
 	done
 	version connectconformance "$(build/conformance/connectconformance --version 2>/dev/null | sed 's/.* //' || true)"
+fi
+if wants vm; then
+	for package in qemu-system-x86 busybox-static; do
+		package_version "$package"
+	done
 fi
 if wants bench; then
 	for package in haproxy nginx-light wrk; do

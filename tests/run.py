@@ -140,6 +140,12 @@ def suite_relay_asan():
     yield from relay_steps("asan")
 
 
+def suite_vm():
+    """envd as process 1 of virtual machines, where QEMU and a kernel can be had."""
+    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
+    yield Step("machines", ["tests/vm/run.sh"], timeout=180, env={"ENVD_BIN": f"{OUT}/static/bin/envd"})
+
+
 def suite_tour():
     """What `make run` does, once."""
     if os.path.exists("packaging/run.sh"):
@@ -157,6 +163,7 @@ SUITES = {
     "relay-asan": suite_relay_asan,
     "e2e": suite_e2e,
     "e2e-asan": suite_e2e_asan,
+    "vm": suite_vm,
     "tour": suite_tour,
 }
 # These run two steps at a time: they wait more than they compute.
@@ -245,7 +252,7 @@ def run_step(runner, step, log):
                 if match:
                     counts[kind] += int(match.group(1))
         python_counts(text, counts)
-        if not counts["passed"] + counts["failed"] and not code:
+        if not sum(counts.values()) and not code:
             code, note = -1, note or "ran no test"
         if code and not counts["failed"]:
             counts["failed"] = 1

@@ -68,6 +68,26 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t siz
 	return len;
 }
 
+/* The smaller one of what limits how many threads there can be in all; 0 when unknown. */
+static uint64_t total_threads(void)
+{
+	static const char *const limits[] = {"/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"};
+	uint64_t least = UINT64_MAX;
+	size_t i;
+
+	for (i = 0; i < ARRAY_LENGTH(limits); i++) {
+		char text[32];
+		uint64_t limit;
+
+		if (read_file(AT_FDCWD, limits[i], text, sizeof(text)) < 0)
+			return 0;
+		limit = strtoull(text, NULL, 10);
+		if (limit < least)
+			least = limit;
+	}
+	return least;
+}
+
 static uint64_t total_memory(void)
 {
 	char text[4096];
@@ -95,12 +115,14 @@ static int set_property(int directory, const char *kind, const char *property, c
 	return status;
 }
 
-static int set_properties(int directory, enum cgroup_kind kind, uint64_t memory)
+/* Commands leave some memory and some threads to everybody else, so that neither a hog nor a fork
+ * bomb is one for the agent. */
+static int set_properties(int directory, enum cgroup_kind kind, uint64_t memory, uint64_t threads)
 {
 	struct {
 		const char *property;
 		char value[32];
-	} properties[4];
+	} properties[5];
 	size_t count = 0, i;
 	int status;
 
@@ -121,6 +143,8 @@ static int set_properties(int directory, enum cgroup_kind kind, uint64_t memory)
 		PROPERTY("io.weight", kind == CGROUP_PTY ? "default 50" : "default 10");
 		PROPERTY("memory.high", "%" PRIu64, memory);
 		PROPERTY("memory.max", "%" PRIu64, memory);
+		if (threads > 0)
+			PROPERTY("pids.max", "%" PRIu64, threads);
 	}
 #undef PROPERTY
 	for (i = 0; i < count; i++) {
@@ -152,7 +176,16 @@ static void remove_old_leftovers(int directory)
 	closedir(listing);
 }
 
-static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, int *ret_directory)
+/* On a machine without a service manager nobody has switched the controllers on for the cgroups
+ * below. One at a time, because each may be refused alone. */
+static void enable_controllers(int directory, const char *const *controllers)
+{
+	for (; *controllers; controllers++)
+		(void)write_file(directory, "cgroup.subtree_control", *controllers);
+}
+
+static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, uint64_t threads,
+		     int *ret_directory)
 {
 	auto_close int directory = -1;
 	int status;
@@ -162,28 +195,20 @@ static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, int *ret_
 	directory = openat(root, kind_names[kind], O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (directory < 0)
 		return -errno;
-	status = set_properties(directory, kind, memory);
+	status = set_properties(directory, kind, memory, threads);
 	if (status < 0)
 		return status;
+	/* For each command, so that its record can say what became of it. */
+	if (kind != CGROUP_SOCAT)
+		enable_controllers(directory, (const char *const[]){"+memory", "+pids", NULL});
 	remove_old_leftovers(directory);
 	*ret_directory = take_fd(&directory);
 	return 0;
 }
 
-/* On a machine without a service manager nobody has switched the controllers on for the cgroups
- * below the root. One at a time, because each may be refused alone. */
-static void enable_controllers(int root)
-{
-	static const char *const controllers[] = {"+cpu", "+io", "+memory", "+pids"};
-	size_t i;
-
-	for (i = 0; i < ARRAY_LENGTH(controllers); i++)
-		(void)write_file(root, "cgroup.subtree_control", controllers[i]);
-}
-
 static int open_all(struct cgroups *cgroups, const char *path)
 {
-	uint64_t memory = total_memory();
+	uint64_t memory = total_memory(), threads = total_threads();
 	auto_close int root = -1;
 	struct statfs about;
 	enum cgroup_kind kind;
@@ -199,9 +224,10 @@ static int open_all(struct cgroups *cgroups, const char *path)
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return -errno;
-	enable_controllers(root);
+	threads -= threads / 8;
+	enable_controllers(root, (const char *const[]){"+cpu", "+io", "+memory", "+pids", NULL});
 	for (kind = CGROUP_USER; kind <= CGROUP_SOCAT; kind++) {
-		status = open_kind(root, kind, memory, &cgroups->directories[kind]);
+		status = open_kind(root, kind, memory, threads, &cgroups->directories[kind]);
 		if (status < 0)
 			return status;
 	}
@@ -214,6 +240,30 @@ static void close_all(struct cgroups *cgroups)
 
 	for (i = 0; i < CGROUP_KINDS; i++)
 		close_fd(&cgroups->directories[i]);
+}
+
+/* How many processes of a cgroup, and of those below, the kernel has killed for their memory. */
+static int read_kills(int directory, const char *path, unsigned long long *ret_kills)
+{
+	char text[1024];
+	const char *line;
+	ssize_t len = read_file(directory, path, text, sizeof(text));
+
+	if (len < 0)
+		return (int)len;
+	line = strstr(text, "oom_kill ");
+	return line && sscanf(line, "oom_kill %llu", ret_kills) == 1 ? 0 : -ENODATA;
+}
+
+/* Where memory is not accounted for each command: whether somebody of the kind was killed since the
+ * last time this was asked. */
+static bool saw_new_kills(struct cgroups *cgroups, enum cgroup_kind kind)
+{
+	unsigned long long kills;
+
+	if (read_kills(cgroups->directories[kind], "memory.events", &kills) < 0)
+		return false;
+	return atomic_exchange(&cgroups->out_of_memory_kills[kind], kills) < kills;
 }
 
 void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
@@ -252,8 +302,8 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 	}
 	cgroups->available = true;
 	cgroups->root = xstrdup(root);
-	cgroup_saw_out_of_memory(cgroups, CGROUP_USER);
-	cgroup_saw_out_of_memory(cgroups, CGROUP_PTY);
+	saw_new_kills(cgroups, CGROUP_USER);
+	saw_new_kills(cgroups, CGROUP_PTY);
 }
 
 void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
@@ -410,20 +460,18 @@ void cgroups_sweep(struct cgroups *cgroups)
 		remove_or_linger(cgroups, leftover);
 }
 
-bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind)
+bool cgroup_saw_out_of_memory(struct cgroups *cgroups, struct cgroup_place place)
 {
-	char text[1024];
-	const char *line;
-	unsigned long long kills = 0;
+	char name[NAME_BYTES], path[NAME_BYTES + 16];
+	unsigned long long kills;
 
-	if (kind == CGROUP_NONE || cgroups->directories[kind] < 0)
+	if (!cgroups->available || place.kind == CGROUP_NONE)
 		return false;
-	if (read_file(cgroups->directories[kind], "memory.events", text, sizeof(text)) < 0)
-		return false;
-	line = strstr(text, "oom_kill ");
-	if (!line || sscanf(line, "oom_kill %llu", &kills) != 1)
-		return false;
-	return atomic_exchange(&cgroups->out_of_memory_kills[kind], kills) < kills;
+	place_name(cgroups, place, name);
+	snprintf(path, sizeof(path), "%s/memory.events", name);
+	if (read_kills(cgroups->directories[place.kind], path, &kills) == 0)
+		return kills > 0;
+	return saw_new_kills(cgroups, place.kind);
 }
 
 static void forget_all(struct cgroups *cgroups, struct list_node *list)

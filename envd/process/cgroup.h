@@ -56,7 +56,8 @@ bool cgroup_is_frozen(struct cgroups *cgroups, struct cgroup_place place);
 /* For the next sweep. Does not block. */
 void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place);
 void cgroups_sweep(struct cgroups *cgroups);
-/* True when the kernel's OOM killer struck in the kind's cgroup since the last time this was asked. */
-bool cgroup_saw_out_of_memory(struct cgroups *cgroups, enum cgroup_kind kind);
+/* True when the kernel's OOM killer struck in the command's cgroup; where memory is accounted only for
+ * the kind as a whole, when it struck there since the last time this was asked. */
+bool cgroup_saw_out_of_memory(struct cgroups *cgroups, struct cgroup_place place);
 
 #endif

@@ -52,7 +52,7 @@ static void ask_for_reason(struct job *job)
 	struct process *process = container_of(job, struct process, job);
 
 	process->record.out_of_memory =
-		cgroup_saw_out_of_memory(&process->table->cgroups, process->place.kind);
+		cgroup_saw_out_of_memory(&process->table->cgroups, process->place);
 }
 
 static void on_reason_known(struct job *job)

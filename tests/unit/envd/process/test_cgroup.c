@@ -43,7 +43,7 @@ static void check_unavailable(const char *root)
 	assert_int_equal(cgroup_kill(&cgroups, place), -ENOENT);
 	cgroup_remove_later(&cgroups, place);
 	cgroups_sweep(&cgroups);
-	assert_false(cgroup_saw_out_of_memory(&cgroups, CGROUP_USER));
+	assert_false(cgroup_saw_out_of_memory(&cgroups, place));
 	cgroups_fini(&cgroups);
 }
 

@@ -1,0 +1,67 @@
+// Boots a virtual machine whose first process is envd, and waits until it answers.
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import { after } from "node:test";
+import { Client, request } from "../e2e/support/connect.mjs";
+import { ROOT, eventually, freePort, within } from "../e2e/support/programs.mjs";
+
+const BOOT_DEADLINE_MS = 40000;
+const folder = join(ROOT, process.env.OUT ?? "build", "vm");
+
+export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", memory = 256, more = [] } = {}) {
+	const port = await freePort();
+	const machine = { console: "", url: `http://127.0.0.1:${port}` };
+	const child = spawn("qemu-system-x86_64", [
+		"-nodefaults", "-no-user-config", "-M", "pc", "-accel", "tcg,thread=multi", "-cpu", "max", "-smp", "2",
+		"-m", String(memory), "-display", "none", "-serial", "stdio", "-no-reboot",
+		"-kernel", join(folder, "vmlinuz"), "-initrd", join(folder, "initramfs"),
+		"-append", `console=ttyS0 quiet panic=-1 ${kernel} -- ${flags}`,
+		"-netdev", `user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:${port}-:49983`,
+		"-device", "virtio-net-pci,netdev=net,romfile=", ...more,
+	], { stdio: ["ignore", "pipe", "pipe"] });
+	for (const stream of [child.stdout, child.stderr])
+		stream.on("data", (chunk) => {
+			machine.console += chunk;
+			if (process.env.VM_SHOW_CONSOLE)
+				process.stderr.write(chunk);
+		});
+	machine.exited = new Promise((resolve) => child.on("close", (code, signal) => {
+		machine.status = { code, signal };
+		resolve(machine.status);
+	}));
+	machine.kill = () => child.kill("SIGKILL");
+	after(() => machine.kill());
+	machine.client = (options) => new Client(machine.url, { user: "root", ...options });
+	machine.health = async (timeout = 1000) => {
+		const began = performance.now();
+		const answer = await request(machine.url, { path: "/health", timeout });
+		if (answer.status !== 204)
+			throw new Error(`/health: ${answer.status}`);
+		return performance.now() - began;
+	};
+	// What the log says about `message`, as objects.
+	machine.log = (message) => machine.console.split("\n").filter((line) => line.includes(`"message":"${message}"`))
+		.map((line) => JSON.parse(line.slice(line.indexOf("{"))));
+	await eventually("the machine answers", async () => {
+		if (machine.status)
+			throw new Error(`the machine ended at start: ${JSON.stringify(machine.status)}\n${machine.console}`);
+		try {
+			await machine.health(500);
+			return true;
+		} catch {
+			return false;
+		}
+	}, BOOT_DEADLINE_MS, 50).catch((error) => {
+		throw new Error(`${error.message}\n${machine.console}`);
+	});
+	machine.ended = () => within(20000, "the machine ends", machine.exited);
+	return machine;
+}
+
+// The text that a script prints, which must succeed.
+export async function ask(client, script) {
+	const { out, err, end, error } = await client.sh(script);
+	if (error || end?.exitCode !== 0)
+		throw new Error(`${script}: ${JSON.stringify(error ?? end)} ${err}`);
+	return out.trim();
+}

@@ -1,0 +1,214 @@
+// One machine for everything that leaves it as it was.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { drain, until } from "../e2e/support/connect.mjs";
+import { eventually, sleep, within } from "../e2e/support/programs.mjs";
+import { ask, startMachine } from "./machine.mjs";
+
+const machine = await startMachine();
+const client = machine.client();
+const check = (name, body) => test(name, { timeout: 60000 }, body);
+const processes = async (state) => Number(await ask(client,
+	`grep -l '^State:.${state}' /proc/[0-9]*/status 2>/dev/null | wc -l`));
+// A program that takes memory until it is stopped.
+const HOG = "awk 'BEGIN { s = \"x\"; while (1) s = s s }'";
+
+check("the_machine_is_set_up", async () => {
+	assert.equal(await ask(client, "cat /proc/1/comm; readlink /proc/1/exe"), "envd\n/usr/bin/envd");
+	const mounts = (await ask(client, "cat /proc/mounts")).split("\n").map((line) => line.split(" "));
+	const expected = {
+		"/proc": "proc", "/sys": "sysfs", "/dev": "devtmpfs", "/dev/pts": "devpts", "/dev/shm": "tmpfs",
+		"/run": "tmpfs", "/tmp": "tmpfs", "/sys/fs/cgroup": "cgroup2",
+	};
+	for (const [path, type] of Object.entries(expected)) {
+		const found = mounts.filter((each) => each[1] === path);
+		assert.deepEqual(found.map((each) => each[2]), [type], path);
+		assert.match(found[0][3], /\brw\b.*\bnosuid\b/, path);
+	}
+	assert.equal(await ask(client, "stat -c %a /tmp /dev/shm /run"), "1777\n1777\n755");
+	assert.equal(await ask(client, "hostname"), "proving-ground");
+	assert.match(await ask(client, "ip address show lo"), /UP[^]*inet 127\.0\.0\.1\/8/);
+	assert.equal(await ask(client, "cat /sys/fs/cgroup/cgroup.subtree_control"), "cpu io memory pids");
+	for (const [name, least] of Object.entries({ max_user_watches: 1048576, max_user_instances: 8192, max_queued_events: 65536 }))
+		assert.ok(Number(await ask(client, `cat /proc/sys/fs/inotify/${name}`)) >= least, name);
+	assert.equal(await ask(client, "cat /run/e2b/.E2B_SANDBOX"), "false");
+	assert.equal(await ask(client, "echo $PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+	assert.equal(machine.log("cannot mount").length, 0);
+	assert.doesNotMatch(machine.console, /"level":"(warn|error)"/);
+});
+
+check("the_agent_goes_first_and_what_it_starts_does_not", async () => {
+	// Fields 18 and 19 of stat are priority and nice value.
+	assert.equal(await ask(client, "cat /proc/1/oom_score_adj; cut -d' ' -f19 /proc/1/stat"), "-1000\n-20");
+	assert.equal(await ask(client, "cat /proc/$$/oom_score_adj; cut -d' ' -f19 /proc/$$/stat; ulimit -Sn; ulimit -Hn"),
+		"100\n0\n1024\n1048576");
+});
+
+check("commands_terminals_and_files_work", async () => {
+	const user = machine.client({ user: "user" });
+	assert.equal(await ask(user, "id -un; pwd; echo $HOME; echo one | cat /dev/stdin"), "user\n/home/user\n/home/user\none");
+	assert.match(await ask(user, "echo seen > /dev/stdout; ls -l /dev/fd/"), /seen/);
+	const { pid, stream } = await user.start("sh", [], { message: { pty: { size: { cols: 90, rows: 20 } } } });
+	await user.input(pid, "stty size; tty; exit 3\n", "pty");
+	const terminal = await drain(stream);
+	assert.match(terminal.pty.toString(), /20 90\r\n\/dev\/pts\/\d+\r\n/);
+	assert.equal(terminal.end.exitCode, 3);
+	const boundary = "part";
+	const body = `--${boundary}\r\nContent-Disposition: form-data; name="file"; filename="x"\r\n\r\nhello\r\n--${boundary}--\r\n`;
+	const put = await user.request({
+		method: "POST", path: "/files?path=/home/user/x&username=user", body,
+		headers: { "content-type": `multipart/form-data; boundary=${boundary}`, "content-length": body.length },
+	});
+	assert.equal(put.status, 200, put.text);
+	assert.equal((await user.request({ path: "/files?path=/home/user/x&username=user" })).text, "hello");
+	assert.equal(await ask(user, "stat -c %U /home/user/x"), "user");
+});
+
+check("case_070_orphans_are_reaped_by_process_1", async () => {
+	const before = await processes(".");
+	await Promise.all(Array.from({ length: 8 }, async () => {
+		for (let i = 0; i < 3; i++)
+			await client.sh("i=0; while [ $i -lt 10 ]; do (setsid sleep 0.0$i &); i=$((i + 1)); done");
+	}));
+	await eventually("no zombie is left", async () => await processes("Z") === 0 && await processes(".") <= before);
+});
+
+check("case_052_what_left_the_session_dies_with_the_command", async () => {
+	for (const how of ["kill", "timeout"]) {
+		const { pid, stream } = await client.start("sh",
+			["-c", "setsid sleep 8881 & (nohup sleep 8882 >/dev/null 2>&1 &); echo ready; sleep 100"],
+			how === "timeout" ? { headers: { "connect-timeout-ms": "1500" } } : {});
+		await until(stream, "stdout", "ready\n");
+		if (how === "kill")
+			await client.signal(pid);
+		await drain(stream);
+		await eventually(`${how}: nobody is left`, async () => await ask(client, "pgrep -f 'sleep 888[12]' | wc -l") === "0");
+	}
+});
+
+check("case_076_a_memory_hog_dies_alone_and_its_record_says_why", async () => {
+	const other = await client.start("sleep", ["1000"]);
+	const usual = await ask(client, "cat /sys/fs/cgroup/user/memory.max");
+	// What is kept for others: 1/8.
+	const total = Number(await ask(client, "sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo")) * 1024;
+	assert.ok(Math.abs(Number(usual) - total * 7 / 8) < 8192, `${usual} of ${total}`);
+	await ask(client, "echo 50000000 > /sys/fs/cgroup/user/memory.max"); // it goes faster with less
+	for (let i = 0; i < 3; i++) {
+		const { end, pid } = await client.run("sh", ["-c", `exec ${HOG}`]);
+		assert.equal(end.status, "signal: killed");
+		assert.equal(end.exitCode, -1);
+		await eventually("the log names it", () => machine.log("killed because memory ran out").some((each) => each.pid === pid));
+		await machine.health();
+	}
+	// Killed by somebody, at a time when memory runs out elsewhere: not the same thing.
+	const victim = await client.start("sleep", ["1000"]);
+	const { end } = await client.sh(`${HOG}; kill -9 ${victim.pid}; exit 4`);
+	assert.equal(end.exitCode, 4);
+	assert.equal((await drain(victim.stream)).end.status, "signal: killed");
+	assert.ok((await client.pids()).includes(other.pid));
+	await client.signal(other.pid);
+	assert.equal((await drain(other.stream)).end.status, "signal: killed");
+	await ask(client, `echo ${usual} > /sys/fs/cgroup/user/memory.max`);
+	assert.equal(machine.log("killed because memory ran out").length, 3);
+	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
+});
+
+check("case_075_a_fork_bomb_leaves_the_agent_reachable", async () => {
+	const usual = await ask(client, "cat /sys/fs/cgroup/user/pids.max");
+	const all = Number(await ask(client, "cat /proc/sys/kernel/threads-max"));
+	assert.ok(Number(usual) > 0 && Number(usual) < all, `${usual} of ${all}`);
+	const system = (script) => client.sh(script, { message: { tag: "_system" } });
+	await system("echo 200 > /sys/fs/cgroup/user/pids.max");
+	const bomb = await client.start("sh", ["-c", "(b() { b | b & b | b & wait; }; b); exec sleep 1000"]);
+	await eventually("no process is free", async () => {
+		const { out } = await system("cat /sys/fs/cgroup/user/pids.current");
+		return Number(out) >= 199;
+	}, 20000);
+	// Its processes come and go, so sometimes there is a number free.
+	let refused = 0;
+	for (let i = 0; i < 10 || (refused === 0 && i < 100); i++) {
+		assert.ok(await machine.health() < 1000);
+		const { error, end } = await client.run("true");
+		if (error) {
+			assert.equal(error.code, "resource_exhausted", error.message);
+			refused++;
+		} else {
+			assert.equal(end.exitCode, 0);
+		}
+		assert.ok((await client.pids()).includes(bomb.pid));
+		assert.equal((await client.request({ path: "/files?path=/etc/hostname" })).status, 200);
+	}
+	assert.ok(refused > 0);
+	assert.equal((await client.signal(bomb.pid)).status, 200);
+	const end = await within(20000, "the bomb is over", drain(bomb.stream));
+	assert.equal(end.end.status, "signal: killed");
+	await eventually("it is cleared away", async () => (await system("cat /sys/fs/cgroup/user/pids.current")).out === "0\n", 20000);
+	await system(`echo ${usual} > /sys/fs/cgroup/user/pids.max`);
+	assert.equal(await ask(client, "echo again"), "again");
+});
+
+check("case_077_a_busy_machine_does_not_starve_the_agent", async () => {
+	const loops = await Promise.all(Array.from({ length: 16 }, () => client.start("sh", ["-c", "while :; do :; done"])));
+	const times = [];
+	for (let i = 0; i < 20; i++)
+		times.push(await machine.health(5000));
+	for (const { pid, stream } of loops) {
+		await client.signal(pid);
+		await drain(stream);
+	}
+	assert.ok(Math.max(...times) < 1000, times.map(Math.round).join(" "));
+});
+
+check("case_079_the_workload_freezes_and_thaws", async () => {
+	const { stream, pid } = await client.start("sh", ["-c", "while :; do echo tick; sleep 0.05; done"]);
+	await until(stream, "stdout", "tick\n");
+	const frozen = await client.request({ method: "POST", path: "/freeze?maxWaitMs=5000" });
+	assert.equal(frozen.status, 200, frozen.text);
+	assert.equal(frozen.json.frozen, 2, frozen.text);
+	const system = async (script) => (await client.sh(script, { message: { tag: "_system" } })).out;
+	assert.match(await system("cat /sys/fs/cgroup/user/cgroup.events"), /frozen 1/);
+	await machine.health();
+	assert.ok((await client.pids()).includes(pid));
+	// Waits for the thaw, and runs then.
+	const late = client.sh("echo late");
+	const seen = stream.counted;
+	await sleep(300); // long enough for several ticks
+	assert.ok(stream.counted - seen <= 1);
+	assert.equal((await client.request({ method: "POST", path: "/unfreeze" })).status, 204);
+	assert.equal((await late).out, "late\n");
+	await eventually("it ticks again", () => stream.counted > seen + 2);
+	assert.match(await system("cat /sys/fs/cgroup/user/cgroup.events"), /frozen 0/);
+	await client.signal(pid);
+	await drain(stream);
+});
+
+check("case_079_what_is_frozen_can_be_killed", async () => {
+	const { stream, pid } = await client.start("sleep", ["1000"]);
+	assert.equal((await client.request({ method: "POST", path: "/freeze?maxWaitMs=5000" })).status, 200);
+	assert.equal((await client.signal(pid)).status, 200);
+	assert.equal((await within(10000, "it ends", drain(stream))).end.status, "signal: killed");
+	assert.equal((await client.request({ method: "POST", path: "/unfreeze" })).status, 204);
+});
+
+check("the_host_sets_the_clock", async () => {
+	for (const time of ["2031-05-06T07:08:09Z", "2027-01-02T03:04:05Z"]) {
+		const answer = await client.request({
+			method: "POST", path: "/init", body: JSON.stringify({ timestamp: time }),
+			headers: { "content-type": "application/json" },
+		});
+		assert.equal(answer.status, 204, answer.text);
+		const now = Number(await ask(client, "date +%s"));
+		if (time.startsWith("2031"))
+			assert.ok(Math.abs(now - Date.parse(time) / 1000) < 30, `${now} for ${time}`);
+		else // older than what was said before: not to be believed
+			assert.ok(now > Date.parse("2031-01-01") / 1000, String(now));
+	}
+});
+
+check("many_commands_leave_no_cgroup_behind", async () => {
+	await Promise.all(Array.from({ length: 10 }, async () => {
+		for (let i = 0; i < 10; i++)
+			await client.run("true");
+	}));
+	await eventually("only those at work have one", async () => Number(await ask(client, "ls -d /sys/fs/cgroup/user/c*/ | wc -l")) <= 2);
+});
