@@ -254,14 +254,6 @@ void machine_boot(void)
 
 /* ---- the end ---- */
 
-static int64_t monotonic_ms(void)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
-}
-
 /* Collects children until there is none, until `pid` (0: all) was among them, or until the time is
  * over. */
 static void collect(pid_t pid, unsigned within_ms)
