@@ -11,6 +11,7 @@
 #include "envd/sandbox/machine.h"
 #include "envd/sandbox/metadata.h"
 #include "envd/sandbox/run_files.h"
+#include "envd/volume/volumes.h"
 #include "envd/watch/watch_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"
@@ -170,6 +171,27 @@ static void open_metadata(struct app *app)
 		app->sandbox.metadata = metadata_service_new(&settings);
 }
 
+static void open_volumes(struct app *app)
+{
+	app->tools = (struct tools){
+		.loop = &app->loop,
+		.sandbox = &app->sandbox,
+		.spawn = &app->processes->spawn_settings,
+		.reaper = &app->processes->reaper,
+	};
+	tools_init(&app->tools);
+	app->sandbox.volumes = volumes_new(&app->tools);
+}
+
+static void close_volumes(struct app *app)
+{
+	if (!app->sandbox.volumes)
+		return;
+	volumes_close(app->sandbox.volumes);
+	app->sandbox.volumes = NULL;
+	tools_stop(&app->tools);
+}
+
 static void close_forwarder(struct app *app)
 {
 	if (app->forwarder)
@@ -196,6 +218,7 @@ int app_open(struct app *app, struct err *err)
 				   app->config.address, app->config.port);
 	open_forwarder(app);
 	open_metadata(app);
+	open_volumes(app);
 	return 0;
 }
 
@@ -275,6 +298,7 @@ void app_stop(struct app *app)
 		plan_next_stage(app, PROCESS_STOP_GRACE_MS + SHUTDOWN_HARD_MS);
 		http_server_stop(app->server, on_server_stopped, app);
 		watch_table_stop(app->watches);
+		close_volumes(app);
 		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped, app);
 		break;
 	case APP_STOPPING:

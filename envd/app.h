@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 
+#include "envd/process/tool.h"
 #include "envd/sandbox/sandbox.h"
 #include "envd/sandbox/snapshot_service.h"
 #include "lib/err.h"
@@ -55,6 +56,7 @@ struct app {
 	struct http_server *server;
 	struct process_table *processes; /* envd/process owns the type */
 	struct snapshot_service snapshot;
+	struct tools tools;              /* programs that envd runs for itself */
 	struct watch_table *watches;     /* envd/watch */
 	struct forwarder *forwarder;     /* NULL: none */
 	uv_signal_t signals[6];

@@ -174,6 +174,13 @@
 #define METADATA_ARENA_BYTES (4 * 1024 * 1024)
 #define METADATA_TOKEN_BYTES_MAX 1024
 
+/* Volumes (contract/envd.md 1.11): those of one /init, all of them; how long one /init may mount, and
+ * what a lazy unmount gets at least. */
+#define VOLUMES_MAX 64
+#define VOLUMES_MOUNTED_MAX 1024
+#define VOLUMES_BATCH_MS (10 * 1000)
+#define VOLUMES_DETACH_MS (2 * 1000)
+
 /* Freezing (contract/envd.md 2.9). What one request may ask for ... */
 #define FREEZE_CGROUPS_DEFAULT 512
 #define FREEZE_CGROUPS_MAX 8192

@@ -110,24 +110,54 @@ static int read_ca_bundle(struct reading *r, const struct json_value *value)
 	return read_text(r, value, "caBundle", &r->request->ca_bundle);
 }
 
-/* Not there: asking for nothing is fine, asking for something is noted. */
+static int read_volume(struct reading *r, const struct json_value *value, struct init_volume *volume)
+{
+	const struct json_value *target, *path;
+	int status;
+
+	*volume = (struct init_volume){.target = "", .path = ""};
+	if (json_type(value) != JSON_OBJECT)
+		return refuse(r, "volumeMounts", "an array of objects");
+	target = json_get_nocase(value, STR("nfs_target"));
+	path = json_get_nocase(value, STR("path"));
+	status = target ? read_text(r, target, "nfs_target", &volume->target) : 0;
+	if (status == 0 && path)
+		status = read_text(r, path, "path", &volume->path);
+	if (status < 0)
+		return status;
+	/* Neither may be taken for an option of mount. */
+	if (volume->path[0] != '/' || volume->target[0] == '-' || !volume->target[0])
+		return refuse(r, "volumeMounts", "nfs_target, and path as an absolute path");
+	return 0;
+}
+
 static int read_volume_mounts(struct reading *r, const struct json_value *value)
 {
+	struct init_request *request = r->request;
+	size_t count;
+
 	if (json_type(value) == JSON_NULL)
 		return 0;
 	if (json_type(value) != JSON_ARRAY)
 		return refuse(r, "volumeMounts", "an array");
-	if (json_length(value) && !r->request->unsupported)
-		r->request->unsupported = "volumeMounts";
+	count = json_length(value);
+	request->volumes = arena_alloc_array(r->arena, count, sizeof(*request->volumes));
+	if (!request->volumes)
+		return refuse_memory(r);
+	for (size_t i = 0; i < count; i++) {
+		int status = read_volume(r, json_at(value, i), &request->volumes[i]);
+
+		if (status < 0)
+			return status;
+	}
+	request->volume_count = count;
 	return 0;
 }
 
 /* Has a meaning for volumeMounts alone. */
 static int read_lifecycle_id(struct reading *r, const struct json_value *value)
 {
-	const char *text = NULL;
-
-	return read_text(r, value, "lifecycleID", &text);
+	return read_text(r, value, "lifecycleID", &r->request->lifecycle_id);
 }
 
 /* Key names count without their case, as the host software's own parser has it. */

@@ -19,8 +19,11 @@ struct init_request {
 	int64_t timestamp_ns;
 	const char *default_user, *default_workdir; /* NULL: unchanged */
 	const char *hyperloop_address, *ca_bundle;  /* NULL: none given */
-	/* The first field given that this version cannot honour; NULL: none. */
-	const char *unsupported;
+	struct init_volume {
+		const char *target, *path;
+	} *volumes;
+	size_t volume_count;
+	const char *lifecycle_id; /* NULL: none given */
 };
 
 /* What the host's metadata service says about the token of the request (its accessTokenHash is

@@ -3,6 +3,7 @@
 #include "envd/sandbox/freezer.h"
 #include "envd/sandbox/init.h"
 #include "envd/sandbox/metadata.h"
+#include "envd/volume/volumes.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -125,13 +126,34 @@ static void answer_failure(struct init_call *call, int status, const char *what,
 	answer(call, status, "text/plain; charset=utf-8", str_of(text ? text : what));
 }
 
+static void on_volumes_mounted(void *user, int status, const struct err *err)
+{
+	struct init_call *call = user;
+
+	if (status == 0)
+		complete(call);
+	else
+		answer_failure(call, 400, "failed to setup NFS volumes", err);
+}
+
+static void mount_volumes(struct init_call *call)
+{
+	const struct init_request *request = &call->request;
+
+	if (request->volume_count && call->sandbox->volumes)
+		volumes_mount(call->sandbox->volumes, request->volumes, request->volume_count,
+			      request->lifecycle_id ? request->lifecycle_id : "", on_volumes_mounted, call);
+	else
+		complete(call);
+}
+
 static void on_ca_installed(void *user, int status, const struct err *err)
 {
 	struct init_call *call = user;
 
 	call->ca_install = NULL;
 	if (status == 0)
-		complete(call);
+		mount_volumes(call);
 	else
 		answer_failure(call, status == -ECANCELED ? 503 : 400, "failed to install CA bundle", err);
 }
@@ -144,7 +166,7 @@ static void apply(struct init_call *call)
 
 	init_apply(sandbox, request);
 	if (sandbox->is_standalone) {
-		if (request->hyperloop_address || request->ca_bundle)
+		if (request->hyperloop_address || request->ca_bundle || request->volume_count)
 			log_info("envd", "this machine's files are left alone, as envd is standalone");
 		complete(call);
 		return;
@@ -152,7 +174,7 @@ static void apply(struct init_call *call)
 	if (request->hyperloop_address)
 		hyperloop_set(&sandbox->hyperloop, request->hyperloop_address, &sandbox->environment);
 	if (!request->ca_bundle) {
-		complete(call);
+		mount_volumes(call);
 		return;
 	}
 	install = ca_bundle_install(&sandbox->ca_bundle, request->ca_bundle, on_ca_installed, call);
@@ -196,17 +218,6 @@ static bool start_setting_clock(struct init_call *call)
 /* Authorised: what the request asks for, if it is not outdated. */
 static void proceed(struct init_call *call)
 {
-	const char *unsupported = call->request.unsupported;
-	const char *text;
-
-	if (unsupported) {
-		text = arena_printf(&call->ex->arena,
-				    "{\"code\":501,\"message\":\"%s is not implemented; nothing was applied\"}\n",
-				    unsupported);
-		http_response_header(call->ex, STR("X-Content-Type-Options"), STR("nosniff"));
-		answer(call, 501, "application/json; charset=utf-8", str_of(text ? text : ""));
-		return;
-	}
 	if (!init_is_current(call->sandbox, &call->request)) {
 		log_info("envd", "init ignored", LOG_S("reason", "a newer one was applied"));
 		answer_done(call);

@@ -17,6 +17,7 @@
 
 struct freezer;
 struct metadata_service;
+struct volumes;
 
 struct sandbox {
 	struct loop *loop;
@@ -37,6 +38,7 @@ struct sandbox {
 	size_t init_bytes;            /* bodies of /init held in memory right now */
 	const struct clock_source *clock;
 	struct metadata_service *metadata; /* what /init asks; NULL: nobody can be asked */
+	struct volumes *volumes; /* what /init mounts with; NULL: it cannot */
 	struct ca_bundle ca_bundle;
 	struct hyperloop hyperloop;
 	struct freezer *freezer; /* what /init thaws; NULL: nothing. Set before the loop runs */

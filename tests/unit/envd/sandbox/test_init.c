@@ -174,7 +174,7 @@ static void empty_bodies_ask_for_nothing(void **state)
 		assert_false(f->request.has_environment);
 		assert_false(f->request.has_timestamp);
 		assert_null(f->request.token.p);
-		assert_null(f->request.unsupported);
+		assert_int_equal(f->request.volume_count, 0);
 	}
 }
 
@@ -192,14 +192,18 @@ static void later_fields_are_named(void **state)
 	struct fixture *f = *state;
 
 	assert_int_equal(parse(f, "{\"hyperloopIP\":\"\",\"caBundle\":null,\"volumeMounts\":[]}"), 0);
-	assert_null(f->request.unsupported);
+	assert_null(f->request.hyperloop_address);
 	assert_int_equal(parse(f, "{\"hyperloopIP\":\"192.0.2.1\"}"), 0);
 	assert_string_equal(f->request.hyperloop_address, "192.0.2.1");
 	assert_int_equal(parse(f, "{\"caBundle\":\"x\"}"), 0);
 	assert_string_equal(f->request.ca_bundle, "x");
-	assert_null(f->request.unsupported);
 	assert_int_equal(parse(f, "{\"volumeMounts\":[{\"path\":\"/x\",\"nfs_target\":\"y\"}]}"), 0);
-	assert_string_equal(f->request.unsupported, "volumeMounts");
+	assert_int_equal(f->request.volume_count, 1);
+	assert_string_equal(f->request.volumes[0].path, "/x");
+	assert_string_equal(f->request.volumes[0].target, "y");
+	assert_true(parse(f, "{\"volumeMounts\":[{\"path\":\"x\",\"nfs_target\":\"y\"}]}") < 0);
+	assert_true(parse(f, "{\"volumeMounts\":[{\"path\":\"/x\",\"nfs_target\":\"-o\"}]}") < 0);
+	assert_true(parse(f, "{\"volumeMounts\":[null]}") < 0);
 }
 
 static void conformance_030_environment_is_replaced(void **state)
