@@ -99,7 +99,7 @@ PROTO_OBJECTS := $(PROTO_C:$(G)/%.c=$(O)/%.o)
 GENERATED := $(PROTO_H) $(G)/build_info.h
 
 LIB_OBJECTS := $(call objects,$(call sources,lib)) $(LLHTTP_OBJECTS)
-ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd/volume envd
+ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd/host envd
 WATCHER_SOURCES := $(wildcard envd/watch/watcher_*.c)
 ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c $(WATCHER_SOURCES),$(call sources,$(ENVD_DIRS)))) \
 	$(PROTO_OBJECTS)

@@ -11,7 +11,7 @@
 #include "envd/sandbox/machine.h"
 #include "envd/sandbox/metadata.h"
 #include "envd/sandbox/run_files.h"
-#include "envd/volume/volumes.h"
+#include "envd/host/volumes.h"
 #include "envd/watch/watch_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"

@@ -227,11 +227,11 @@ static bool find_address(struct forwarder *f)
 static void on_timer(uv_timer_t *timer)
 {
 	struct forwarder *f = container_of(timer, struct forwarder, timer);
-	bool has_address = find_address(f);
 
-	if (has_address)
-		scan(f);
-	if (has_address && f->settings.is_busy(f->settings.user))
+	if (!find_address(f))
+		return; /* whatever is started next wakes us up again */
+	scan(f);
+	if (f->settings.is_busy(f->settings.user))
 		f->interval_ms = FORWARD_SCAN_MS;
 	else
 		f->interval_ms *= 2;

@@ -8,7 +8,8 @@
  * runs in the sandbox. Once nothing does, the pace slows down, for a server that has left its parent
  * may still be starting, and then stops: forwarder_wake starts it again. While a server is being
  * forwarded but nothing else is known to run, its end is looked for every FORWARD_SCAN_SERVING_MS_MAX.
- * Where the address is not configured on any interface, nothing is looked for. Loop thread only.
+ * Where the address is not configured on any interface, nothing is looked for, and whether it is gets
+ * checked each time something is started. Loop thread only.
  */
 #ifndef ENVD_SANDBOX_FORWARDER_H
 #define ENVD_SANDBOX_FORWARDER_H

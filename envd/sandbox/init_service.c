@@ -3,7 +3,7 @@
 #include "envd/sandbox/freezer.h"
 #include "envd/sandbox/init.h"
 #include "envd/sandbox/metadata.h"
-#include "envd/volume/volumes.h"
+#include "envd/host/volumes.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "envd/volume/volumes.h"
+#include "envd/host/volumes.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"

@@ -6,8 +6,8 @@
  * umount are the image's programs (NFS needs mount.nfs), so that a dead server hangs them, not envd.
  * Loop thread only.
  */
-#ifndef ENVD_VOLUME_VOLUMES_H
-#define ENVD_VOLUME_VOLUMES_H
+#ifndef ENVD_HOST_VOLUMES_H
+#define ENVD_HOST_VOLUMES_H
 
 #include "envd/process/tool.h"
 #include "envd/sandbox/init.h"

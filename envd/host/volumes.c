@@ -1,4 +1,4 @@
-#include "envd/volume/volumes.h"
+#include "envd/host/volumes.h"
 
 #include <limits.h>
 #include <sys/stat.h>

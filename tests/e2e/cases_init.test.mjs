@@ -1,0 +1,92 @@
+// What a host does with POST /init in a real envd: the files of the system and the metadata service.
+// The files are copies, bound over the real ones in a mount namespace of envd's own; the service's
+// address is on the loopback interface of this world (support/enter.sh).
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import http from "node:http";
+import { after, test } from "node:test";
+import { request } from "./support/connect.mjs";
+import { eventually, startEnvd, temporaryFolder } from "./support/programs.mjs";
+
+const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const init = (envd, body) => request(envd.url, { method: "POST", path: "/init", body: JSON.stringify(body) });
+const BUNDLE = "/etc/ssl/certs/ca-certificates.crt";
+
+async function startInOwnFiles() {
+	const folder = temporaryFolder();
+	writeFileSync(`${folder}/hosts`, "127.0.0.1\tlocalhost\n# mine\n10.1.1.1 other");
+	writeFileSync(`${folder}/bundle`, "base\n");
+	const script = `mount --make-rprivate / && mount --bind ${folder}/hosts /etc/hosts && mount -t tmpfs tmpfs /etc/ssl &&
+		mkdir -p /etc/ssl/certs && cp ${folder}/bundle ${BUNDLE} && mkdir -p /usr/local/share &&
+		mount -t tmpfs tmpfs /usr/local/share && exec "$@"`;
+	return await startEnvd({ prefix: ["unshare", "--mount", "sh", "-c", script, "sh"] });
+}
+
+check("case_146_conformance_039_conformance_044_the_files_of_the_system", async () => {
+	const envd = await startInOwnFiles();
+	const client = envd.client();
+	const cat = async (path) => (await client.sh(`cat ${path}`)).stdout.toString();
+	const before = readFileSync("/etc/hosts", "latin1");
+	const answers = await Promise.all([1, 2].map(() => init(envd, { hyperloopIP: "192.0.2.5", caBundle: "one", defaultUser: "root" })));
+	assert.deepEqual(answers.map((each) => each.status), [204, 204]);
+	assert.equal(await cat(BUNDLE), "base\none\n");
+	assert.equal((await client.sh("echo $E2B_EVENTS_ADDRESS")).stdout.toString(), "http://192.0.2.5\n");
+	const wanted = "127.0.0.1\tlocalhost\n# mine\n10.1.1.1 other\n192.0.2.5        events.e2b.local\n";
+	await eventually("the hosts file has it", async () => (await cat("/etc/hosts")) === wanted);
+	await eventually("it stays trusted", async () => (await cat("/usr/local/share/ca-certificates/e2b-ca.crt")) === "one\n");
+	assert.equal((await init(envd, { caBundle: "two\nlines\n", defaultUser: "root" })).status, 204);
+	await eventually("the old one is gone", async () => (await cat(BUNDLE)) === "base\ntwo\nlines\n");
+	assert.equal(readFileSync("/etc/hosts", "latin1"), before);
+});
+
+check("conformance_019_conformance_025_the_metadata_service", async () => {
+	assert.equal(spawnSync("ip", ["address", "add", "169.254.169.254/32", "dev", "lo"]).status, 0);
+	const say = { instanceID: "sbx1", envID: "tpl1", address: "", accessTokenHash: "" };
+	let asked = 0;
+	const host = http.createServer((req, res) => {
+		if (req.method === "PUT" && req.url === "/latest/api/token" && req.headers["x-metadata-token-ttl-seconds"] === "60") {
+			res.end("t0ken");
+			return;
+		}
+		asked++;
+		assert.equal(req.headers["x-metadata-token"], "t0ken");
+		res.end(JSON.stringify(say));
+	});
+	await new Promise((resolve, reject) => host.listen(80, "169.254.169.254", resolve).on("error", reject));
+	after(() => host.close());
+	const envd = await startEnvd({ flags: ["-isnotfc=false"], init: null });
+	const read = (name) => (existsSync(`/run/e2b/${name}`) ? readFileSync(`/run/e2b/${name}`, "utf8") : undefined);
+	await eventually("the ids are there", () => read(".E2B_SANDBOX_ID") === "sbx1" && read(".E2B_TEMPLATE_ID") === "tpl1");
+	const hashOf = (token) => createHash("sha512").update(token).digest("hex");
+	say.accessTokenHash = hashOf("one");
+	assert.equal((await init(envd, { accessToken: "wrong" })).status, 401);
+	const began = performance.now();
+	assert.equal((await init(envd, { accessToken: "one", defaultUser: "root" })).status, 204);
+	const took = performance.now() - began;
+	assert.ok(took < 250, `${took} ms`); // 50 on a machine that does nothing else
+	assert.equal((await init(envd, {})).text, "access token reset not authorized");
+	// Resumed as another sandbox: the same token, other ids.
+	say.instanceID = "sbx2";
+	assert.equal((await init(envd, { accessToken: "one", defaultUser: "root" })).status, 204);
+	await eventually("the new id is there", () => read(".E2B_SANDBOX_ID") === "sbx2");
+	const client = envd.client({ headers: { "x-access-token": "one" } });
+	assert.equal((await client.sh("echo $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID")).stdout.toString(), "true sbx2 tpl1\n");
+	say.accessTokenHash = hashOf("");
+	assert.equal((await init(envd, {})).status, 204);
+	const last = asked;
+	await new Promise((resolve) => setTimeout(resolve, 500));
+	assert.equal(asked, last, "asked without need");
+});
+
+check("conformance_040_volumes_without_a_server_fail_and_say_why", async () => {
+	const envd = await startEnvd();
+	const folder = temporaryFolder();
+	const answer = await init(envd, {
+		envVars: { A: "1" }, lifecycleID: "x", volumeMounts: [{ nfs_target: "127.0.0.1:/none", path: `${folder}/volume` }],
+	});
+	assert.equal(answer.status, 400);
+	assert.match(answer.text, /^failed to setup NFS volumes: failed to mount NFS at ".*volume": exit status \d+\n/);
+	assert.ok(existsSync(`${folder}/volume`));
+});
