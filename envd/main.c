@@ -249,6 +249,8 @@ static int start(const struct arguments *arguments)
 	ignore_broken_pipes();
 	if (config.is_machine)
 		machine_boot();
+	else if (getpid() == 1 && !config.is_standalone)
+		machine_take_precedence();
 	raise_descriptor_limit(&config);
 	config.address = arguments->address;
 	if (!config.address)

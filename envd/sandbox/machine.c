@@ -171,17 +171,20 @@ static void raise_limits(void)
 		report("cannot raise a limit", "descriptors", errno);
 }
 
-static void take_precedence(void)
+static void report_priority(const char *of, int status)
 {
-	int status;
+	/* Containers are seldom allowed to; that is no fault of theirs. */
+	if (status < 0 && status != -EPERM && status != -EACCES)
+		report("cannot raise the priority", of, status);
+}
 
-	if (setpriority(PRIO_PROCESS, 0, NICE_OF_AGENT) < 0)
-		report("cannot raise the priority", "cpu", errno);
-	if (syscall(SYS_ioprio_set, IO_PRIORITY_WHO_PROCESS, 0, IO_PRIORITY_REALTIME_4) < 0)
-		report("cannot raise the priority", "io", errno);
-	status = write_text("/proc/self/oom_score_adj", OOM_SCORE_OF_AGENT);
-	if (status < 0)
-		report("cannot raise the priority", "memory", status);
+void machine_take_precedence(void)
+{
+	report_priority("cpu", setpriority(PRIO_PROCESS, 0, NICE_OF_AGENT) < 0 ? -errno : 0);
+	report_priority("io", syscall(SYS_ioprio_set, IO_PRIORITY_WHO_PROCESS, 0, IO_PRIORITY_REALTIME_4) < 0
+				      ? -errno
+				      : 0);
+	report_priority("memory", write_text("/proc/self/oom_score_adj", OOM_SCORE_OF_AGENT));
 }
 
 struct str machine_parse_host_name(struct str text)
@@ -243,7 +246,7 @@ void machine_boot(void)
 	open_console();
 	link_devices();
 	raise_limits();
-	take_precedence();
+	machine_take_precedence();
 	set_host_name();
 	bring_up_loopback();
 	/* From the hypervisor, too: an orderly end instead of the kernel's immediate one. */

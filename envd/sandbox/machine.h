@@ -1,9 +1,10 @@
 /*
  * The duties of process 1.
  *
- * In a container the runtime has prepared everything, and what is left to do comes at the end: other
- * processes get SIGTERM, time, and SIGKILL (machine_end_others) before envd exits and the kernel takes
- * the rest. Reaping is the reaper's (envd/process/reaper.h).
+ * In a container the runtime has prepared everything. envd goes before what it starts, if it may
+ * (machine_take_precedence), and at the end other processes get SIGTERM, time, and SIGKILL
+ * (machine_end_others) before it exits and the kernel takes the rest. Reaping is the reaper's
+ * (envd/process/reaper.h).
  *
  * In a virtual machine nobody was there before: /proc is not mounted. Then envd makes a usable system
  * of the bare kernel (machine_boot), and switches the machine off when it ends, because a kernel
@@ -24,6 +25,9 @@ bool machine_is_bare(void);
  * standard descriptors where there are none; host name, loopback interface, limits; priority over
  * everything that will be started; Ctrl-Alt-Del becomes SIGINT. */
 void machine_boot(void);
+/* Before whatever will be started here, for processor, disk and memory, as far as it is allowed: what a
+ * service manager would have arranged. For process 1, which has none; part of machine_boot. */
+void machine_take_precedence(void);
 /* Process 1 only. SIGTERM to every process, SIGKILL to those that are there after `grace_ms`; returns
  * when no child is left, or a moment after the SIGKILL. */
 void machine_end_others(unsigned grace_ms);

@@ -1,7 +1,7 @@
 // envd as a program: flags, start, standalone mode, stopping, PID 1, what it costs when idle.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { existsSync, readFileSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import net from "node:net";
 import { after, test } from "node:test";
 import { drain, until, Client, request, envelope } from "./support/connect.mjs";
@@ -161,6 +161,48 @@ check("case_073_stopping_is_orderly_as_process_1", async () => {
 		assert.equal(each.stream.ends, 1, String(each.stream.failure));
 	assert.deepEqual(await within(5000, "it ends", envd.exited), { code: 0, signal: null });
 	assert.ok(Date.now() - began < 6000, `${Date.now() - began} ms`);
+});
+
+check("case_073_process_1_ends_also_what_commands_left_behind", async () => {
+	const folder = temporaryFolder();
+	chmodSync(folder, 0o777);
+	const envd = await startEnvd({ prefix: ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"] });
+	const inside = processTable().find((each) => each.parent === envd.pid).pid;
+	const client = envd.client();
+	// Signals that mean nothing to it.
+	for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGQUIT", "SIGPWR"])
+		process.kill(inside, signal);
+	const leave = (name, trap) => client.sh(`setsid sh -c '${trap}; touch ${folder}/${name}; while :; do sleep 0.05; done' \\
+		>/dev/null 2>&1 & until [ -e ${folder}/${name} ]; do sleep 0.02; done`);
+	await leave("willing", `trap "echo saved > ${folder}/saved; exit" TERM`);
+	await leave("stubborn", `trap "" TERM`);
+	const left = processTable().filter((each) => each.arguments.some((word) => word.includes(`touch ${folder}/`)));
+	assert.equal(left.length, 2);
+	const began = Date.now();
+	process.kill(inside, "SIGTERM");
+	assert.deepEqual(await within(8000, "it ends", envd.exited), { code: 0, signal: null });
+	assert.ok(Date.now() - began < 6000, `${Date.now() - began} ms`);
+	assert.equal(readFileSync(`${folder}/saved`, "utf8"), "saved\n");
+	for (const { pid } of left)
+		assert.ok(!isAlive(pid));
+});
+
+check("process_1_goes_before_what_it_starts", async () => {
+	const envd = await startEnvd({ prefix: ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"] });
+	const inside = processTable().find((each) => each.parent === envd.pid).pid;
+	const valueOf = (pid) => [
+		readFileSync(`/proc/${pid}/oom_score_adj`, "latin1").trim(),
+		readFileSync(`/proc/${pid}/stat`, "latin1").replace(/^.*\) /, "").split(" ")[16], // nice
+	];
+	const { out } = await envd.client().sh("cat /proc/self/oom_score_adj; cut -d' ' -f19 /proc/self/stat");
+	assert.equal(out, "100\n0\n");
+	const [score, nice] = valueOf(inside);
+	process.kill(inside, "SIGTERM");
+	await within(8000, "it ends", envd.exited);
+	// Each only where there is the right to.
+	const may = (script) => spawnSync("sh", ["-c", script], { encoding: "utf8" }).status === 0;
+	assert.equal(score, may("echo -1000 2>/dev/null > /proc/self/oom_score_adj") ? "-1000" : valueOf("self")[0]);
+	assert.equal(nice, may("renice -n -20 -p $$ >/dev/null 2>&1") ? "-20" : valueOf("self")[1]);
 });
 
 check("case_073_a_second_signal_is_impatient", async () => {
