@@ -165,13 +165,14 @@ static void open_metadata(struct app *app)
 		.environment = &app->sandbox.environment,
 		.address = app->config.metadata_address,
 		.run_directory = RUN_FILES_DIRECTORY,
+		.tools = &app->tools,
 	};
 
 	if (app->config.is_firecracker)
 		app->sandbox.metadata = metadata_service_new(&settings);
 }
 
-static void open_volumes(struct app *app)
+static void open_tools(struct app *app)
 {
 	app->tools = (struct tools){
 		.loop = &app->loop,
@@ -183,7 +184,7 @@ static void open_volumes(struct app *app)
 	app->sandbox.volumes = volumes_new(&app->tools);
 }
 
-static void close_volumes(struct app *app)
+static void close_tools(struct app *app)
 {
 	if (!app->sandbox.volumes)
 		return;
@@ -217,8 +218,8 @@ int app_open(struct app *app, struct err *err)
 		return err_set_sys(err, err_kind_from_errno(status), status, "listen tcp %s:%u",
 				   app->config.address, app->config.port);
 	open_forwarder(app);
+	open_tools(app);
 	open_metadata(app);
-	open_volumes(app);
 	return 0;
 }
 
@@ -298,7 +299,7 @@ void app_stop(struct app *app)
 		plan_next_stage(app, PROCESS_STOP_GRACE_MS + SHUTDOWN_HARD_MS);
 		http_server_stop(app->server, on_server_stopped, app);
 		watch_table_stop(app->watches);
-		close_volumes(app);
+		close_tools(app);
 		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped, app);
 		break;
 	case APP_STOPPING:

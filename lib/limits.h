@@ -168,6 +168,8 @@
  * while it does not answer, for how long so often, and how seldom at last. */
 #define METADATA_REQUEST_MS (10 * 1000)
 #define METADATA_POLL_MS 50
+/* One run of iptables, which itself waits 5 s for another one. */
+#define METADATA_PIN_MS (6 * 1000)
 #define METADATA_REFRESH_MS (60 * 1000)
 #define METADATA_POLL_MS_MAX (60 * 1000)
 #define METADATA_BYTES_MAX (64 * 1024)

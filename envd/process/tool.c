@@ -219,7 +219,7 @@ void tools_stop(struct tools *tools)
 	LIST_FOR_EACH_SAFE(node, following, &tools->running) {
 		struct tool *tool = container_of(node, struct tool, node);
 
-		end(tool);
+		report(tool, -ECANCELED, "envd is stopping");
 		if (!tool->is_tracked)
 			continue;
 		tool->is_tracked = false;

@@ -24,8 +24,8 @@ struct tools {
 };
 
 void tools_init(struct tools *tools);
-/* Kills all, without waiting for who hangs in the kernel: the reaper tracks none any more. Nobody is
- * told, and none starts. */
+/* Kills all, without waiting for who hangs in the kernel: the reaper tracks none any more, and none
+ * starts. Who waits for one is told -ECANCELED. */
 void tools_stop(struct tools *tools);
 
 struct tool_result {

@@ -1,5 +1,6 @@
 #include "envd/sandbox/metadata.h"
 
+#include "envd/host/metadata_pin.h"
 #include "envd/sandbox/run_files.h"
 #include "lib/err.h"
 #include "lib/limits.h"
@@ -22,7 +23,10 @@ struct metadata_service {
 
 struct metadata_check {
 	struct metadata_service *service;
-	struct metadata_lookup *lookup;
+	struct metadata_lookup *lookup; /* one of these two */
+	struct metadata_pin *pin;
+	int status;	 /* of the first look */
+	bool is_retrying;
 	void (*on_done)(void *user, int status, const struct metadata *metadata);
 	void *user;
 };
@@ -161,17 +165,51 @@ void metadata_service_refresh(struct metadata_service *service)
 
 /* ---- one look ---- */
 
-static void on_checked(void *user, int status, const struct metadata *metadata)
+static void look(struct metadata_check *check);
+
+static void finish_check(struct metadata_check *check, int status, const struct metadata *metadata)
+{
+	check->on_done(check->user, status, metadata);
+	free(check);
+}
+
+static void on_pinned(void *user, bool is_pinned)
 {
 	struct metadata_check *check = user;
 
+	check->pin = NULL;
+	if (is_pinned)
+		look(check);
+	else
+		finish_check(check, check->status, NULL);
+}
+
+static void on_checked(void *user, int status, const struct metadata *metadata)
+{
+	struct metadata_check *check = user;
+	struct tools *tools = check->service->settings.tools;
+
+	check->lookup = NULL;
+	if (status < 0 && tools && !check->is_retrying) {
+		check->status = status;
+		check->is_retrying = true;
+		check->pin = metadata_pin_start(tools, on_pinned, check);
+		if (check->pin)
+			return;
+	}
 	if (status == 0) {
 		/* Fresh: nobody needs to ask again. */
 		stop_polling(check->service);
 		take_over(check->service, metadata);
 	}
-	check->on_done(check->user, status, metadata);
-	free(check);
+	finish_check(check, status, metadata);
+}
+
+static void look(struct metadata_check *check)
+{
+	const struct metadata_settings *settings = &check->service->settings;
+
+	check->lookup = metadata_lookup_open(settings->loop, &settings->address, on_checked, check);
 }
 
 struct metadata_check *metadata_service_check(struct metadata_service *service,
@@ -182,14 +220,16 @@ struct metadata_check *metadata_service_check(struct metadata_service *service,
 	struct metadata_check *check = xcalloc(1, sizeof(*check));
 
 	*check = (struct metadata_check){.service = service, .on_done = on_done, .user = user};
-	check->lookup = metadata_lookup_open(service->settings.loop, &service->settings.address,
-					     on_checked, check);
+	look(check);
 	return check;
 }
 
 void metadata_check_cancel(struct metadata_check *check)
 {
-	metadata_lookup_close(check->lookup);
+	if (check->lookup)
+		metadata_lookup_close(check->lookup);
+	if (check->pin)
+		metadata_pin_cancel(check->pin);
 	free(check);
 }
 

@@ -15,11 +15,14 @@
 #define METADATA_ADDRESS "169.254.169.254"
 #define METADATA_PORT 80
 
+struct tools;
+
 struct metadata_settings {
 	struct loop *loop;
 	struct environment *environment;
 	struct sockaddr_in address;
 	const char *run_directory; /* borrowed */
+	struct tools *tools; /* to clear the way to the service with; NULL: none */
 };
 
 struct metadata_service;
@@ -28,7 +31,8 @@ struct metadata_service;
 struct metadata_service *metadata_service_new(const struct metadata_settings *settings);
 /* What was known may be outdated: asks again, for METADATA_REFRESH_MS at most. */
 void metadata_service_refresh(struct metadata_service *service);
-/* One look for somebody who waits for it; what is found is also taken over. As metadata_lookup_open,
+/* One look for somebody who waits for it, and a second one when the first fails and the way could be
+ * cleared (envd/host/metadata_pin.h); what is found is also taken over. As metadata_lookup_open,
  * and metadata_check_cancel ends it. */
 struct metadata_check;
 struct metadata_check *metadata_service_check(struct metadata_service *service,
