@@ -1,5 +1,7 @@
 // Boots a virtual machine whose first process is envd, and waits until it answers.
 import { spawn } from "node:child_process";
+import { copyFileSync, mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import { Client, request } from "../e2e/support/connect.mjs";
@@ -8,7 +10,16 @@ import { ROOT, eventually, freePort, within } from "../e2e/support/programs.mjs"
 const BOOT_DEADLINE_MS = 40000;
 const folder = join(ROOT, process.env.OUT ?? "build", "vm");
 
-export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", memory = 256, more = [] } = {}) {
+// A disk of its own for one test, with the file system that prepare.sh has made: a path.
+export function makeDisk() {
+	const place = mkdtempSync(join(tmpdir(), "envd-vm-"));
+	after(() => rmSync(place, { recursive: true, force: true }));
+	copyFileSync(join(folder, "disk"), join(place, "disk"));
+	return join(place, "disk");
+}
+
+// `kernel`, `flags`: more for the kernel, and for envd. `disk`: its root is there instead of in memory.
+export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", memory = 256, disk } = {}) {
 	const port = await freePort();
 	const machine = { console: "", url: `http://127.0.0.1:${port}` };
 	const child = spawn("qemu-system-x86_64", [
@@ -17,7 +28,8 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 		"-kernel", join(folder, "vmlinuz"), "-initrd", join(folder, "initramfs"),
 		"-append", `console=ttyS0 quiet panic=-1 ${kernel} -- ${flags}`,
 		"-netdev", `user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:${port}-:49983`,
-		"-device", "virtio-net-pci,netdev=net,romfile=", ...more,
+		"-device", "virtio-net-pci,netdev=net,romfile=",
+		...(disk ? ["-drive", `file=${disk},format=raw,if=virtio,cache=unsafe`] : []),
 	], { stdio: ["ignore", "pipe", "pipe"] });
 	for (const stream of [child.stdout, child.stderr])
 		stream.on("data", (chunk) => {

@@ -1,17 +1,19 @@
 #!/bin/bash
-# Makes what the machines of these tests boot: build/vm/vmlinuz, Debian's kernel for clouds, and
-# build/vm/initramfs, in which there are envd, busybox, the kernel's modules for the network card and
-# a script that loads them and becomes envd. Nothing is installed: the kernel's package is unpacked.
+# Makes what the machines of these tests boot: build/vm/vmlinuz, Debian's kernel for clouds;
+# build/vm/initramfs, in which there are envd, busybox, the kernel's modules for network card and disk
+# and a script that loads them and becomes envd; and build/vm/disk, the same as an ext4 file system, to
+# which that script moves if the machine has it. Nothing is installed: the kernel's package is unpacked.
 # Exit status 77, with the reason, where that cannot be done.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 out=${OUT:-build}/vm
 envd=${ENVD_BIN:-build/static/bin/envd}
 
+PATH=$PATH:/usr/sbin:/sbin
 give_up() { echo "$1" >&2; exit 77; }
 
 [ "$(uname -m)" = x86_64 ] || give_up "there are virtual machines for x86_64 alone"
-for program in qemu-system-x86_64 busybox cpio dpkg-deb apt-get; do
+for program in qemu-system-x86_64 busybox cpio mke2fs dpkg-deb apt-get; do
 	command -v $program >/dev/null || give_up "$program is missing: packaging/setup.sh vm"
 done
 mkdir -p "$out"
@@ -31,7 +33,7 @@ if ! [ -e "$out/vmlinuz" ]; then
 fi
 
 # In the order of their needs. What a kernel has built in is not there as a file.
-modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci failover net_failover virtio_net"
+modules="virtio_ring virtio virtio_pci_modern_dev virtio_pci_legacy_dev virtio_pci failover net_failover virtio_net virtio_blk"
 root=$(mktemp -d "$out/root.XXXXXX")
 trap 'rm -rf "$root"' EXIT
 mkdir -p "$root"/{bin,etc,home/user,modules,root,usr/bin}
@@ -61,6 +63,15 @@ export PATH=/bin
 for module in /modules/*.ko; do insmod $module; done
 ip address add 10.0.2.15/24 dev eth0
 ip link set eth0 up
+mkdir -p /dev /disk
+mount -t devtmpfs dev /dev
+if [ -b /dev/vda ]; then
+	mount -t ext4 /dev/vda /disk
+	umount /dev
+	unset PATH
+	exec /bin/switch_root /disk /usr/bin/envd "$@"
+fi
+umount /dev
 unset PATH
 exec /usr/bin/envd "$@"
 END
@@ -68,3 +79,7 @@ chmod 755 "$root" "$root/init" "$root/usr/bin/envd"
 chmod 777 "$root/home/user"
 (cd "$root" && find . | cpio --quiet -o -H newc --owner=0:0) | gzip -1 >"$out/initramfs.new"
 mv "$out/initramfs.new" "$out/initramfs"
+rm -r "$root/modules" "$root/init"
+rm -f "$out/disk.new"
+mke2fs -q -t ext4 -d "$root" "$out/disk.new" 64M
+mv "$out/disk.new" "$out/disk"
