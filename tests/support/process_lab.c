@@ -325,3 +325,101 @@ const char *report_program(void)
 	snprintf(path, sizeof(path), "%s/tests/support/report", self);
 	return path;
 }
+
+uint64_t lab_now_ms(struct process_lab *lab)
+{
+	uv_update_time(&lab->loop.uv);
+	return loop_now_ms(&lab->loop);
+}
+
+void lab_run_shell(struct process_lab *lab, struct capture *run, const char *script)
+{
+	capture_init(run);
+	capture_shell(lab, run, script);
+	capture_wait(lab, run);
+	if (run->failed)
+		fail_msg("%s", run->err.message);
+}
+
+void lab_open_terminal(struct process_lab *lab, struct capture *run, const char *script)
+{
+	const char *const args[] = {"sh", "-c", script, NULL};
+	struct process_spec spec;
+
+	lab_spec(&spec, args);
+	spec.with_terminal = true;
+	spec.size = (struct terminal_size){.cols = 133, .rows = 37};
+	capture_init(run);
+	capture_open(lab, run, &spec);
+}
+
+struct expected_text {
+	struct capture *run;
+	enum output_stream stream;
+	const char *text;
+};
+
+static bool has_text(void *user)
+{
+	struct expected_text *expected = user;
+
+	return strstr(capture_text(expected->run, expected->stream), expected->text) != NULL;
+}
+
+void lab_wait_for_text(struct process_lab *lab, struct capture *run, enum output_stream stream,
+		       const char *text)
+{
+	struct expected_text expected = {run, stream, text};
+
+	lab_run_until_true(lab, has_text, &expected);
+}
+
+size_t lab_count_with_argument(const char *word)
+{
+	DIR *proc = opendir("/proc");
+	struct dirent *entry;
+	size_t count = 0;
+
+	assert_non_null(proc);
+	while ((entry = readdir(proc))) {
+		char path[300], text[4096];
+		ssize_t len, at;
+		int fd;
+
+		snprintf(path, sizeof(path), "/proc/%s/cmdline", entry->d_name);
+		fd = entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? open(path, O_RDONLY) : -1;
+		if (fd < 0)
+			continue;
+		len = read(fd, text, sizeof(text) - 1);
+		close(fd);
+		for (at = 0; len > 0 && at < len; at += (ssize_t)strlen(text + at) + 1) {
+			text[len] = '\0';
+			if (strcmp(text + at, word) == 0) {
+				count++;
+				break;
+			}
+		}
+	}
+	closedir(proc);
+	return count;
+}
+
+bool lab_none_with_argument(void *user)
+{
+	return lab_count_with_argument(user) == 0;
+}
+
+static void on_killed(struct process_kill_waiter *waiter)
+{
+	struct killed *killed = container_of(waiter, struct killed, waiter);
+
+	killed->done = true;
+	killed->leader_status = kill(killed->pid, 0) < 0 ? errno : 0;
+}
+
+void lab_kill_and_wait(struct process_lab *lab, struct capture *run, struct killed *killed)
+{
+	*killed = (struct killed){.waiter.on_killed = on_killed, .pid = run->pid};
+	process_kill(run->process, &killed->waiter);
+	lab_run_until(lab, &killed->done);
+}

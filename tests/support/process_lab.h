@@ -71,4 +71,22 @@ const char *report_value(struct capture *capture, const char *name, char *value,
 /* The path of the report program of this build. */
 const char *report_program(void);
 
+uint64_t lab_now_ms(struct process_lab *lab);
+/* Runs `script` and returns when it has ended. */
+void lab_run_shell(struct process_lab *lab, struct capture *run, const char *script);
+void lab_open_terminal(struct process_lab *lab, struct capture *run, const char *script);
+void lab_wait_for_text(struct process_lab *lab, struct capture *run, enum output_stream stream,
+		       const char *text);
+/* How many live processes have this word as an argument. */
+size_t lab_count_with_argument(const char *word);
+bool lab_none_with_argument(void *user);
+
+struct killed {
+	struct process_kill_waiter waiter;
+	bool done;
+	pid_t pid;
+	int leader_status; /* of kill(pid, 0) at the moment of the answer */
+};
+void lab_kill_and_wait(struct process_lab *lab, struct capture *run, struct killed *killed);
+
 #endif
