@@ -1,10 +1,13 @@
 #include "tests/support/process_lab.h"
 
+#include <dirent.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "envd/filesystem/user.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 
@@ -422,4 +425,89 @@ void lab_kill_and_wait(struct process_lab *lab, struct capture *run, struct kill
 	*killed = (struct killed){.waiter.on_killed = on_killed, .pid = run->pid};
 	process_kill(run->process, &killed->waiter);
 	lab_run_until(lab, &killed->done);
+}
+
+static char passwd_path[128], group_path[128];
+
+void lab_write_text(const char *path, const char *text)
+{
+	FILE *file = fopen(path, "we");
+
+	assert_non_null(file);
+	fputs(text, file);
+	fclose(file);
+}
+
+void lab_make_accounts(struct process_lab *lab)
+{
+	char text[512];
+
+	snprintf(passwd_path, sizeof(passwd_path), "%s/passwd", lab->directory);
+	snprintf(group_path, sizeof(group_path), "%s/group", lab->directory);
+	snprintf(text, sizeof(text),
+		 "root:x:0:0:root:/root:/bin/sh\n"
+		 "tester:x:12345:12345::%s:/bin/sh\n"
+		 "homeless:x:12346:12346::/nonexistent:/usr/sbin/nologin\n",
+		 lab->directory);
+	lab_write_text(passwd_path, text);
+	lab_write_text(
+		group_path,
+		"root:x:0:\ntester:x:12345:\ndocker:x:777:tester\nextra:x:888:other,tester\n");
+	user_set_files(passwd_path, group_path);
+}
+
+void lab_run_report(struct process_lab *lab, struct capture *run, struct process_spec *spec)
+{
+	static const char *const no_args[] = {NULL};
+
+	spec->command = report_program();
+	spec->args = no_args;
+	spec->arg_count = 0;
+	if (!spec->user_name)
+		spec->user_name = "root";
+	capture_init(run);
+	capture_open(lab, run, spec);
+	capture_wait(lab, run);
+	if (run->failed)
+		fail_msg("%s", run->err.message);
+	assert_int_equal(run->record.code, 0);
+}
+
+bool lab_has_variable(struct capture *run, const char *entry)
+{
+	char line[4200];
+
+	snprintf(line, sizeof(line), "env: %s\n", entry);
+	return strstr(capture_text(run, OUTPUT_STDOUT), line) != NULL;
+}
+
+void lab_expect_refusal(struct process_lab *lab, const struct process_spec *spec,
+			enum err_kind kind, const char *text)
+{
+	struct capture run;
+
+	capture_init(&run);
+	capture_open(lab, &run, spec);
+	capture_wait(lab, &run);
+	assert_string_equal(run.order, "f");
+	assert_int_equal(run.err.kind, kind);
+	if (!strstr(run.err.message, text))
+		fail_msg("'%s' does not contain '%s'", run.err.message, text);
+	capture_fini(&run);
+}
+
+void lab_expect_code(struct process_lab *lab, const char *const *args, int code,
+		     const char *message)
+{
+	struct process_spec spec;
+	struct capture run;
+
+	lab_spec(&spec, args);
+	capture_init(&run);
+	capture_open(lab, &run, &spec);
+	capture_wait(lab, &run);
+	assert_string_equal(run.order, "soe");
+	assert_int_equal(run.record.code, code);
+	assert_string_equal(capture_text(&run, OUTPUT_STDERR), message);
+	capture_fini(&run);
 }

@@ -89,4 +89,30 @@ struct killed {
 };
 void lab_kill_and_wait(struct process_lab *lab, struct capture *run, struct killed *killed);
 
+/* ---- what commands are born with ---- */
+
+#define NEEDS_ROOT()                                                                            \
+	do {                                                                                    \
+		if (geteuid() != 0)                                                             \
+			skip();                                                                 \
+	} while (0)
+
+void lab_write_text(const char *path, const char *text);
+/* Accounts for these tests: `tester` 12345 in groups 12345, 777 and 888; its home is the lab's. */
+void lab_make_accounts(struct process_lab *lab);
+void lab_run_report(struct process_lab *lab, struct capture *run, struct process_spec *spec);
+
+#define assert_report(run, name, expected)                                                      \
+	do {                                                                                    \
+		char value_[4096];                                                              \
+		assert_string_equal(report_value((run), (name), value_, sizeof(value_)), (expected)); \
+	} while (0)
+
+bool lab_has_variable(struct capture *run, const char *entry);
+void lab_expect_refusal(struct process_lab *lab, const struct process_spec *spec,
+			enum err_kind kind, const char *text);
+/* What a shell would do: a message on stderr and its exit code, with start and end around it. */
+void lab_expect_code(struct process_lab *lab, const char *const *args, int code,
+		     const char *message);
+
 #endif
