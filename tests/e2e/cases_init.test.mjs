@@ -41,6 +41,20 @@ check("case_146_conformance_039_conformance_044_the_files_of_the_system", async 
 	assert.equal(readFileSync("/etc/hosts", "latin1"), before);
 });
 
+check("conformance_053_it_survives_an_update_of_the_certificates", async () => {
+	const envd = await startInOwnFiles();
+	const client = envd.client();
+	const made = spawnSync("openssl", ["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+		"-keyout", "/dev/null", "-subj", "/CN=envd test", "-days", "2"], { encoding: "utf8" });
+	assert.match(made.stdout, /BEGIN CERTIFICATE/);
+	assert.equal((await init(envd, { caBundle: made.stdout, defaultUser: "root" })).status, 204);
+	await eventually("it is there", async () => (await client.sh("cat /usr/local/share/ca-certificates/e2b-ca.crt")).stdout.toString() === made.stdout);
+	const result = await client.sh("PATH=$PATH:/usr/sbin update-ca-certificates 2>&1");
+	assert.equal(result.end.exitCode, 0, result.stdout.toString());
+	const bundle = (await client.sh(`cat ${BUNDLE}`)).stdout.toString();
+	assert.ok(bundle.includes(made.stdout));
+}, { skip: !existsSync("/usr/sbin/update-ca-certificates") && "no update-ca-certificates here" });
+
 check("conformance_019_conformance_025_the_metadata_service", async () => {
 	assert.equal(spawnSync("ip", ["address", "add", "169.254.169.254/32", "dev", "lo"]).status, 0);
 	const say = { instanceID: "sbx1", envID: "tpl1", address: "", accessTokenHash: "" };
