@@ -1,0 +1,64 @@
+/*
+ * A real server of files on a thread of its own, and blocking sockets that talk to it.
+ */
+#ifndef TESTS_SUPPORT_SITE_H
+#define TESTS_SUPPORT_SITE_H
+
+#include <pthread.h>
+#include <semaphore.h>
+
+#include "envd/app.h"
+#include "lib/arena.h"
+
+#define ANSWER_BYTES_MAX (96 * 1024 * 1024)
+
+struct site {
+	struct app app; /* the server thread's */
+	uv_async_t stop;
+	pthread_t thread;
+	sem_t wanted, ready, gone;
+	unsigned port;
+	/* The test's: */
+	struct arena arena;
+	char root[64];
+};
+
+extern struct site site;
+
+int site_start_thread(void **state);
+int site_setup(void **state);
+int site_teardown(void **state);
+
+struct answer {
+	int status;
+	const char *head;
+	const char *body;
+	size_t len;
+	bool was_reset;
+};
+
+int site_connect_server(void);
+/* False when the server does not take it any more. */
+bool site_send_all(int fd, const void *data, size_t len);
+void site_send_text(int fd, const char *text);
+void site_wait_readable(int fd);
+void site_read_to_end(int fd, struct answer *answer, size_t max);
+/* Takes the chunked coding off. */
+void site_unchunk(struct answer *answer);
+void site_check_header(const struct answer *answer, const char *name, const char *want);
+const char *site_encode(const char *path);
+const char *site_at(const char *relative);
+
+struct answer site_get(const char *path, const char *headers);
+
+char *site_make_bytes(size_t len, unsigned seed);
+void site_write_bytes(const char *relative, const void *data, size_t len);
+size_t site_count_entries(const char *path);
+/* After a first request, because the server opens things when it needs them. */
+size_t site_count_descriptors(void);
+/* Nobody is told when a server has noticed a reset: waits for what must come of it. */
+void site_wait_until(bool (*condition)(size_t), size_t argument);
+bool site_has_descriptors(size_t count);
+void site_check_error(const struct answer *answer, int status, const char *message);
+
+#endif
