@@ -1,0 +1,259 @@
+/* How long a server connection waits, and how it stops, on a memory stream. */
+#include "lib/http_server.h"
+#include "tests/support/cmocka.h"
+#include "tests/support/conn_lab.h"
+#include "tests/support/stream_mem.h"
+
+/* Lets time pass until `condition`; fails after five seconds. */
+#define WAIT_FOR(condition)                                                                  \
+	do {                                                                                 \
+		uint64_t wait_until_ = uv_hrtime() + 5000000000u;                            \
+		while (!(condition)) {                                                       \
+			assert_true(uv_hrtime() < wait_until_);                              \
+			uv_run(&conn.loop.uv, UV_RUN_ONCE);                                     \
+		}                                                                            \
+	} while (0)
+
+/* Runs the loop for a while and calls `tick` every five milliseconds, until `done` or `ms` are over. */
+static void tick_for(unsigned ms, void (*tick)(void), const bool *done)
+{
+	uint64_t start = uv_hrtime(), ticks = 0;
+
+	while (uv_hrtime() < start + ms * 1000000ull && !(done && *done)) {
+		if (tick && uv_hrtime() > start + ticks * 5000000) {
+			ticks++;
+			tick();
+		}
+		uv_run(&conn.loop.uv, UV_RUN_NOWAIT);
+	}
+}
+
+static void feed_one(void)
+{
+	stream_mem_feed(conn.m, "x", 1);
+}
+
+static void take_one(void)
+{
+	stream_mem_take(conn.m, 1);
+}
+
+/* ---- time ---- */
+
+static const struct http_server_timeouts short_ones = {
+	.first_byte = 30,
+	.head = 30,
+	.body_idle = 30,
+	.write_stall = 30,
+	.linger = 30,
+	.linger_total = 90,
+};
+
+static const struct http_server_timeouts long_ones = {
+	.first_byte = 60000,
+	.head = 60000,
+	.body_idle = 60000,
+	.write_stall = 60000,
+	.linger = 60000,
+	.linger_total = 60000,
+};
+
+static void open_with_timeouts(struct http_server_timeouts timeouts, unsigned idle)
+{
+	conn_tear_down(NULL);
+	conn_open_with((struct http_server_config){.timeouts = &timeouts, .idle_timeout_ms = idle});
+}
+
+static void s056_a_silent_connection_is_closed(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+
+	(void)state;
+	timeouts.first_byte = 30;
+	open_with_timeouts(timeouts, 60000);
+	WAIT_FOR(conn.m->closed);
+	assert_false(conn.m->reset);
+	conn_expect_output("");
+}
+
+static void an_idle_connection_is_closed(void **state)
+{
+	(void)state;
+	open_with_timeouts(long_ones, 30);
+	conn.respond_in_dispatch = true;
+	conn_feed(GET("/"));
+	assert_false(conn.m->closed);
+	WAIT_FOR(conn.m->closed);
+	assert_false(conn.m->reset);
+}
+
+static void a_busy_connection_is_not_idle(void **state)
+{
+	(void)state;
+	open_with_timeouts(short_ones, 30);
+	conn_feed(GET("/"));
+	tick_for(150, NULL, NULL);
+	assert_false(conn.m->closed);
+	http_respond(conn.ex, 200, NULL, STR("late"));
+	conn_settle();
+	assert_true(conn_output_has("late"));
+	WAIT_FOR(conn.m->closed);
+}
+
+static void s054_a_slow_head_gets_408(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+
+	(void)state;
+	timeouts.head = 60;
+	open_with_timeouts(timeouts, 60000);
+	conn_feed("GET / HTTP/1.1\r\nX-A: ");
+	/* Going on to send does not help: the deadline is absolute. */
+	tick_for(5000, feed_one, &conn.m->shut_wanted);
+	assert_true(conn_output_has("HTTP/1.1 408 Request Timeout\r\n"));
+	assert_int_equal(conn.dispatched, 0);
+}
+
+static void s055_a_slow_body_gets_408(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+
+	(void)state;
+	timeouts.body_idle = 30;
+	open_with_timeouts(timeouts, 60000);
+	conn.start = true;
+	conn_feed("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc");
+	WAIT_FOR(conn.closed);
+	assert_int_equal(conn.status, -ETIMEDOUT);
+	assert_true(conn_output_has("HTTP/1.1 408 Request Timeout\r\n"));
+}
+
+static void a_body_that_may_rest_does(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+
+	(void)state;
+	timeouts.body_idle = 20;
+	open_with_timeouts(timeouts, 60000);
+	conn.start = true;
+	conn_feed("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc");
+	conn.ex->no_body_timeout = true;
+	tick_for(100, NULL, NULL);
+	assert_int_equal(conn.closed, 0);
+}
+
+static void s055_a_client_that_takes_nothing_is_reset(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+	static char block[100 * 1024];
+
+	(void)state;
+	timeouts.write_stall = 30;
+	open_with_timeouts(timeouts, 60000);
+	conn.m->room = 10;
+	conn_feed(GET("/"));
+	http_respond(conn.ex, 200, NULL, (struct str){block, sizeof(block)});
+	conn_settle();
+	WAIT_FOR(conn.m->closed);
+	assert_true(conn.m->reset);
+}
+
+static void a_client_that_takes_slowly_is_not_stalled(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+	static char block[100 * 1024];
+
+	(void)state;
+	timeouts.write_stall = 60;
+	timeouts.linger = timeouts.linger_total = 20;
+	open_with_timeouts(timeouts, 60000);
+	conn.m->room = 10;
+	conn_feed("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+	http_respond(conn.ex, 200, NULL, (struct str){block, sizeof(block)});
+	conn_settle();
+	/* Lingering has not begun either while the answer is still going out. */
+	tick_for(200, take_one, NULL);
+	assert_false(conn.m->closed);
+	stream_mem_take(conn.m, SIZE_MAX);
+	WAIT_FOR(conn.m->closed);
+	assert_false(conn.m->reset);
+	assert_true(buf_length(&conn.m->output) > sizeof(block));
+}
+
+static void lingering_ends(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+	uint64_t start;
+
+	(void)state;
+	timeouts.linger = 30;
+	timeouts.linger_total = 90;
+	open_with_timeouts(timeouts, 60000);
+	conn_feed("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n");
+	http_respond(conn.ex, 413, NULL, STR("no"));
+	conn_settle();
+	start = uv_hrtime();
+	tick_for(5000, feed_one, &conn.m->closed);
+	assert_true(conn.m->closed);
+	assert_true(uv_hrtime() - start >= 80000000);
+}
+
+/* ---- stopping ---- */
+
+static void stop_closes_idle_connections(void **state)
+{
+	(void)state;
+	http_server_stop(conn.server, conn_on_stopped, &conn.stopped);
+	conn_settle();
+	assert_true(conn.stopped);
+	assert_true(conn.m->closed && !conn.m->reset);
+}
+
+static void s071_stop_lets_busy_ones_finish(void **state)
+{
+	(void)state;
+	conn_feed(GET("/"));
+	http_server_stop(conn.server, conn_on_stopped, &conn.stopped);
+	conn_settle();
+	assert_false(conn.stopped);
+	http_respond(conn.ex, 200, NULL, STR("last"));
+	conn_settle();
+	conn_expect_output("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nlast");
+	stream_mem_feed_eof(conn.m);
+	conn_settle();
+	assert_true(conn.stopped);
+}
+
+static void abort_after_stop_resets(void **state)
+{
+	(void)state;
+	conn_feed(GET("/"));
+	http_server_stop(conn.server, conn_on_stopped, &conn.stopped);
+	http_server_abort(conn.server);
+	conn_settle();
+	assert_true(conn.stopped);
+	assert_int_equal(conn.status, -ECONNABORTED);
+	assert_true(conn.m->reset);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, conn_set_up, conn_tear_down)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(s056_a_silent_connection_is_closed),
+		TEST(an_idle_connection_is_closed),
+		TEST(a_busy_connection_is_not_idle),
+		TEST(s054_a_slow_head_gets_408),
+		TEST(s055_a_slow_body_gets_408),
+		TEST(a_body_that_may_rest_does),
+		TEST(s055_a_client_that_takes_nothing_is_reset),
+		TEST(a_client_that_takes_slowly_is_not_stalled),
+		TEST(lingering_ends),
+		TEST(stop_closes_idle_connections),
+		TEST(s071_stop_lets_busy_ones_finish),
+		TEST(abort_after_stop_resets),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
