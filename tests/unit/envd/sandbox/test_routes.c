@@ -2,187 +2,62 @@
  * (contract/envd.md 2.1 to 2.4, 3). */
 #include "envd/app.h"
 #include "envd/filesystem/user.h"
-#include "envd/routes.h"
-#include "envd/sandbox/init_service.h"
 #include "envd/sandbox/signature_http.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "lib/log.h"
+#include "tests/support/agent.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"
 
 #define TOKEN_BODY "{\"code\":401,\"message\":\"unauthorized access, please provide a valid access " \
 		   "token or method signing if supported\"}\n"
 
-struct fixture {
-	struct app app;
-	struct http_server *server;
-	struct talk talk;
-	bool talking;
-	bool stopped;
-	char log[64 * 1024];
-};
-
-static int64_t clock_now, clock_set_to;
-static int clock_set_calls, clock_set_result;
-
-static int64_t fake_now(void)
-{
-	return clock_now;
-}
-
-static int fake_set(int64_t unix_ns)
-{
-	clock_set_calls++;
-	clock_set_to = unix_ns;
-	return clock_set_result;
-}
-
-static const struct clock_source fake_clock = {fake_now, fake_set};
-
-static void on_log(const char *line, size_t len, void *user)
-{
-	struct fixture *f = user;
-	size_t used = strlen(f->log);
-
-	if (used + len < sizeof(f->log))
-		memcpy(f->log + used, line, len);
-}
-
-static int setup(void **state)
-{
-	struct fixture *f = xcalloc(1, sizeof(*f));
-	const struct http_server_config config = {
-		.dispatch = routes_dispatch,
-		.on_bad_request = routes_on_bad_request,
-		.on_finished = routes_on_finished,
-		.user = &f->app,
-		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
-		.connections_max = HTTP_CONNECTIONS_MAX,
-	};
-
-	json_init();
-	log_init(LOG_DEBUG, LOG_JSON, -1);
-	log_set_hook(on_log, f);
-	loop_init(&f->app.loop);
-	sandbox_init(&f->app.sandbox, &f->app.loop);
-	f->app.sandbox.clock = &fake_clock;
-	clock_now = INT64_C(1700000000000000000);
-	clock_set_calls = clock_set_result = 0;
-	f->server = http_server_new(&f->app.loop, &config);
-	*state = f;
-	return 0;
-}
-
-static void on_stopped(void *user)
-{
-	struct fixture *f = user;
-
-	f->stopped = true;
-}
-
-static bool is_stopped(void *user)
-{
-	struct fixture *f = user;
-
-	return f->stopped && loop_is_empty(&f->app.loop);
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	if (f->talking)
-		talk_close(&f->talk);
-	http_server_stop(f->server, on_stopped, f);
-	talk_wait(&f->app.loop, is_stopped, f);
-	sandbox_fini(&f->app.sandbox);
-	loop_fini(&f->app.loop);
-	log_set_hook(NULL, NULL);
-	user_set_files(NULL, NULL);
-	free(f);
-	return 0;
-}
-
-static struct talk_answer request(struct fixture *f, const char *method, const char *path,
-				  const char *headers, const char *body)
-{
-	char head[8192];
-	size_t len = body ? strlen(body) : 0;
-
-	if (f->talking)
-		talk_close(&f->talk);
-	f->talking = true;
-	if (body)
-		snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s", method,
-			 path, len, headers);
-	else
-		snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path, headers);
-	return talk_request(&f->talk, &f->app.loop, f->server, head, (struct str){body, len});
-}
-
-static void assert_body(const struct talk_answer *answer, const char *wanted)
-{
-	if (!str_equal(answer->body, str_of(wanted)))
-		fail_msg("body is \"%.*s\" and not \"%s\"", (int)answer->body.len, answer->body.p, wanted);
-}
-
-static void assert_header(const struct talk_answer *answer, const char *name, const char *wanted)
-{
-	const char *value = talk_header(answer, name);
-
-	if (!wanted && value)
-		fail_msg("%s is there: \"%s\"", name, value);
-	if (wanted && (!value || strcmp(value, wanted) != 0))
-		fail_msg("%s is \"%s\" and not \"%s\"", name, value ? value : "(none)", wanted);
-}
-
-static void set_token(struct fixture *f, const char *token)
+static void set_token(struct agent *f, const char *token)
 {
 	sandbox_set_access_token(&f->app.sandbox, str_of(token));
 }
 
 static void health_is_open_and_empty(void **state)
 {
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	struct talk_answer answer;
 
 	set_token(f, "secret");
-	answer = request(f, "GET", "/health", "", NULL);
+	answer = agent_request(f, "GET", "/health", "", NULL);
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "Cache-Control", "no-store");
-	assert_header(&answer, "Content-Type", "");
-	assert_header(&answer, "Content-Length", NULL);
-	assert_header(&answer, "Vary", "Origin");
-	assert_body(&answer, "");
+	agent_assert_header(&answer, "Cache-Control", "no-store");
+	agent_assert_header(&answer, "Content-Type", "");
+	agent_assert_header(&answer, "Content-Length", NULL);
+	agent_assert_header(&answer, "Vary", "Origin");
+	agent_assert_body(&answer, "");
 }
 
 static void environment_is_sorted_and_html_safe(void **state)
 {
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	struct environment *env = &f->app.sandbox.environment;
-	struct talk_answer answer = request(f, "GET", "/envs", "", NULL);
+	struct talk_answer answer = agent_request(f, "GET", "/envs", "", NULL);
 
 	assert_int_equal(answer.status, 200);
-	assert_header(&answer, "Content-Type", "application/json");
-	assert_header(&answer, "Cache-Control", "no-store");
-	assert_body(&answer, "{}\n");
+	agent_assert_header(&answer, "Content-Type", "application/json");
+	agent_assert_header(&answer, "Cache-Control", "no-store");
+	agent_assert_body(&answer, "{}\n");
 	environment_set_internal(env, "E2B_SANDBOX", "false");
 	environment_set_user(env, "Z", "<a&b>");
 	environment_set_user(env, "A", "\"x\"\n\xff");
-	answer = request(f, "GET", "/envs", "", NULL);
-	assert_body(&answer, "{\"A\":\"\\\"x\\\"\\n\xef\xbf\xbd\",\"E2B_SANDBOX\":\"false\","
-			     "\"Z\":\"\\u003ca\\u0026b\\u003e\"}\n");
+	answer = agent_request(f, "GET", "/envs", "", NULL);
+	agent_assert_body(&answer, "{\"A\":\"\\\"x\\\"\\n\xef\xbf\xbd\",\"E2B_SANDBOX\":\"false\","
+				   "\"Z\":\"\\u003ca\\u0026b\\u003e\"}\n");
 }
 
 static void metrics_are_read_in_a_job(void **state)
 {
-	struct fixture *f = *state;
-	struct talk_answer answer = request(f, "GET", "/metrics", "", NULL);
+	struct agent *f = *state;
+	struct talk_answer answer = agent_request(f, "GET", "/metrics", "", NULL);
 
 	assert_int_equal(answer.status, 200);
-	assert_header(&answer, "Content-Type", "application/json");
-	assert_header(&answer, "Cache-Control", "no-store");
+	agent_assert_header(&answer, "Content-Type", "application/json");
+	agent_assert_header(&answer, "Cache-Control", "no-store");
 	assert_true(str_starts_with(answer.body, STR("{\"ts\":")));
 	assert_true(str_ends_with(answer.body, STR("}\n")));
 	assert_true(f->app.sandbox.metrics_before.total > 0);
@@ -190,7 +65,7 @@ static void metrics_are_read_in_a_job(void **state)
 
 static void metrics_survive_a_client_that_leaves(void **state)
 {
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	static const char text[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
 
 	f->talking = true;
@@ -206,28 +81,28 @@ static void unknown_paths_are_404_and_never_redirected(void **state)
 		"/process.Process/Nothing", "/process.Process", "/filesystem.Filesystem/Stat/",
 		"/files/", "//files", "/files/?path=/x",
 	};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
-		struct talk_answer answer = request(f, "POST", paths[i], "", "{}");
+		struct talk_answer answer = agent_request(f, "POST", paths[i], "", "{}");
 
 		if (answer.status != 404)
 			fail_msg("%s: %d", paths[i], answer.status);
-		assert_header(&answer, "Content-Type", "text/plain; charset=utf-8");
-		assert_header(&answer, "X-Content-Type-Options", "nosniff");
-		assert_header(&answer, "Vary", "Origin");
-		assert_header(&answer, "Location", NULL);
-		assert_body(&answer, "404 page not found\n");
+		agent_assert_header(&answer, "Content-Type", "text/plain; charset=utf-8");
+		agent_assert_header(&answer, "X-Content-Type-Options", "nosniff");
+		agent_assert_header(&answer, "Vary", "Origin");
+		agent_assert_header(&answer, "Location", NULL);
+		agent_assert_body(&answer, "404 page not found\n");
 	}
 }
 
 static void case_139_slashes_are_answered_directly(void **state)
 {
 	static const char *const methods[] = {"GET", "POST", "DELETE", "PUT"};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(methods); i++)
-		assert_int_equal(request(f, methods[i], "/health/", "", NULL).status, 404);
+		assert_int_equal(agent_request(f, methods[i], "/health/", "", NULL).status, 404);
 }
 
 static void case_138_wrong_methods_name_the_right_ones(void **state)
@@ -239,17 +114,20 @@ static void case_138_wrong_methods_name_the_right_ones(void **state)
 		{"GET", "/init", "POST"},   {"OPTIONS", "/health", "GET"},  {"GET", "/freeze", "POST"},
 		{"DELETE", "/files", "GET, POST"},
 	};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-		struct talk_answer answer = request(f, table[i].method, table[i].path, "", NULL);
+		struct talk_answer answer =
+			agent_request(f, table[i].method, table[i].path, "", NULL);
 
 		if (answer.status != 405)
 			fail_msg("%s %s: %d", table[i].method, table[i].path, answer.status);
-		assert_header(&answer, "Allow", table[i].allow);
+		agent_assert_header(&answer, "Allow", table[i].allow);
 		if (strcmp(table[i].method, "HEAD") != 0) {
-			assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
-			assert_body(&answer, "{\"code\":405,\"message\":\"method not allowed\"}\n");
+			agent_assert_header(&answer, "Content-Type",
+					    "application/json; charset=utf-8");
+			agent_assert_body(&answer,
+					  "{\"code\":405,\"message\":\"method not allowed\"}\n");
 		}
 	}
 }
@@ -257,50 +135,56 @@ static void case_138_wrong_methods_name_the_right_ones(void **state)
 static void what_is_not_there_says_so(void **state)
 {
 	static const char *const paths[] = {"/upgrade"};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
-		struct talk_answer answer = request(f, "POST", paths[i], "", "");
+		struct talk_answer answer = agent_request(f, "POST", paths[i], "", "");
 
 		assert_int_equal(answer.status, 501);
-		assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
+		agent_assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
 	}
 }
 
 static void case_137_preflight_needs_no_token(void **state)
 {
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	struct talk_answer answer;
 
 	set_token(f, "secret");
-	answer = request(f, "OPTIONS", "/process.Process/Start",
-			 "Origin: https://page.example\r\nAccess-Control-Request-Method: POST\r\n"
-			 "Access-Control-Request-Headers: x-access-token,connect-timeout-ms\r\n",
-			 NULL);
+	answer = agent_request(
+		f, "OPTIONS", "/process.Process/Start",
+		"Origin: https://page.example\r\nAccess-Control-Request-Method: POST\r\n"
+		"Access-Control-Request-Headers: x-access-token,connect-timeout-ms\r\n",
+		NULL);
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "Access-Control-Allow-Origin", "*");
-	assert_header(&answer, "Access-Control-Allow-Methods", "POST");
-	assert_header(&answer, "Access-Control-Allow-Headers", "x-access-token,connect-timeout-ms");
-	assert_header(&answer, "Access-Control-Max-Age", "7200");
-	assert_header(&answer, "Access-Control-Allow-Credentials", NULL);
-	assert_header(&answer, "Vary",
-		      "Origin, Access-Control-Request-Method, Access-Control-Request-Headers");
-	assert_body(&answer, "");
-	answer = request(f, "OPTIONS", "/files", "Origin: x\r\nAccess-Control-Request-Method: DELETE\r\n", NULL);
+	agent_assert_header(&answer, "Access-Control-Allow-Origin", "*");
+	agent_assert_header(&answer, "Access-Control-Allow-Methods", "POST");
+	agent_assert_header(&answer, "Access-Control-Allow-Headers",
+			    "x-access-token,connect-timeout-ms");
+	agent_assert_header(&answer, "Access-Control-Max-Age", "7200");
+	agent_assert_header(&answer, "Access-Control-Allow-Credentials", NULL);
+	agent_assert_header(
+		&answer, "Vary",
+		"Origin, Access-Control-Request-Method, Access-Control-Request-Headers");
+	agent_assert_body(&answer, "");
+	answer = agent_request(f, "OPTIONS", "/files",
+			       "Origin: x\r\nAccess-Control-Request-Method: DELETE\r\n", NULL);
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "Access-Control-Allow-Methods", "DELETE");
-	assert_header(&answer, "Access-Control-Allow-Headers", NULL);
+	agent_assert_header(&answer, "Access-Control-Allow-Methods", "DELETE");
+	agent_assert_header(&answer, "Access-Control-Allow-Headers", NULL);
 	/* Without origin, or with an odd method, the answer allows nothing. */
-	answer = request(f, "OPTIONS", "/files", "Access-Control-Request-Method: GET\r\n", NULL);
+	answer = agent_request(f, "OPTIONS", "/files", "Access-Control-Request-Method: GET\r\n",
+			       NULL);
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "Access-Control-Allow-Origin", NULL);
-	answer = request(f, "OPTIONS", "/files", "Origin: x\r\nAccess-Control-Request-Method: TRACE\r\n", NULL);
+	agent_assert_header(&answer, "Access-Control-Allow-Origin", NULL);
+	answer = agent_request(f, "OPTIONS", "/files",
+			       "Origin: x\r\nAccess-Control-Request-Method: TRACE\r\n", NULL);
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "Access-Control-Allow-Methods", NULL);
+	agent_assert_header(&answer, "Access-Control-Allow-Methods", NULL);
 	/* No preflight: an ordinary request. */
-	answer = request(f, "OPTIONS", "/envs", "Origin: x\r\n", NULL);
+	answer = agent_request(f, "OPTIONS", "/envs", "Origin: x\r\n", NULL);
 	assert_int_equal(answer.status, 401);
-	answer = request(f, "OPTIONS", "/envs", "X-Access-Token: secret\r\n", NULL);
+	answer = agent_request(f, "OPTIONS", "/envs", "X-Access-Token: secret\r\n", NULL);
 	assert_int_equal(answer.status, 405);
 }
 
@@ -313,22 +197,24 @@ static void case_137_every_answer_may_be_read_by_a_page(void **state)
 		{"GET", "/health", 204}, {"GET", "/envs", 401},	  {"GET", "/nothing", 401},
 		{"PUT", "/init", 401},	 {"PUT", "/health", 401},
 	};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	struct talk_answer answer;
 
 	set_token(f, "secret");
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-		answer = request(f, table[i].method, table[i].path, "Origin: https://page.example\r\n", NULL);
+		answer = agent_request(f, table[i].method, table[i].path,
+				       "Origin: https://page.example\r\n", NULL);
 		if (answer.status != table[i].status)
 			fail_msg("%s %s: %d", table[i].method, table[i].path, answer.status);
-		assert_header(&answer, "Vary", "Origin");
-		assert_header(&answer, "Access-Control-Allow-Origin", "*");
-		assert_header(&answer, "Access-Control-Expose-Headers",
-			      "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, "
-			      "X-Content-Type-Options");
+		agent_assert_header(&answer, "Vary", "Origin");
+		agent_assert_header(&answer, "Access-Control-Allow-Origin", "*");
+		agent_assert_header(
+			&answer, "Access-Control-Expose-Headers",
+			"Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, "
+			"X-Content-Type-Options");
 	}
-	answer = request(f, "GET", "/health", "", NULL);
-	assert_header(&answer, "Access-Control-Allow-Origin", NULL);
+	answer = agent_request(f, "GET", "/health", "", NULL);
+	agent_assert_header(&answer, "Access-Control-Allow-Origin", NULL);
 }
 
 static void case_141_the_gate_cannot_be_dodged(void **state)
@@ -354,52 +240,58 @@ static void case_141_the_gate_cannot_be_dodged(void **state)
 	};
 	static const char *const paths[] = {"/envs", "/process.Process/Start", "/filesystem.Filesystem/Stat",
 					    "/files/compose", "/freeze", "/nothing"};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	struct talk_answer answer;
 	char path[256];
 
 	set_token(f, "secret");
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
 		snprintf(path, sizeof(path), "/envs%s", table[i].query);
-		answer = request(f, "GET", path, table[i].headers, NULL);
+		answer = agent_request(f, "GET", path, table[i].headers, NULL);
 		if (answer.status != table[i].status)
 			fail_msg("row %zu: %d", i, answer.status);
 		if (answer.status == 401)
-			assert_body(&answer, TOKEN_BODY);
+			agent_assert_body(&answer, TOKEN_BODY);
 	}
 	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
 		/* A body is announced and never sent: nobody waits for it. */
-		answer = request(f, "POST", paths[i],
-				 "Content-Type: application/json\r\nContent-Length: 100\r\n", NULL);
+		answer = agent_request(f, "POST", paths[i],
+				       "Content-Type: application/json\r\nContent-Length: 100\r\n",
+				       NULL);
 		assert_int_equal(answer.status, 401);
-		assert_body(&answer, TOKEN_BODY);
+		agent_assert_body(&answer, TOKEN_BODY);
 	}
 	sandbox_set_access_token(&f->app.sandbox, (struct str){NULL, 0});
-	assert_int_equal(request(f, "GET", "/envs", "", NULL).status, 200);
-	assert_int_equal(request(f, "GET", "/envs", "X-Access-Token: any\r\n", NULL).status, 200);
+	assert_int_equal(agent_request(f, "GET", "/envs", "", NULL).status, 200);
+	assert_int_equal(agent_request(f, "GET", "/envs", "X-Access-Token: any\r\n", NULL).status,
+			 200);
 }
 
 static void conformance_006_conformance_008_files_have_their_own_gate(void **state)
 {
 	static const char *const methods[] = {"GET", "POST"};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	struct talk_answer answer;
 
 	set_token(f, "secret");
 	for (size_t i = 0; i < ARRAY_LENGTH(methods); i++) {
-		answer = request(f, methods[i], "/files?path=/x", "", NULL);
+		answer = agent_request(f, methods[i], "/files?path=/x", "", NULL);
 		assert_int_equal(answer.status, 401);
-		assert_body(&answer, "{\"code\":401,\"message\":\"missing signature query parameter\"}\n");
-		answer = request(f, methods[i], "/files?path=/x&signature=v1_x", "X-Access-Token: other\r\n", NULL);
+		agent_assert_body(
+			&answer,
+			"{\"code\":401,\"message\":\"missing signature query parameter\"}\n");
+		answer = agent_request(f, methods[i], "/files?path=/x&signature=v1_x",
+				       "X-Access-Token: other\r\n", NULL);
 		assert_int_equal(answer.status, 401);
-		assert_body(&answer,
-			    "{\"code\":401,\"message\":\"access token present in header but does not match\"}\n");
-		answer = request(f, methods[i], "/files?path=/x",
-				 "X-Access-Token: secret\r\nX-Access-Token: x\r\n", NULL);
+		agent_assert_body(
+			&answer,
+			"{\"code\":401,\"message\":\"access token present in header but does not match\"}\n");
+		answer = agent_request(f, methods[i], "/files?path=/x",
+				       "X-Access-Token: secret\r\nX-Access-Token: x\r\n", NULL);
 		assert_int_equal(answer.status, 401);
-		answer = request(f, methods[i], "/files?path=/x&signature=v1_x", "", NULL);
+		answer = agent_request(f, methods[i], "/files?path=/x&signature=v1_x", "", NULL);
 		assert_int_equal(answer.status, 401);
-		assert_body(&answer, "{\"code\":401,\"message\":\"invalid signature\"}\n");
+		agent_assert_body(&answer, "{\"code\":401,\"message\":\"invalid signature\"}\n");
 	}
 }
 
@@ -414,8 +306,9 @@ static const char *escape(const char *text, char *out)
 }
 
 /* GET or POST /files with a signature for it, for root, and what the query says besides. */
-static struct talk_answer request_signed(struct fixture *f, const char *method, const char *path,
-					 const int64_t *expiration, const char *more, const char *body)
+static struct talk_answer request_signed(struct agent *f, const char *method, const char *path,
+					 const int64_t *expiration, const char *more,
+					 const char *body)
 {
 	const struct signature_subject subject = {
 		.path = str_of(path),
@@ -431,12 +324,13 @@ static struct talk_answer request_signed(struct fixture *f, const char *method, 
 		snprintf(text, sizeof(text), "&signature_expiration=%lld", (long long)*expiration);
 	snprintf(target, sizeof(target), "/files?path=%s&username=root&signature=%s%s%s", path,
 		 escape(signature, escaped), text, more);
-	return request(f, method, target, body ? "Content-Type: application/octet-stream\r\n" : "", body);
+	return agent_request(f, method, target,
+			     body ? "Content-Type: application/octet-stream\r\n" : "", body);
 }
 
 static void conformance_009_to_conformance_014_signed_urls(void **state)
 {
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	char directory[] = "/tmp/test_routes.XXXXXX", path[64], want[160];
 	int64_t now = f->app.sandbox.clock->now_ns() / 1000000000, later = now + 3600, earlier = later - 7200, never = INT64_MAX;
 	struct talk_answer answer;
@@ -450,24 +344,27 @@ static void conformance_009_to_conformance_014_signed_urls(void **state)
 	assert_int_equal(answer.status, 200);
 	answer = request_signed(f, "GET", path, &later, "", NULL);
 	assert_int_equal(answer.status, 200);
-	assert_body(&answer, "Hello, World!");
+	agent_assert_body(&answer, "Hello, World!");
 	assert_int_equal(request_signed(f, "GET", path, &never, "", NULL).status, 200);
 	/* What reads does not write, nor another path. */
 	snprintf(want, sizeof(want), "/files?path=%s", path);
-	assert_int_equal(request(f, "GET", want, "", NULL).status, 401);
+	assert_int_equal(agent_request(f, "GET", want, "", NULL).status, 401);
 	answer = request_signed(f, "GET", path, &earlier, "", NULL);
 	assert_int_equal(answer.status, 401);
-	assert_body(&answer, "{\"code\":401,\"message\":\"signature is already expired\"}\n");
+	agent_assert_body(&answer, "{\"code\":401,\"message\":\"signature is already expired\"}\n");
 	/* conformance_014: signed without the expiration that is sent. */
 	answer = request_signed(f, "GET", path, NULL, "&signature_expiration=9999999999", NULL);
 	assert_int_equal(answer.status, 401);
-	assert_body(&answer, "{\"code\":401,\"message\":\"invalid signature\"}\n");
+	agent_assert_body(&answer, "{\"code\":401,\"message\":\"invalid signature\"}\n");
 	/* conformance_013 */
 	answer = request_signed(f, "GET", "/tmp/there/is/none", &later, "", NULL);
 	assert_int_equal(answer.status, 404);
-	assert_body(&answer, "{\"code\":404,\"message\":\"path '/tmp/there/is/none' does not exist\"}\n");
+	agent_assert_body(
+		&answer,
+		"{\"code\":404,\"message\":\"path '/tmp/there/is/none' does not exist\"}\n");
 	/* A header decides alone, right or wrong. */
-	assert_int_equal(request(f, "GET", want, "X-Access-Token: secret\r\n", NULL).status, 200);
+	assert_int_equal(agent_request(f, "GET", want, "X-Access-Token: secret\r\n", NULL).status,
+			 200);
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(rmdir(directory), 0);
 }
@@ -487,7 +384,7 @@ static void odd_expirations_are_refused_first(void **state)
 		{"signature=a&signature=a", "Invalid format for parameter signature: multiple values for single "
 					    "value parameter 'signature'\n"},
 	};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 
 	for (int round = 0; round < 2; round++) {
 		for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
@@ -495,9 +392,9 @@ static void odd_expirations_are_refused_first(void **state)
 			struct talk_answer answer;
 
 			snprintf(target, sizeof(target), "/files?path=/x&%s", table[i].query);
-			answer = request(f, "GET", target, "", NULL);
+			answer = agent_request(f, "GET", target, "", NULL);
 			assert_int_equal(answer.status, 400);
-			assert_body(&answer, table[i].body);
+			agent_assert_body(&answer, table[i].body);
 		}
 		set_token(f, "secret");
 	}
@@ -537,7 +434,7 @@ static void basic_users_must_exist(void **state)
 		{"Basic", 204},
 		{"Basic cm9vdAB4Og==", 401},	/* root NUL x */
 	};
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	char directory[] = "/tmp/test_routes.XXXXXX", headers[256];
 	struct talk_answer answer;
 
@@ -545,27 +442,33 @@ static void basic_users_must_exist(void **state)
 	use_accounts(directory);
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
 		snprintf(headers, sizeof(headers), "Authorization: %s\r\n", table[i].value);
-		answer = request(f, "GET", "/health", headers, NULL);
+		answer = agent_request(f, "GET", "/health", headers, NULL);
 		if (answer.status != table[i].status)
 			fail_msg("%s: %d", table[i].value, answer.status);
 	}
-	answer = request(f, "GET", "/health", "Authorization: Basic bm9ib2R5MTo=\r\n", NULL);
-	assert_header(&answer, "Content-Type", "application/json");
-	assert_header(&answer, "WWW-Authenticate", NULL);
-	assert_body(&answer, "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'nobody1'\"}");
+	answer = agent_request(f, "GET", "/health", "Authorization: Basic bm9ib2R5MTo=\r\n", NULL);
+	agent_assert_header(&answer, "Content-Type", "application/json");
+	agent_assert_header(&answer, "WWW-Authenticate", NULL);
+	agent_assert_body(
+		&answer,
+		"{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'nobody1'\"}");
 	/* Standalone as an ordinary user, nobody else can be acted as. */
 	f->app.sandbox.only_user = xstrdup("user");
 	f->app.sandbox.only_uid = 1000;
-	assert_int_equal(request(f, "GET", "/health", "Authorization: Basic dXNlcjo=\r\n", NULL).status, 204);
-	answer = request(f, "GET", "/health", "Authorization: Basic cm9vdDo=\r\n", NULL);
+	assert_int_equal(
+		agent_request(f, "GET", "/health", "Authorization: Basic dXNlcjo=\r\n", NULL)
+			.status,
+		204);
+	answer = agent_request(f, "GET", "/health", "Authorization: Basic cm9vdDo=\r\n", NULL);
 	assert_int_equal(answer.status, 403);
-	assert_body(&answer, "{\"code\":\"permission_denied\",\"message\":\"envd runs as user 'user' "
-			     "(standalone): cannot act as 'root'\"}");
+	agent_assert_body(&answer,
+			  "{\"code\":\"permission_denied\",\"message\":\"envd runs as user 'user' "
+			  "(standalone): cannot act as 'root'\"}");
 }
 
 static void case_136_garbage_is_answered_in_json(void **state)
 {
-	struct fixture *f = *state;
+	struct agent *f = *state;
 	struct talk_answer answer;
 	static const char text[] = "GET /health HTTP/1.1\r\nHost: x\r\nBad Name: x\r\n\r\n";
 
@@ -575,189 +478,11 @@ static void case_136_garbage_is_answered_in_json(void **state)
 	talk_read_all(&f->talk);
 	answer = talk_parse(&f->talk);
 	assert_int_equal(answer.status, 400);
-	assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
+	agent_assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
 	assert_true(str_starts_with(answer.body, STR("{\"code\":400,\"message\":\"")));
 }
 
-static struct talk_answer init(struct fixture *f, const char *body)
-{
-	return request(f, "POST", "/init", "", body);
-}
-
-static void conformance_043_empty_init(void **state)
-{
-	struct fixture *f = *state;
-	struct talk_answer answer = init(f, "");
-
-	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "X-Envd-Version", ENVD_PROTOCOL_VERSION);
-	assert_header(&answer, "Cache-Control", "no-store");
-	assert_true(f->app.sandbox.initialised);
-	assert_int_equal(request(f, "POST", "/init", "", NULL).status, 204);
-}
-
-static void conformance_031_malformed_init_names_the_version(void **state)
-{
-	struct fixture *f = *state;
-	struct talk_answer answer = init(f, "{\"accessToken\":");
-
-	assert_int_equal(answer.status, 400);
-	assert_header(&answer, "X-Envd-Version", ENVD_PROTOCOL_VERSION);
-	assert_header(&answer, "Vary", "Origin");
-	assert_body(&answer, "");
-	assert_false(f->app.sandbox.initialised);
-}
-
-static void init_sets_and_guards_the_token(void **state)
-{
-	struct fixture *f = *state;
-	struct talk_answer answer;
-
-	assert_int_equal(init(f, "{\"accessToken\":\"one\",\"envVars\":{\"A\":\"1\"}}").status, 204);
-	assert_true(sandbox_token_matches(&f->app.sandbox, STR("one")));
-	answer = init(f, "{\"accessToken\":\"two\",\"envVars\":{\"B\":\"2\"}}");
-	assert_int_equal(answer.status, 401);
-	assert_header(&answer, "Content-Type", "text/plain; charset=utf-8");
-	assert_header(&answer, "X-Envd-Version", ENVD_PROTOCOL_VERSION);
-	assert_body(&answer, "access token validation failed");
-	answer = init(f, "{}");
-	assert_int_equal(answer.status, 401);
-	assert_body(&answer, "access token reset not authorized");
-	assert_true(sandbox_token_matches(&f->app.sandbox, STR("one")));
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "1");
-	assert_null(environment_get(&f->app.sandbox.environment, "B"));
-	assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
-}
-
-static void case_142_the_newest_init_wins(void **state)
-{
-	struct fixture *f = *state;
-
-	clock_now = INT64_C(1700000002000000000);
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"new\"}}").status, 204);
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:21Z\",\"envVars\":{\"A\":\"old\"},"
-				 "\"accessToken\":\"x\"}")
-				 .status,
-			 204);
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "new");
-	assert_null(f->app.sandbox.access_token);
-	assert_int_equal(init(f, "{\"envVars\":{\"B\":\"2\"}}").status, 204);
-	assert_null(environment_get(&f->app.sandbox.environment, "A"));
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "B"), "2");
-	assert_int_equal(clock_set_calls, 0);
-}
-
-static void init_sets_a_clock_that_is_off(void **state)
-{
-	struct fixture *f = *state;
-
-	clock_now = INT64_C(1600000000000000000);
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:20.5Z\",\"envVars\":{\"A\":\"1\"}}").status, 204);
-	assert_int_equal(clock_set_calls, 1);
-	assert_int_equal(clock_set_to, INT64_C(1700000000500000000));
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "1");
-	/* A clock that cannot be set is logged and hinders nothing. */
-	clock_set_result = -EPERM;
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:21Z\",\"envVars\":{\"A\":\"2\"}}").status, 204);
-	assert_int_equal(clock_set_calls, 2);
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "2");
-	assert_non_null(strstr(f->log, "operation not permitted"));
-	/* Standalone, the machine's clock is nobody's to set. */
-	f->app.sandbox.is_standalone = true;
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"3\"}}").status, 204);
-	assert_int_equal(clock_set_calls, 2);
-}
-
-static void case_142_large_bodies_are_refused(void **state)
-{
-	struct fixture *f = *state;
-	size_t len = INT64_C(50) * 1024 * 1024;
-	char *body = xmalloc(len + 1);
-	struct talk_answer answer;
-
-	answer = request(f, "POST", "/init", "Content-Length: 52428800\r\n", NULL);
-	assert_int_equal(answer.status, 413);
-	assert_header(&answer, "X-Envd-Version", ENVD_PROTOCOL_VERSION);
-	/* Chunked: the size shows only on the way. */
-	memset(body, ' ', len);
-	body[len] = '\0';
-	memcpy(body, "1000000\r\n", 9);
-	f->talking = true;
-	talk_close(&f->talk);
-	answer = talk_request(&f->talk, &f->app.loop, f->server,
-			      "POST /init HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n",
-			      (struct str){body, 8 * 1024 * 1024});
-	assert_int_equal(answer.status, 413);
-	assert_int_equal(f->app.sandbox.init_bytes, 0);
-	free(body);
-}
-
-static void on_held(struct turn *turn)
-{
-}
-
-static bool is_free(void *user)
-{
-	const struct turn_queue *queue = user;
-
-	return !queue->holder && list_is_empty(&queue->waiting);
-}
-
-/* The server sees the requests in order; the first holds the turn until the test lets it go. */
-static void case_142_parallel_inits_queue_and_those_who_leave_are_forgotten(void **state)
-{
-	enum { CLIENTS = 20 };
-	struct fixture *f = *state;
-	struct talk talks[CLIENTS];
-	struct turn holder = {0};
-	struct turn_queue *queue = &f->app.sandbox.init_turns;
-	char text[256], body[128];
-
-	assert_int_equal(turn_take(queue, &holder, on_held), 0);
-	for (size_t i = 0; i < CLIENTS; i++) {
-		int len = snprintf(body, sizeof(body), "{\"envVars\":{\"LAST\":\"%zu\"}}", i);
-
-		talk_open(&talks[i], &f->app.loop, f->server);
-		len = snprintf(text, sizeof(text),
-			       "POST /init HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
-			       len, body);
-		talk_send(&talks[i], text, (size_t)len);
-		while (queue->waiting_count < i + 1)
-			uv_run(&f->app.loop.uv, UV_RUN_ONCE);
-	}
-	/* The last two lose patience. */
-	close_fd(&talks[CLIENTS - 1].fd);
-	close_fd(&talks[CLIENTS - 2].fd);
-	assert_null(environment_get(&f->app.sandbox.environment, "LAST"));
-	turn_leave(queue, &holder);
-	for (size_t i = 0; i < CLIENTS - 2; i++) {
-		talk_read_all(&talks[i]);
-		assert_int_equal(talk_parse(&talks[i]).status, 204);
-	}
-	talk_wait(&f->app.loop, is_free, queue);
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "LAST"), "17");
-	for (size_t i = 0; i < CLIENTS; i++)
-		talk_close(&talks[i]);
-}
-
-static void case_027_nothing_secret_is_logged(void **state)
-{
-	struct fixture *f = *state;
-
-	init(f, "{\"accessToken\":\"s3cr3t\",\"envVars\":{\"TOKEN\":\"s3cr3t\"}}");
-	init(f, "{\"accessToken\":\"s3cr3t-wrong\"}");
-	init(f, "{\"accessToken\":\"s3cr3t\\u0041\"}");
-	init(f, "{\"s3cr3t\":\"s3cr3t");
-	request(f, "GET", "/envs", "X-Access-Token: s3cr3t\r\n", NULL);
-	request(f, "GET", "/files?signature=s3cr3t", "", NULL);
-	request(f, "GET", "/files", "X-Access-Token: s3cr3t-wrong\r\n", NULL);
-	request(f, "GET", "/files?path=/x", "Authorization: Basic czNjcjN0OnMzY3IzdA==\r\n", NULL);
-	assert_null(strstr(f->log, "s3cr3t"));
-	assert_non_null(strstr(f->log, "\"path\":\"/files\",\"status\":401"));
-	assert_non_null(strstr(f->log, "initialised"));
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, agent_setup, agent_teardown)
 
 int main(void)
 {
@@ -778,14 +503,6 @@ int main(void)
 		TEST(odd_expirations_are_refused_first),
 		TEST(basic_users_must_exist),
 		TEST(case_136_garbage_is_answered_in_json),
-		TEST(conformance_043_empty_init),
-		TEST(conformance_031_malformed_init_names_the_version),
-		TEST(init_sets_and_guards_the_token),
-		TEST(case_142_the_newest_init_wins),
-		TEST(init_sets_a_clock_that_is_off),
-		TEST(case_142_large_bodies_are_refused),
-		TEST(case_142_parallel_inits_queue_and_those_who_leave_are_forgotten),
-		TEST(case_027_nothing_secret_is_logged),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
