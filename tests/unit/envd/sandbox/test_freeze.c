@@ -1,105 +1,11 @@
-/* What a freeze writes, sees and counts, and what a thaw undoes, on a tree of plain files
- * (contract/envd.md 2.9). */
+/* What a freeze writes, sees and counts, on a tree of plain files (contract/envd.md 2.9). */
 #include <time.h>
 
 #include "envd/sandbox/freeze.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cgroup_lab.h"
 #include "tests/support/cmocka.h"
-
-struct fixture {
-	struct cgroup_lab lab;
-	struct freeze freeze;
-	struct freeze_result result;
-	struct freeze_thaw_result thawed;
-	struct freeze_audit_result audit;
-	char log[16 * 1024];
-	/* What `change` does when `watched` is written to. */
-	const char *watched;
-	void (*change)(struct fixture *f);
-};
-
-static const atomic_bool never;
-
-static void on_log(const char *line, size_t len, void *user)
-{
-	struct fixture *f = user;
-	size_t used = strlen(f->log);
-
-	if (used + len < sizeof(f->log))
-		memcpy(f->log + used, line, len);
-}
-
-static int setup(void **state)
-{
-	struct fixture *f = xcalloc(1, sizeof(*f));
-
-	log_init(LOG_DEBUG, LOG_JSON, -1);
-	log_set_hook(on_log, f);
-	cgroup_lab_open(&f->lab);
-	freeze_init(&f->freeze, f->lab.root);
-	cgroup_lab_adopt(&f->lab, &f->freeze.tree);
-	*state = f;
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	freeze_fini(&f->freeze);
-	cgroup_lab_close(&f->lab);
-	log_set_hook(NULL, NULL);
-	free(f);
-	return 0;
-}
-
-/* An agent that has just been started anew. */
-static void restart(struct fixture *f)
-{
-	freeze_fini(&f->freeze);
-	freeze_init(&f->freeze, f->lab.root);
-	cgroup_lab_adopt(&f->lab, &f->freeze.tree);
-}
-
-static void sweep(struct fixture *f, enum freeze_mode mode, int64_t cgroups_max, int64_t wait_ms)
-{
-	const struct freeze_request request = {mode, freeze_clamp_cgroups(cgroups_max), wait_ms};
-
-	assert_int_equal(freeze_sweep(&f->freeze, &request, &never, &f->result), 0);
-}
-
-static void assert_asked(struct fixture *f, const char *const *paths)
-{
-	for (; *paths; paths++)
-		if (!cgroup_lab_is_asked(&f->lab, *paths))
-			fail_msg("%s is not frozen", *paths);
-}
-
-static void assert_not_asked(struct fixture *f, const char *const *paths)
-{
-	for (; *paths; paths++)
-		if (cgroup_lab_is_asked(&f->lab, *paths))
-			fail_msg("%s is frozen", *paths);
-}
-
-#define PATHS(...) ((const char *const[]){__VA_ARGS__, NULL})
-
-/* A machine with a service manager, envd as one of its services, and a guest's own cgroups. */
-static void furnish(struct fixture *f)
-{
-	static const char *const paths[] = {
-		"init.scope", "system.slice/envd.service/own", "system.slice/systemd-journald.service/child",
-		"system.slice/rpcbind.service", "system.slice/rpcbind.socket", "system.slice/rpc-statd.service",
-		"system.slice/cron.service", "system.slice/docker.service/deep/deeper", "user.slice/one",
-		"guest", "user/c1-1", "socats/c1-2",
-	};
-
-	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++)
-		cgroup_lab_make(&f->lab, paths[i]);
-	cgroup_lab_place_envd(&f->lab, "1:name=systemd:/x\n0::/system.slice/envd.service\n");
-}
+#include "tests/support/freeze_lab.h"
 
 static int64_t now_ms(void)
 {
@@ -111,11 +17,11 @@ static int64_t now_ms(void)
 
 static void conformance_103_both_command_cgroups_freeze(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
-	sweep(f, FREEZE_LEGACY, 0, 1000);
-	assert_asked(f, PATHS("user", "ptys"));
-	assert_not_asked(f, PATHS("socats"));
+	freeze_lab_sweep(f, FREEZE_LEGACY, 0, 1000);
+	freeze_lab_assert_asked(f, PATHS("user", "ptys"));
+	freeze_lab_assert_not_asked(f, PATHS("socats"));
 	assert_int_equal(f->result.mode, FREEZE_LEGACY);
 	assert_int_equal(f->result.requested, 2);
 	assert_int_equal(f->result.frozen, 2);
@@ -126,10 +32,10 @@ static void conformance_103_both_command_cgroups_freeze(void **state)
 
 static void conformance_104_what_never_freezes_is_told(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
 	f->freeze.tree.on_write = NULL;
-	sweep(f, FREEZE_LEGACY, 0, 20);
+	freeze_lab_sweep(f, FREEZE_LEGACY, 0, 20);
 	assert_int_equal(f->result.requested, 2);
 	assert_int_equal(f->result.frozen, 0);
 	assert_int_equal(f->result.not_frozen, 2);
@@ -138,11 +44,11 @@ static void conformance_104_what_never_freezes_is_told(void **state)
 
 static void conformance_105_write_errors_are_counted(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
 	cgroup_lab_break(&f->lab, "user", "cgroup.freeze");
 	cgroup_lab_break(&f->lab, "ptys", "cgroup.freeze");
-	sweep(f, FREEZE_LEGACY, 0, 1000);
+	freeze_lab_sweep(f, FREEZE_LEGACY, 0, 1000);
 	assert_int_equal(f->result.requested, 0);
 	assert_int_equal(f->result.failed, 2);
 	assert_int_equal(f->result.not_frozen, 0);
@@ -151,12 +57,12 @@ static void conformance_105_write_errors_are_counted(void **state)
 
 static void conformance_106_unreadable_states_are_not_waited_for(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 	int64_t began = now_ms();
 
 	cgroup_lab_drop(&f->lab, "user", "cgroup.events");
 	cgroup_lab_break(&f->lab, "ptys", "cgroup.events");
-	sweep(f, FREEZE_LEGACY, 0, 10000);
+	freeze_lab_sweep(f, FREEZE_LEGACY, 0, 10000);
 	assert_int_equal(f->result.requested, 2);
 	assert_int_equal(f->result.failed, 2);
 	assert_int_equal(f->result.frozen, 0);
@@ -166,11 +72,11 @@ static void conformance_106_unreadable_states_are_not_waited_for(void **state)
 
 static void conformance_107_without_a_wait_nothing_is_looked_at(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
 	f->freeze.tree.on_write = NULL;
-	sweep(f, FREEZE_LEGACY, 0, 0);
-	assert_asked(f, PATHS("user", "ptys"));
+	freeze_lab_sweep(f, FREEZE_LEGACY, 0, 0);
+	freeze_lab_assert_asked(f, PATHS("user", "ptys"));
 	assert_int_equal(f->result.requested, 2);
 	assert_int_equal(f->result.frozen, 0);
 	assert_int_equal(f->result.not_frozen, 0);
@@ -179,12 +85,12 @@ static void conformance_107_without_a_wait_nothing_is_looked_at(void **state)
 
 static void conformance_108_without_cgroups_nothing_can_be_seen(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 	int64_t began = now_ms();
 
 	freeze_fini(&f->freeze);
 	freeze_init(&f->freeze, NULL);
-	sweep(f, FREEZE_HIERARCHY, 0, 10000);
+	freeze_lab_sweep(f, FREEZE_HIERARCHY, 0, 10000);
 	assert_int_equal(f->result.mode, FREEZE_LEGACY);
 	assert_int_equal(f->result.requested, 2);
 	assert_int_equal(f->result.unobservable, 2);
@@ -197,23 +103,23 @@ static void conformance_108_without_cgroups_nothing_can_be_seen(void **state)
 
 static void conformance_109_both_thaw(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
 	cgroup_lab_freeze(&f->lab, "ptys", true);
 	cgroup_lab_freeze(&f->lab, "user", true);
 	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-	assert_not_asked(f, PATHS("user", "ptys"));
+	freeze_lab_assert_not_asked(f, PATHS("user", "ptys"));
 	assert_false(f->freeze.in_effect);
 }
 
 static void conformance_110_a_failing_thaw_tries_both(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
-	sweep(f, FREEZE_LEGACY, 0, 0);
+	freeze_lab_sweep(f, FREEZE_LEGACY, 0, 0);
 	cgroup_lab_break(&f->lab, "user", "cgroup.freeze");
 	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), -EIO);
-	assert_not_asked(f, PATHS("ptys"));
+	freeze_lab_assert_not_asked(f, PATHS("ptys"));
 	/* And once more: the first is not forgotten. */
 	assert_true(f->freeze.in_effect);
 	assert_true(f->thawed.failed >= 1);
@@ -222,7 +128,7 @@ static void conformance_110_a_failing_thaw_tries_both(void **state)
 
 static void conformance_112_one_deadline_for_all(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 	char path[32];
 
 	for (int i = 0; i < 20; i++) {
@@ -230,7 +136,7 @@ static void conformance_112_one_deadline_for_all(void **state)
 		cgroup_lab_make(&f->lab, path);
 	}
 	f->freeze.tree.on_write = NULL;
-	sweep(f, FREEZE_HIERARCHY, 0, 100);
+	freeze_lab_sweep(f, FREEZE_HIERARCHY, 0, 100);
 	assert_int_equal(f->result.requested, 22);
 	assert_int_equal(f->result.not_frozen, 22);
 	assert_true(f->result.wait_ms >= 100 && f->result.wait_ms < 1000);
@@ -238,7 +144,7 @@ static void conformance_112_one_deadline_for_all(void **state)
 
 static void conformance_113_a_cancelled_wait_ends(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 	const struct freeze_request request = {.wait_ms = 30000};
 	atomic_bool cancelled = true;
 	int64_t began = now_ms();
@@ -247,7 +153,7 @@ static void conformance_113_a_cancelled_wait_ends(void **state)
 	assert_int_equal(freeze_sweep(&f->freeze, &request, &cancelled, &f->result), -ECANCELED);
 	assert_true(now_ms() - began < 5000);
 	/* It is frozen all the same, and known to be. */
-	assert_asked(f, PATHS("user", "ptys"));
+	freeze_lab_assert_asked(f, PATHS("user", "ptys"));
 	assert_true(f->freeze.in_effect);
 }
 
@@ -273,7 +179,7 @@ static void conformance_115_the_frozen_line_is_found(void **state)
 		{"  frozen \t 1  \n", 1},       {"frozen_time_usec 12345\n", 0}, {"frozen_time_usec 1\nfrozen 1", 1},
 		{"frozen 12\n", 0},             {"frozen\n", 0},                {"unfrozen 1\n", 0},
 	};
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 	bool is_frozen;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
@@ -308,7 +214,7 @@ static void conformance_116_the_own_path(void **state)
 	assert_own("", NULL);
 }
 
-static void assert_chain(struct fixture *f, const char *own, const char *const *wanted)
+static void assert_chain(struct freeze_lab *f, const char *own, const char *const *wanted)
 {
 	struct path_list chain;
 	size_t count = 0;
@@ -324,7 +230,7 @@ static void assert_chain(struct fixture *f, const char *own, const char *const *
 
 static void conformance_117_the_chain_to_envd(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 	struct path_list chain;
 	char mounts[256];
 
@@ -375,19 +281,21 @@ static void conformance_117_where_a_tree_is_in_the_hierarchy(void **state)
 
 static void conformance_118_the_complement_freezes(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
-	furnish(f);
-	sweep(f, FREEZE_HIERARCHY, 0, 1000);
+	freeze_lab_furnish(f);
+	freeze_lab_sweep(f, FREEZE_HIERARCHY, 0, 1000);
 	assert_int_equal(f->result.mode, FREEZE_HIERARCHY);
-	assert_asked(f, PATHS("user", "ptys", "guest", "user.slice", "system.slice/cron.service",
-			      "system.slice/docker.service", "system.slice/envd.service/own"));
-	assert_not_asked(f, PATHS("system.slice", "system.slice/envd.service", "init.scope", "socats",
-				  "system.slice/systemd-journald.service", "system.slice/rpcbind.service",
-				  "system.slice/rpcbind.socket", "system.slice/rpc-statd.service",
-				  "system.slice/systemd-journald.service/child", "socats/c1-2",
-				  /* Their parents are frozen, that is enough. */
-				  "system.slice/docker.service/deep", "user.slice/one", "user/c1-1"));
+	freeze_lab_assert_asked(f, PATHS("user", "ptys", "guest", "user.slice",
+					 "system.slice/cron.service", "system.slice/docker.service",
+					 "system.slice/envd.service/own"));
+	freeze_lab_assert_not_asked(
+		f, PATHS("system.slice", "system.slice/envd.service", "init.scope", "socats",
+			 "system.slice/systemd-journald.service", "system.slice/rpcbind.service",
+			 "system.slice/rpcbind.socket", "system.slice/rpc-statd.service",
+			 "system.slice/systemd-journald.service/child", "socats/c1-2",
+			 /* Their parents are frozen, that is enough. */
+			 "system.slice/docker.service/deep", "user.slice/one", "user/c1-1"));
 	assert_int_equal(f->result.requested, 7);
 	assert_int_equal(f->result.frozen, 7);
 	assert_int_equal(f->result.not_frozen, 0);
@@ -399,358 +307,49 @@ static void conformance_118_the_complement_freezes(void **state)
 
 static void conformance_119_envd_at_the_root(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
-	furnish(f);
+	freeze_lab_furnish(f);
 	cgroup_lab_place_envd(&f->lab, "0::/\n");
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	assert_asked(f, PATHS("system.slice/cron.service", "system.slice/envd.service", "guest", "user"));
-	assert_not_asked(f, PATHS("system.slice", "system.slice/rpcbind.service", "init.scope"));
+	freeze_lab_sweep(f, FREEZE_HIERARCHY, 0, 0);
+	freeze_lab_assert_asked(f, PATHS("system.slice/cron.service", "system.slice/envd.service",
+					 "guest", "user"));
+	freeze_lab_assert_not_asked(
+		f, PATHS("system.slice", "system.slice/rpcbind.service", "init.scope"));
 }
 
 static void conformance_120_an_unknown_place_means_legacy(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
-	furnish(f);
+	freeze_lab_furnish(f);
 	cgroup_lab_place_envd(&f->lab, "1:name=systemd:/x\n");
-	sweep(f, FREEZE_HIERARCHY, 0, 1000);
+	freeze_lab_sweep(f, FREEZE_HIERARCHY, 0, 1000);
 	assert_int_equal(f->result.mode, FREEZE_LEGACY);
 	assert_int_equal(f->result.requested, 2);
-	assert_asked(f, PATHS("user", "ptys"));
-	assert_not_asked(f, PATHS("guest", "system.slice/cron.service"));
+	freeze_lab_assert_asked(f, PATHS("user", "ptys"));
+	freeze_lab_assert_not_asked(f, PATHS("guest", "system.slice/cron.service"));
 	assert_non_null(strstr(f->log, "\"level\":\"error\""));
 	assert_false(f->freeze.audit_is_due);
 }
 
 static void conformance_121_the_cap_cannot_starve_the_commands(void **state)
 {
-	struct fixture *f = *state;
+	struct freeze_lab *f = *state;
 
-	furnish(f);
+	freeze_lab_furnish(f);
 	cgroup_lab_make(&f->lab, "a");
 	cgroup_lab_make(&f->lab, "b");
-	sweep(f, FREEZE_HIERARCHY, 3, 1000);
+	freeze_lab_sweep(f, FREEZE_HIERARCHY, 3, 1000);
 	assert_true(f->result.truncated);
 	assert_int_equal(f->result.visited, 3);
-	assert_asked(f, PATHS("user", "ptys", "a", "b"));
-	assert_not_asked(f, PATHS("user.slice"));
+	freeze_lab_assert_asked(f, PATHS("user", "ptys", "a", "b"));
+	freeze_lab_assert_not_asked(f, PATHS("user.slice"));
 	/* user, ptys, a, b, guest: nothing twice. */
 	assert_int_equal(f->result.requested, 5);
 }
 
-static void vanish_guest(struct fixture *f)
-{
-	cgroup_lab_remove(&f->lab, "guest");
-}
-
-static void freeze_guest(struct fixture *f)
-{
-	cgroup_lab_freeze(&f->lab, "guest", true);
-}
-
-static void on_write(struct cgroup_tree *tree, const char *path, bool freeze)
-{
-	struct fixture *f = tree->user;
-
-	if (f->watched && strcmp(path, f->watched) == 0) {
-		f->watched = NULL;
-		f->change(f);
-	}
-}
-
-static void change_at(struct fixture *f, const char *path, void (*change)(struct fixture *f))
-{
-	f->freeze.tree.on_write = on_write;
-	f->freeze.tree.user = f;
-	f->watched = path;
-	f->change = change;
-}
-
-static void conformance_122_thaw_finds_everything(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	/* Somebody froze more meanwhile: what is needed, too. */
-	cgroup_lab_freeze(&f->lab, "system.slice/rpcbind.service", true);
-	cgroup_lab_freeze(&f->lab, "system.slice/docker.service/deep/deeper", true);
-	cgroup_lab_freeze(&f->lab, "system.slice/envd.service", true);
-	change_at(f, "guest", vanish_guest);
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-	assert_not_asked(f, PATHS("user", "ptys", "user.slice", "system.slice/cron.service",
-				  "system.slice/docker.service", "system.slice/envd.service/own",
-				  "system.slice/rpcbind.service", "system.slice/docker.service/deep/deeper"));
-	/* envd's own chain is not ours to thaw. */
-	assert_asked(f, PATHS("system.slice/envd.service"));
-	assert_false(f->freeze.in_effect);
-}
-
-static void conformance_122_vanished_on_the_way_is_fine(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	change_at(f, "guest", vanish_guest);
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	assert_int_equal(f->result.failed, 0);
-	assert_int_equal(f->result.requested, 6);
-	/* A cgroup that vanishes while its state is waited for has nobody left to run. */
-	cgroup_lab_make(&f->lab, "guest");
-	f->freeze.tree.on_write = cgroup_lab_obey;
-	f->freeze.tree.user = &f->lab;
-	sweep(f, FREEZE_HIERARCHY, 0, 1000);
-	cgroup_lab_remove(&f->lab, "user.slice");
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-}
-
-/* More than are looked at. */
-static void make_crowd(struct fixture *f)
-{
-	char path[32];
-
-	for (int i = 0; i < 30; i++) {
-		snprintf(path, sizeof(path), "user/n%02d", i);
-		cgroup_lab_make(&f->lab, path);
-	}
-	f->freeze.walk_max = 20;
-}
-
-static void conformance_122_a_truncated_thaw_is_an_error(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	make_crowd(f);
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), -EIO);
-	assert_true(f->thawed.truncated);
-	assert_true(f->freeze.in_effect);
-	/* What is near the top comes first. */
-	assert_not_asked(f, PATHS("user", "ptys", "guest", "system.slice/cron.service"));
-}
-
-static void conformance_124_the_guests_own_stay_frozen(void **state)
-{
-	struct fixture *f = *state;
-
-	for (int mode = FREEZE_LEGACY; mode <= FREEZE_HIERARCHY; mode++) {
-		furnish(f);
-		cgroup_lab_freeze(&f->lab, "guest", true);
-		cgroup_lab_freeze(&f->lab, "user/c1-1", true);
-		cgroup_lab_freeze(&f->lab, "system.slice/docker.service/deep/deeper", true);
-		/* Not the guest's to keep: envd's own chain and the allowlist. */
-		cgroup_lab_freeze(&f->lab, "socats/c1-2", true);
-		sweep(f, mode, 0, 1000);
-		assert_int_equal(f->result.pre_frozen, 3);
-		assert_int_equal(f->freeze.guest.count, 3);
-		assert_string_equal(f->freeze.guest.paths[0], "guest");
-		assert_string_equal(f->freeze.guest.paths[1], "system.slice/docker.service/deep/deeper");
-		assert_string_equal(f->freeze.guest.paths[2], "user/c1-1");
-		/* A second freeze does not take ours for the guest's. */
-		sweep(f, mode, 0, 1000);
-		assert_int_equal(f->result.pre_frozen, 3);
-		assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-		assert_asked(f, PATHS("guest", "user/c1-1", "system.slice/docker.service/deep/deeper"));
-		assert_not_asked(f, PATHS("user", "ptys", "socats/c1-2", "system.slice/docker.service",
-					  "system.slice/cron.service"));
-		assert_int_equal(f->freeze.guest.count, 0);
-		cgroup_lab_freeze(&f->lab, "guest", false);
-		cgroup_lab_freeze(&f->lab, "user/c1-1", false);
-		cgroup_lab_freeze(&f->lab, "system.slice/docker.service/deep/deeper", false);
-	}
-}
-
-static void conformance_124_without_our_freeze_nothing_is_searched(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	cgroup_lab_freeze(&f->lab, "guest", true);
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-	assert_asked(f, PATHS("guest"));
-}
-
-static void conformance_124_a_lost_record_means_thaw_all(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	cgroup_lab_freeze(&f->lab, "guest", true);
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	restart(f);
-	/* Freezing once more does not begin a record: ours could not be told from the guest's. */
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	assert_int_equal(f->result.pre_frozen, 0);
-	restart(f);
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-	assert_not_asked(f, PATHS("guest", "user", "ptys", "system.slice/cron.service"));
-}
-
-static void conformance_124_frozen_between_look_and_write(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	/* After the scan, which comes before the first write. */
-	change_at(f, "user", freeze_guest);
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	assert_int_equal(f->result.pre_frozen, 1);
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-	assert_asked(f, PATHS("guest"));
-}
-
-static void conformance_124_a_sweep_that_wrote_nothing(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	cgroup_lab_freeze(&f->lab, "guest", true);
-	cgroup_lab_break(&f->lab, "user", "cgroup.freeze");
-	cgroup_lab_break(&f->lab, "ptys", "cgroup.freeze");
-	/* Its scan cannot read two cgroups: that is not fatal. */
-	sweep(f, FREEZE_LEGACY, 0, 0);
-	assert_int_equal(f->result.requested, 0);
-	assert_int_equal(f->result.pre_frozen, 1);
-	assert_false(f->freeze.in_effect);
-	assert_int_equal(f->freeze.guest.count, 0);
-	/* Nor does it end a freeze that is in effect. */
-	cgroup_lab_drop(&f->lab, "user", "cgroup.freeze");
-	cgroup_lab_drop(&f->lab, "ptys", "cgroup.freeze");
-	cgroup_lab_write(&f->lab, "user", "cgroup.freeze", "0\n");
-	cgroup_lab_write(&f->lab, "ptys", "cgroup.freeze", "0\n");
-	sweep(f, FREEZE_LEGACY, 0, 0);
-	assert_true(f->freeze.in_effect);
-	cgroup_lab_break(&f->lab, "user", "cgroup.freeze");
-	cgroup_lab_break(&f->lab, "ptys", "cgroup.freeze");
-	sweep(f, FREEZE_LEGACY, 0, 0);
-	assert_int_equal(f->result.requested, 0);
-	assert_true(f->freeze.in_effect);
-	assert_int_equal(f->freeze.guest.count, 1);
-}
-
-static void conformance_124_spellings_of_the_root(void **state)
-{
-	static const char *const tails[] = {"/", "/.", "//", "/user/.."};
-	struct fixture *f = *state;
-	char root[128];
-
-	furnish(f);
-	cgroup_lab_freeze(&f->lab, "guest", true);
-	for (size_t i = 0; i < ARRAY_LENGTH(tails); i++) {
-		snprintf(root, sizeof(root), "%s%s", f->lab.root, tails[i]);
-		freeze_fini(&f->freeze);
-		freeze_init(&f->freeze, root);
-		cgroup_lab_adopt(&f->lab, &f->freeze.tree);
-		sweep(f, FREEZE_HIERARCHY, 0, 0);
-		assert_int_equal(f->freeze.guest.count, 1);
-		assert_string_equal(f->freeze.guest.paths[0], "guest");
-		assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-	}
-}
-
-static void assert_audit(struct fixture *f, size_t frozen, size_t escaped, size_t violations)
-{
-	assert_true(freeze_audit(&f->freeze, &f->audit));
-	assert_int_equal(f->audit.escaped, escaped);
-	assert_int_equal(f->audit.violations, violations);
-	assert_int_equal(f->audit.frozen, frozen);
-	assert_false(f->audit.truncated);
-}
-
-static void conformance_125_a_correct_guest_passes(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	cgroup_lab_make(&f->lab, "guest/child");
-	cgroup_lab_freeze(&f->lab, "guest/child", true);
-	sweep(f, FREEZE_HIERARCHY, 0, 1000);
-	/* user, its child, ptys, guest, its child, user.slice, one, cron, docker, deep, deeper, own */
-	assert_audit(f, 12, 0, 0);
-	assert_int_equal(f->audit.visited, 22);
-	/* Asking changes nothing. */
-	assert_audit(f, 12, 0, 0);
-}
-
-static void conformance_125_offenders_are_found(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	sweep(f, FREEZE_HIERARCHY, 0, 1000);
-	cgroup_lab_freeze(&f->lab, "system.slice/rpc-statd.service", true);
-	assert_audit(f, 11, 0, 1);
-	/* An allowlisted one that stands still because of what is above it. */
-	cgroup_lab_freeze(&f->lab, "system.slice/rpc-statd.service", false);
-	cgroup_lab_write(&f->lab, "system.slice/systemd-journald.service/child", "cgroup.events", "frozen 1");
-	assert_audit(f, 11, 0, 1);
-	cgroup_lab_write(&f->lab, "system.slice/systemd-journald.service/child", "cgroup.events", "frozen 0");
-	cgroup_lab_freeze(&f->lab, "user.slice", false);
-	assert_audit(f, 9, 2, 0);
-	cgroup_lab_write(&f->lab, "system.slice/envd.service", "cgroup.events", "frozen 1");
-	assert_audit(f, 9, 2, 1);
-	/* Nobody can tell about this one, but those below it count. */
-	cgroup_lab_drop(&f->lab, "system.slice/docker.service", "cgroup.events");
-	assert_audit(f, 8, 2, 1);
-}
-
-static void conformance_125_few_offenders_are_logged(void **state)
-{
-	struct fixture *f = *state;
-	char path[32];
-	size_t named = 0;
-
-	for (int i = 0; i < 20; i++) {
-		snprintf(path, sizeof(path), "guest%02d", i);
-		cgroup_lab_make(&f->lab, path);
-	}
-	sweep(f, FREEZE_HIERARCHY, 0, 1000);
-	for (int i = 0; i < 20; i++) {
-		snprintf(path, sizeof(path), "guest%02d", i);
-		cgroup_lab_freeze(&f->lab, path, false);
-	}
-	assert_audit(f, 2, 20, 0);
-	for (const char *at = f->log; (at = strstr(at, "did not hold")); at++)
-		named++;
-	assert_int_equal(named, 8);
-}
-
-static void conformance_125_when_there_is_nothing_to_audit(void **state)
-{
-	struct fixture *f = *state;
-
-	furnish(f);
-	assert_false(freeze_audit(&f->freeze, &f->audit));
-	sweep(f, FREEZE_LEGACY, 0, 0);
-	assert_false(freeze_audit(&f->freeze, &f->audit));
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	assert_true(freeze_audit(&f->freeze, &f->audit));
-	sweep(f, FREEZE_LEGACY, 0, 0);
-	assert_false(freeze_audit(&f->freeze, &f->audit));
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), 0);
-	assert_false(freeze_audit(&f->freeze, &f->audit));
-	/* A thaw that failed has changed things as well. */
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	cgroup_lab_break(&f->lab, "user", "cgroup.freeze");
-	assert_int_equal(freeze_thaw(&f->freeze, &f->thawed), -EIO);
-	assert_false(freeze_audit(&f->freeze, &f->audit));
-}
-
-static void conformance_125_truncation_is_told(void **state)
-{
-	struct fixture *f = *state;
-
-	sweep(f, FREEZE_HIERARCHY, 0, 0);
-	make_crowd(f);
-	assert_true(freeze_audit(&f->freeze, &f->audit));
-	assert_true(f->audit.truncated);
-	assert_int_equal(f->audit.visited, 20);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, freeze_lab_setup, freeze_lab_teardown)
 
 int main(void)
 {
@@ -774,20 +373,6 @@ int main(void)
 		TEST(conformance_119_envd_at_the_root),
 		TEST(conformance_120_an_unknown_place_means_legacy),
 		TEST(conformance_121_the_cap_cannot_starve_the_commands),
-		TEST(conformance_122_thaw_finds_everything),
-		TEST(conformance_122_vanished_on_the_way_is_fine),
-		TEST(conformance_122_a_truncated_thaw_is_an_error),
-		TEST(conformance_124_the_guests_own_stay_frozen),
-		TEST(conformance_124_without_our_freeze_nothing_is_searched),
-		TEST(conformance_124_a_lost_record_means_thaw_all),
-		TEST(conformance_124_frozen_between_look_and_write),
-		TEST(conformance_124_a_sweep_that_wrote_nothing),
-		TEST(conformance_124_spellings_of_the_root),
-		TEST(conformance_125_a_correct_guest_passes),
-		TEST(conformance_125_offenders_are_found),
-		TEST(conformance_125_few_offenders_are_logged),
-		TEST(conformance_125_when_there_is_nothing_to_audit),
-		TEST(conformance_125_truncation_is_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
