@@ -235,17 +235,13 @@ static void on_timer(uv_timer_t *timer)
 
 static void watch_stall(struct http_client *c)
 {
-	uint64_t now = loop_now_ms(c->loop), taken = c->written - c->stream->queued;
+	uint64_t now = loop_now_ms(c->loop);
+	uint64_t deadline = stall_clock_deadline(&c->stall, c->written, c->stream->queued, now,
+						 HTTP_WRITE_STALL_TIMEOUT_MS);
 
-	if (c->stream->queued == 0) {
-		c->taken_ms = 0;
+	if (deadline == UINT64_MAX)
 		return;
-	}
-	if (taken != c->taken || !c->taken_ms) {
-		c->taken = taken;
-		c->taken_ms = now;
-	}
-	if (now - c->taken_ms >= HTTP_WRITE_STALL_TIMEOUT_MS) {
+	if (now >= deadline) {
 		close_client(c, -ETIMEDOUT, true);
 		return;
 	}
@@ -257,7 +253,7 @@ static void watch_stall(struct http_client *c)
 		c->handles++;
 	}
 	c->timer_running = true;
-	uv_timer_start(&c->timer, on_timer, c->taken_ms + HTTP_WRITE_STALL_TIMEOUT_MS - now, 0);
+	uv_timer_start(&c->timer, on_timer, deadline - now, 0);
 }
 
 static void update_reading(struct http_client *c)

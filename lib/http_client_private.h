@@ -8,6 +8,7 @@
 
 #include "lib/http_client.h"
 #include "lib/http_parse.h"
+#include "lib/stall_clock.h"
 
 struct http_client {
 	struct loop *loop;
@@ -24,7 +25,8 @@ struct http_client {
 	struct buf held;    /* arrived while paused */
 	int64_t length;     /* of the request */
 	uint64_t sent;      /* body bytes */
-	uint64_t written, taken, taken_ms;
+	uint64_t written;
+	struct stall_clock stall;
 	size_t unread;      /* bytes behind what is being told right now */
 	unsigned interims;
 	int broken;         /* negative errno of the stream */

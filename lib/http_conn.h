@@ -15,6 +15,7 @@
 
 #include "lib/http_parse.h"
 #include "lib/http_server.h"
+#include "lib/stall_clock.h"
 
 enum http_conn_state {
 	HTTP_CONN_IDLE,      /* between requests */
@@ -53,12 +54,12 @@ struct http_conn {
 	uint64_t last_read_ms; /* last arrival */
 	uint64_t armed_for_ms; /* 0: timer not running */
 	uint64_t written;      /* bytes given to the stream, for the write stall */
-	uint64_t taken, taken_ms; /* what the kernel had taken, and when that last moved */
+	struct stall_clock stall;
 	uint64_t discarded;
 	int broken;            /* negative errno of the stream */
 	uint8_t state;         /* enum http_conn_state; only enter() writes it */
 	uint8_t handles, blanks;
-	bool busy, reading, eof, shut, full, served, stalled, reset_wanted;
+	bool busy, reading, eof, shut, full, served, reset_wanted;
 	char peer[64];
 };
 

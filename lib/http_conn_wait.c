@@ -61,21 +61,10 @@ static uint64_t state_deadline(const struct http_conn *c)
 	return UINT64_MAX;
 }
 
-/* Bytes wait in the stream: the clock runs from when the kernel last took some. */
 static uint64_t stall_deadline(struct http_conn *c)
 {
-	uint64_t taken = c->written - c->stream->queued;
-
-	if (c->stream->queued == 0) {
-		c->stalled = false;
-		return UINT64_MAX;
-	}
-	if (!c->stalled || taken != c->taken) {
-		c->stalled = true;
-		c->taken = taken;
-		c->taken_ms = loop_now_ms(c->shared->loop);
-	}
-	return c->taken_ms + c->shared->timeouts.write_stall;
+	return stall_clock_deadline(&c->stall, c->written, c->stream->queued,
+				    loop_now_ms(c->shared->loop), c->shared->timeouts.write_stall);
 }
 
 void http_conn_update_timer(struct http_conn *c, uv_timer_cb on_timer)
