@@ -1,5 +1,9 @@
 // Uploads and downloads as raw HTTP, for tests that need to say exactly what is on the wire.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
+import { mkdirSync } from "node:fs";
+import { join } from "node:path";
 
 export function query(path, more = {}) {
 	const fields = new URLSearchParams();
@@ -42,4 +46,22 @@ export function putMultipart(client, parts, { path, headers = {}, form = {}, ...
 		method: "POST", path: path === undefined ? "/files" : query(path), body,
 		headers: { "content-type": type, ...headers }, ...options,
 	});
+}
+
+// A small filesystem in memory for one test.
+export function mount(t, folder, options) {
+	const place = join(folder, "mount-" + randomBytes(4).toString("hex"));
+	mkdirSync(place);
+	execFileSync("mount", ["-t", "tmpfs", "-o", `uid=1000,gid=1000,${options}`, "tmpfs", place]);
+	t.after(() => execFileSync("umount", ["-l", place]));
+	return place;
+}
+
+export function isError(answer, status, pattern) {
+	assert.equal(answer.status, status, answer.text);
+	assert.match(answer.headers["content-type"], /^application\/json/);
+	assert.equal(answer.json.code, status);
+	assert.equal(typeof answer.json.message, "string");
+	if (pattern)
+		assert.match(answer.json.message, pattern);
 }
