@@ -18,6 +18,9 @@
 /* Where machines that still use version 1 mount version 2: no controllers, but kill works. */
 #define ROOT_HYBRID "/sys/fs/cgroup/unified"
 #define RESERVED_BYTES_MAX (128ULL * 1024 * 1024)
+/* What even the smallest process costs the kernel, which not every cgroup accounts: as many as fill the
+ * memory would bring down everybody. */
+#define BYTES_PER_PROCESS (256ULL * 1024)
 /* Beyond this many they are left to the end of the sandbox. */
 #define LEFTOVERS_MAX 32768
 #define LINGERING_TRIED_AT_ONCE 64
@@ -68,8 +71,8 @@ static ssize_t read_file(int directory, const char *name, char *text, size_t siz
 	return len;
 }
 
-/* The smaller one of what limits how many threads there can be in all; 0 when unknown. */
-static uint64_t total_threads(void)
+/* How many threads commands may have: less than there can be in all. 0 when unknown. */
+static uint64_t threads_for_commands(uint64_t memory)
 {
 	static const char *const limits[] = {"/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"};
 	uint64_t least = UINT64_MAX;
@@ -85,7 +88,8 @@ static uint64_t total_threads(void)
 		if (limit < least)
 			least = limit;
 	}
-	return least;
+	least -= least / 8;
+	return least < memory / BYTES_PER_PROCESS ? least : memory / BYTES_PER_PROCESS;
 }
 
 static uint64_t total_memory(void)
@@ -208,7 +212,7 @@ static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, uint64_t 
 
 static int open_all(struct cgroups *cgroups, const char *path)
 {
-	uint64_t memory = total_memory(), threads = total_threads();
+	uint64_t memory = total_memory(), threads = threads_for_commands(memory);
 	auto_close int root = -1;
 	struct statfs about;
 	enum cgroup_kind kind;
@@ -224,7 +228,6 @@ static int open_all(struct cgroups *cgroups, const char *path)
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return -errno;
-	threads -= threads / 8;
 	enable_controllers(root, (const char *const[]){"+cpu", "+io", "+memory", "+pids", NULL});
 	for (kind = CGROUP_USER; kind <= CGROUP_SOCAT; kind++) {
 		status = open_kind(root, kind, memory, threads, &cgroups->directories[kind]);

@@ -5,7 +5,7 @@ import { existsSync, mkdirSync, readdirSync, rmdirSync } from "node:fs";
 import { test } from "node:test";
 import { base64, drain, until } from "./support/connect.mjs";
 import {
-	assertMemory, eventually, freePort, isAlive, processTable, processesWith, sleep, startEnvd, within,
+	assertMemory, eventually, freePort, isAlive, processTable, processesWith, sleep, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -342,6 +342,25 @@ check("case_052_escaped_descendants_with_cgroups_die_as_well", async (t) => {
 	const remaining = foldersIn(place).flatMap((name) => foldersIn(`${place}/${name}`));
 	assert.deepEqual(remaining, [], "no command's cgroup is left behind");
 }, hierarchy ? {} : { skip: "no writable cgroup v2 with cgroup.kill here" });
+
+check("case_078_commands_run_where_cgroups_are_read_only", async () => {
+	const place = temporaryFolder();
+	const own = await startEnvd({
+		flags: ["-cgroup-root", place],
+		prefix: ["unshare", "--mount", "sh", "-c",
+			`mount --bind ${hierarchy} ${place} && mount -o remount,bind,ro ${place} && exec "$@"`, "sh"],
+	});
+	const client = own.client();
+	assert.equal((await client.sh("echo works; exit 3")).end.exitCode, 3);
+	const { pid, stream } = await client.start("sh", ["-c", "sleep 8870 & echo ready; wait"]);
+	await until(stream, "stdout", "ready\n");
+	await client.signal(pid);
+	assert.equal((await drain(stream)).end.status, "signal: killed");
+	await eventually("nobody is left", () => processesWith("8870").length === 0);
+	const warnings = own.output.split("\n").filter((line) => line.includes('"level":"warn"'));
+	assert.equal(warnings.length, 1, own.output);
+	assert.match(warnings[0], /falling back to no-op cgroup manager.*read-only file system/);
+}, hierarchy ? {} : { skip: "no writable cgroup v2 here" });
 
 function foldersIn(place) {
 	return readdirSync(place, { withFileTypes: true }).filter((each) => each.isDirectory()).map((each) => each.name);

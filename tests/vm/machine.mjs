@@ -51,9 +51,9 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 			throw new Error(`/health: ${answer.status}`);
 		return performance.now() - began;
 	};
-	// What the log says about `message`, as objects.
-	machine.log = (message) => machine.console.split("\n").filter((line) => line.includes(`"message":"${message}"`))
-		.map((line) => JSON.parse(line.slice(line.indexOf("{"))));
+	// What envd's log says, as objects; needs `envd_log=/log` in `kernel`.
+	machine.log = async () => (await machine.client().request({ path: "/files?path=/log" })).text.split("\n")
+		.filter((line) => line.startsWith("{")).map((line) => JSON.parse(line));
 	await eventually("the machine answers", async () => {
 		if (machine.status)
 			throw new Error(`the machine ended at start: ${JSON.stringify(machine.status)}\n${machine.console}`);

@@ -5,11 +5,13 @@ import { drain, until } from "../e2e/support/connect.mjs";
 import { eventually, sleep, within } from "../e2e/support/programs.mjs";
 import { ask, startMachine } from "./machine.mjs";
 
-const machine = await startMachine();
+const machine = await startMachine({ kernel: "envd_log=/log" });
 const client = machine.client();
 const check = (name, body) => test(name, { timeout: 60000 }, body);
 const processes = async (state) => Number(await ask(client,
 	`grep -l '^State:.${state}' /proc/[0-9]*/status 2>/dev/null | wc -l`));
+const outOfMemory = async () => (await machine.log()).filter((each) => each.message === "killed because memory ran out")
+	.map((each) => each.pid);
 // A program that takes memory until it is stopped.
 const HOG = "awk 'BEGIN { s = \"x\"; while (1) s = s s }'";
 
@@ -33,8 +35,7 @@ check("the_machine_is_set_up", async () => {
 		assert.ok(Number(await ask(client, `cat /proc/sys/fs/inotify/${name}`)) >= least, name);
 	assert.equal(await ask(client, "cat /run/e2b/.E2B_SANDBOX"), "false");
 	assert.equal(await ask(client, "echo $PATH"), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
-	assert.equal(machine.log("cannot mount").length, 0);
-	assert.doesNotMatch(machine.console, /"level":"(warn|error)"/);
+	assert.deepEqual((await machine.log()).filter((each) => each.level === "warn" || each.level === "error"), []);
 });
 
 check("the_agent_goes_first_and_what_it_starts_does_not", async () => {
@@ -97,9 +98,15 @@ check("case_076_a_memory_hog_dies_alone_and_its_record_says_why", async () => {
 		const { end, pid } = await client.run("sh", ["-c", `exec ${HOG}`]);
 		assert.equal(end.status, "signal: killed");
 		assert.equal(end.exitCode, -1);
-		await eventually("the log names it", () => machine.log("killed because memory ran out").some((each) => each.pid === pid));
+		await eventually("the log names it", async () => (await outOfMemory()).includes(pid));
 		await machine.health();
 	}
+	// In a terminal.
+	await ask(client, "echo 50000000 > /sys/fs/cgroup/ptys/memory.max");
+	const terminal = await client.run("sh", ["-c", `exec ${HOG}`], { message: { pty: { size: { cols: 80, rows: 24 } } } });
+	assert.equal(terminal.end.status, "signal: killed");
+	await eventually("the log names it", async () => (await outOfMemory()).includes(terminal.pid));
+	await ask(client, `echo ${usual} > /sys/fs/cgroup/ptys/memory.max`);
 	// Killed by somebody, at a time when memory runs out elsewhere: not the same thing.
 	const victim = await client.start("sleep", ["1000"]);
 	const { end } = await client.sh(`${HOG}; kill -9 ${victim.pid}; exit 4`);
@@ -109,24 +116,41 @@ check("case_076_a_memory_hog_dies_alone_and_its_record_says_why", async () => {
 	await client.signal(other.pid);
 	assert.equal((await drain(other.stream)).end.status, "signal: killed");
 	await ask(client, `echo ${usual} > /sys/fs/cgroup/user/memory.max`);
-	assert.equal(machine.log("killed because memory ran out").length, 3);
+	assert.equal((await outOfMemory()).length, 4);
+	// With all the memory that it can get, the agent answers meanwhile.
+	const large = client.run("sh", ["-c", `exec ${HOG}`]);
+	let over = false;
+	large.then(() => { over = true; });
+	while (!over)
+		assert.ok(await machine.health(5000) < 1000);
+	const { pid } = await large;
+	await eventually("the log names it", async () => (await outOfMemory()).includes(pid));
 	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
 });
 
-check("case_075_a_fork_bomb_leaves_the_agent_reachable", async () => {
-	const usual = await ask(client, "cat /sys/fs/cgroup/user/pids.max");
+for (const limit of ["200", "the usual"])
+	check(`case_075_a_fork_bomb_leaves_the_agent_reachable_limit_${limit.replace(" ", "_")}`, () => explode(limit));
+
+async function explode(limit) {
+	const place = "/sys/fs/cgroup/user";
+	const usual = await ask(client, `cat ${place}/pids.max`);
 	const all = Number(await ask(client, "cat /proc/sys/kernel/threads-max"));
 	assert.ok(Number(usual) > 0 && Number(usual) < all, `${usual} of ${all}`);
+	const most = limit === "the usual" ? usual : limit;
+	// Not in the commands' cgroup, so it can be started even now.
 	const system = (script) => client.sh(script, { message: { tag: "_system" } });
-	await system("echo 200 > /sys/fs/cgroup/user/pids.max");
-	const bomb = await client.start("sh", ["-c", "(b() { b | b & b | b & wait; }; b); exec sleep 1000"]);
+	await system(`echo ${most} > ${place}/pids.max`);
+	const before = Number((await system(`cat ${place}/pids.current`)).out);
+	const bomb = await client.start("sh", ["-c", "(b() { b | b & b | b & wait; }; b) 2>/dev/null; exec sleep 1000"]);
 	await eventually("no process is free", async () => {
-		const { out } = await system("cat /sys/fs/cgroup/user/pids.current");
-		return Number(out) >= 199;
-	}, 20000);
-	// Its processes come and go, so sometimes there is a number free.
+		assert.ok(await machine.health() < 1000);
+		return Number((await system(`cat ${place}/pids.current`)).out) > Number(most) * 0.9;
+	}, 30000);
+	// Its processes come and go, so sometimes there is a number free; then the command has to share the
+	// processor with all of them, which takes its time.
+	const isSmall = most === limit;
 	let refused = 0;
-	for (let i = 0; i < 10 || (refused === 0 && i < 100); i++) {
+	for (let i = 0; i < (isSmall ? 10 : 2) || (isSmall && refused === 0 && i < 100); i++) {
 		assert.ok(await machine.health() < 1000);
 		const { error, end } = await client.run("true");
 		if (error) {
@@ -138,14 +162,15 @@ check("case_075_a_fork_bomb_leaves_the_agent_reachable", async () => {
 		assert.ok((await client.pids()).includes(bomb.pid));
 		assert.equal((await client.request({ path: "/files?path=/etc/hostname" })).status, 200);
 	}
-	assert.ok(refused > 0);
+	assert.ok(refused > 0 || !isSmall);
 	assert.equal((await client.signal(bomb.pid)).status, 200);
 	const end = await within(20000, "the bomb is over", drain(bomb.stream));
 	assert.equal(end.end.status, "signal: killed");
-	await eventually("it is cleared away", async () => (await system("cat /sys/fs/cgroup/user/pids.current")).out === "0\n", 20000);
-	await system(`echo ${usual} > /sys/fs/cgroup/user/pids.max`);
+	await eventually("it is cleared away", async () => Number((await system(`cat ${place}/pids.current`)).out) <= before, 20000);
+	await system(`echo ${usual} > ${place}/pids.max`);
 	assert.equal(await ask(client, "echo again"), "again");
-});
+	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
+}
 
 check("case_077_a_busy_machine_does_not_starve_the_agent", async () => {
 	const loops = await Promise.all(Array.from({ length: 16 }, () => client.start("sh", ["-c", "while :; do :; done"])));

@@ -63,6 +63,8 @@ export PATH=/bin
 for module in /modules/*.ko; do insmod $module; done
 ip address add 10.0.2.15/24 dev eth0
 ip link set eth0 up
+# From the kernel's command line. A console may be too slow for envd, which then drops lines.
+[ -z "$envd_log" ] || exec >>"$envd_log" 2>&1
 mkdir -p /dev /disk
 mount -t devtmpfs dev /dev
 if [ -b /dev/vda ]; then
