@@ -222,6 +222,9 @@ static int open_all(struct cgroups *cgroups, const char *path)
 		return -errno;
 	if ((uint64_t)about.f_type != CGROUP2_MAGIC)
 		return -EOPNOTSUPP;
+	/* Whoever was here before may have made the three kinds, so nothing else below has to fail. */
+	if (access(path, W_OK) < 0)
+		return -errno;
 	if (memory == 0)
 		return -ENODATA;
 	memory -= memory / 8 < RESERVED_BYTES_MAX ? memory / 8 : RESERVED_BYTES_MAX;
