@@ -137,7 +137,7 @@ check("case_088_interrupted_uploads_keep_the_old_content", async () => {
 		const socket = net.connect(envd.port, "127.0.0.1", () => {
 			socket.write(`POST ${query(path)} HTTP/1.1\r\nHost: x\r\n${headers}\r\n\r\n`);
 			socket.write(data);
-			setTimeout(() => socket.resetAndDestroy(), 150);
+			setTimeout(() => (socket.writableEnded ? socket.destroy() : socket.resetAndDestroy()), 150);
 		});
 		socket.on("error", () => {});
 		socket.on("close", resolve);

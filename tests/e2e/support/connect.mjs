@@ -211,9 +211,11 @@ export class Stream {
 		this.res?.resume();
 	}
 
+	// Resets the connection. Not one that is ending already: node 20 then spins for ever at its exit.
 	abort() {
-		if (this.req.socket && this.req.socket.resetAndDestroy)
-			this.req.socket.resetAndDestroy();
+		const { socket } = this.req;
+		if (socket && !socket.destroyed && !socket.writableEnded)
+			socket.resetAndDestroy();
 		this.req.destroy();
 	}
 

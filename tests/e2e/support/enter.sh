@@ -31,6 +31,7 @@ if [ "$E2E_INSIDE" = outer ]; then
 		mount --bind /dev/pts/ptmx /dev/ptmx
 	fi
 	ip link set lo up
+	echo 40000 60999 > /proc/sys/net/ipv4/ip_local_port_range # below, tests choose (freePort)
 
 	mount -t tmpfs -o mode=755 tmpfs /run # envd writes there
 	# The repository may be in /tmp. Twice, so that one umount too many does not lay bare the machine's.

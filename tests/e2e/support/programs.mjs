@@ -56,12 +56,21 @@ export function within(ms, what, promise) {
 	return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-export async function freePort(host = "127.0.0.1") {
-	const server = net.createServer();
-	await new Promise((resolve, reject) => server.listen(0, host, resolve).on("error", reject));
-	const { port } = server.address();
-	await new Promise((resolve) => server.close(resolve));
-	return port;
+// support/enter.sh keeps the kernel's own choices out of 10000 to 39999, so a port from there that is
+// free now stays free; each process begins at a place of its own.
+let lastPort = process.pid * 97 % 30000;
+
+export async function freePort() {
+	for (;;) {
+		lastPort = (lastPort + 1) % 30000;
+		const server = net.createServer();
+		const isFree = await new Promise((resolve) =>
+			server.listen(10000 + lastPort, "0.0.0.0", () => resolve(true)).on("error", () => resolve(false)));
+		if (isFree) {
+			await new Promise((resolve) => server.close(resolve));
+			return 10000 + lastPort;
+		}
+	}
 }
 
 export function temporaryFolder() {
@@ -105,14 +114,25 @@ export function processesWith(word) {
 
 function descendants(pid) {
 	const table = processTable();
-	const found = [];
-	let next = [pid];
-	while (next.length) {
-		next = table.filter((each) => next.includes(each.parent)).map((each) => each.pid);
-		found.push(...next);
-	}
-	return found;
+	// A set: numbers are used again while the table is read, so that it may hold circles.
+	const found = new Set([pid]);
+	for (const ancestor of found)
+		for (const each of table)
+			if (each.parent === ancestor)
+				found.add(each.pid);
+	found.delete(pid);
+	return [...found];
 }
+
+// When a test fails half way, its programs must not be left running: node waits for them.
+const running = new Set();
+after(async () => {
+	const failures = [];
+	for (const program of running)
+		await program.stop().catch((error) => failures.push(error));
+	if (failures.length)
+		throw failures[0];
+});
 
 class Program {
 	constructor(name, path, args, options) {
@@ -122,12 +142,10 @@ class Program {
 		this.pid = this.child.pid;
 		this.child.stdout.on("data", (chunk) => { this.output += chunk; });
 		this.child.stderr.on("data", (chunk) => { this.output += chunk; });
-		// A program that is left running must not keep this process waiting.
-		this.child.unref();
-		this.child.stdout.unref();
-		this.child.stderr.unref();
+		running.add(this);
 		this.exited = new Promise((resolve) => {
 			this.child.on("exit", (code, signal) => {
+				running.delete(this);
 				this.status = { code, signal };
 				resolve(this.status);
 			});
