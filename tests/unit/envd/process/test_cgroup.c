@@ -262,19 +262,9 @@ static void case_079_spawning_into_a_frozen_cgroup(void **state)
 	lab_close(&lab);
 }
 
-struct killed {
-	struct process_kill_waiter waiter;
-	bool done;
-};
-
-static void on_killed(struct process_kill_waiter *waiter)
-{
-	container_of(waiter, struct killed, waiter)->done = true;
-}
-
 static void a_frozen_command_can_be_killed(void **state)
 {
-	struct killed killed = {.waiter.on_killed = on_killed};
+	struct killed killed;
 	struct process_lab lab;
 	struct capture run;
 
@@ -284,8 +274,7 @@ static void a_frozen_command_can_be_killed(void **state)
 	capture_shell(&lab, &run, "sleep 30 & sleep 30");
 	lab_run_until(&lab, &run.started);
 	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
-	process_kill(run.process, &killed.waiter);
-	lab_run_until(&lab, &killed.done);
+	lab_kill_and_wait(&lab, &run, &killed);
 	capture_wait(&lab, &run);
 	assert_int_equal(run.record.signal, SIGKILL);
 	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
