@@ -11,6 +11,7 @@ import ctypes
 import glob
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -227,6 +228,11 @@ def run_step(runner, step, log):
         env.pop(inherited, None)
     began = time.monotonic()
     note = ""
+    if not shutil.which(step.command[0]):
+        # What was to be built was not; that has failed already, and the other steps go on.
+        failure = f"==== {step.name}: {step.command[0]} is not there\n"
+        log.write(failure)
+        return {"passed": 0, "failed": 1, "skipped": 0}, failure, []
     with tempfile.TemporaryFile() as output:
         process = runner.start(step, output, env)
         try:
