@@ -104,7 +104,7 @@ export function sdkSuite(label, { open, sdk, has }) {
 
 	check("a timeout ends the command and says so", async () => {
 		const pidFile = `${folder}-timeout-pid`;
-		const error = await failure(sandbox.commands.run(`echo $$ > ${pidFile}; exec sleep 30`, { timeoutMs: 700 }),
+		const error = await failure(sandbox.commands.run(`echo $$ > ${pidFile}; exec sleep 30`, { timeoutMs: 2500 }),
 			sdk.TimeoutError);
 		assert.match(error.message, /deadline_exceeded|timed? ?out/i);
 		const pid = Number(await sandbox.files.read(pidFile));

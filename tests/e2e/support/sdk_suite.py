@@ -89,7 +89,7 @@ class SyncSuite(Base):
     def test_run_timeout(self):
         path = f"{self.folder}-pid"
         with self.assertRaises(e2b.TimeoutException):
-            self.commands.run(f"echo $$ > {path}; exec sleep 30", timeout=0.7)
+            self.commands.run(f"echo $$ > {path}; exec sleep 30", timeout=2.5)
         pid = int(self.files.read(path))
         eventually("the command is gone", lambda: not os.path.exists(f"/proc/{pid}"))
         self.assertEqual(self.commands.run("sleep 0.2; echo done", timeout=0).stdout, "done\n")
