@@ -61,7 +61,7 @@ CHILD_SYMBOLS = (
 
 # Names of machines and folders that must not stand in any file.
 PRIVATE = (
-    r"(?<![A-Za-z0-9_.])/work/(wt|main|shared|team|\.library)\b|deb\.debian\.org|security\.debian\.org|registry\.npmjs|pypi\.org|"
+    r"(?<![A-Za-z0-9_.])/work/[\w.]+/\w|deb\.debian\.org|security\.debian\.org|registry\.npmjs|pypi\.org|"
     r"pythonhosted|proxy\.golang|crates\.io|repo1?\.maven"
 )
 
