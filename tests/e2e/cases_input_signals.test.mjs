@@ -272,8 +272,7 @@ check("case_051_kill_reaches_the_children", async () => {
 		await eventually("the group got TERM", () => processesWith("7774").length === 0, 2000);
 		const left = processTable().filter((each) => each.arguments.join(" ").includes("trap '' TERM") && each.state !== "Z");
 		assert.equal(left.length, 1, "the one that ignores TERM lives");
-		for (const { pid: each } of ofGroup(pid))
-			process.kill(each, "SIGKILL");
+		process.kill(-pid, "SIGKILL");
 	}
 });
 
