@@ -202,18 +202,12 @@ static void close_forwarder(struct app *app)
 
 int app_open(struct app *app, struct err *err)
 {
-	const struct http_server_config config = {
-		.dispatch = routes_dispatch,
-		.on_bad_request = routes_on_bad_request,
-		.on_finished = routes_on_finished,
-		.user = app,
-		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
-		.connections_max = HTTP_CONNECTIONS_MAX,
-		.send_date = true,
-	};
-	int status = http_server_listen(&app->loop, &config, app->config.address, app->config.port,
-					&app->server);
+	struct http_server_config config = routes_server_config(app);
+	int status;
 
+	config.send_date = true;
+	status = http_server_listen(&app->loop, &config, app->config.address, app->config.port,
+				    &app->server);
 	if (status < 0)
 		return err_set_sys(err, err_kind_from_errno(status), status, "listen tcp %s:%u",
 				   app->config.address, app->config.port);

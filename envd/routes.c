@@ -10,6 +10,7 @@
 #include "envd/sandbox/init_service.h"
 #include "envd/sandbox/sandbox_service.h"
 #include "envd/sandbox/snapshot_service.h"
+#include "lib/limits.h"
 #include "lib/log.h"
 
 struct route {
@@ -190,7 +191,7 @@ static void serve(struct http_exchange *ex, const char *user_name)
 		refuse_method(ex);
 }
 
-void routes_dispatch(struct http_exchange *ex)
+static void dispatch(struct http_exchange *ex)
 {
 	struct app *app = ex->server_user;
 	const struct route *route = find_route(&ex->request);
@@ -216,13 +217,13 @@ void routes_dispatch(struct http_exchange *ex)
 	auth_check_user(ex, &app->sandbox, name, serve);
 }
 
-void routes_on_bad_request(struct http_exchange *ex, int status, const char *reason)
+static void on_bad_request(struct http_exchange *ex, int status, const char *reason)
 {
 	http_response_header(ex, STR("Vary"), STR("Origin"));
 	http_respond_error(ex, status, "%s", reason);
 }
 
-void routes_on_finished(struct http_exchange *ex, int status)
+static void on_finished(struct http_exchange *ex, int status)
 {
 	const struct http_request *request = &ex->request;
 	/* What hosts ask all day is of no interest while it goes well. */
@@ -239,4 +240,16 @@ void routes_on_finished(struct http_exchange *ex, int status)
 	       LOG_STR("path", request->path), LOG_I("status", ex->status),
 	       LOG_I("ms", loop_now_ms(ex->loop) - ex->started_ms), LOG_I("received", ex->received),
 	       LOG_I("sent", ex->sent), LOG_S("peer", ex->peer));
+}
+
+struct http_server_config routes_server_config(struct app *app)
+{
+	return (struct http_server_config){
+		.dispatch = dispatch,
+		.on_bad_request = on_bad_request,
+		.on_finished = on_finished,
+		.user = app,
+		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
+		.connections_max = HTTP_CONNECTIONS_MAX,
+	};
 }

@@ -6,12 +6,12 @@
 #ifndef ENVD_ROUTES_H
 #define ENVD_ROUTES_H
 
-#include "lib/http_exchange.h"
+#include "lib/http_server.h"
 
-/* For http_server_config; ex->server_user is the struct app. */
-void routes_dispatch(struct http_exchange *ex);
-void routes_on_bad_request(struct http_exchange *ex, int status, const char *reason);
-/* One line of log for each request: who, what, how it went; never a query, a header or a body. */
-void routes_on_finished(struct http_exchange *ex, int status);
+struct app;
+
+/* How a server that serves these routes is set up; ex->server_user is the app. Each request leaves one
+ * line in the log: who, what, how it went; never a query, a header or a body. */
+struct http_server_config routes_server_config(struct app *app);
 
 #endif

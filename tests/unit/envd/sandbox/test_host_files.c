@@ -51,14 +51,7 @@ static void assert_file(const char *path, const char *wanted)
 static int setup(void **state)
 {
 	struct fixture *f = xcalloc(1, sizeof(*f));
-	const struct http_server_config config = {
-		.dispatch = routes_dispatch,
-		.on_bad_request = routes_on_bad_request,
-		.on_finished = routes_on_finished,
-		.user = &f->app,
-		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
-		.connections_max = HTTP_CONNECTIONS_MAX,
-	};
+	const struct http_server_config config = routes_server_config(&f->app);
 
 	json_init();
 	log_init(LOG_DEBUG, LOG_JSON, -1);

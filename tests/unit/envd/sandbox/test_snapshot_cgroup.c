@@ -55,14 +55,7 @@ static const char *find_mount(void)
 static int setup(void **state)
 {
 	struct fixture *f = xcalloc(1, sizeof(*f));
-	const struct http_server_config server = {
-		.dispatch = routes_dispatch,
-		.on_bad_request = routes_on_bad_request,
-		.on_finished = routes_on_finished,
-		.user = &f->app,
-		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
-		.connections_max = HTTP_CONNECTIONS_MAX,
-	};
+	const struct http_server_config server = routes_server_config(&f->app);
 	struct app_config config = {.address = "127.0.0.1", .cgroup_root = f->root};
 	const char *mount = find_mount();
 
