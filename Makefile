@@ -88,6 +88,7 @@ PREREQUISITES := $(MUSL)/.ready
 else
 LDLIBS := $(LLHTTP_LIBRARY) -luv -ljansson -lprotobuf-c -lz -lsodium -lpthread -lm
 endif
+PROXY_LDLIBS := -lssl -lcrypto -lnghttp2 -lhiredis
 
 sources = $(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c)))
 objects = $(patsubst %.c,$(O)/%.o,$(1))
@@ -99,7 +100,7 @@ PROTO_OBJECTS := $(PROTO_C:$(G)/%.c=$(O)/%.o)
 GENERATED := $(PROTO_H) $(G)/build_info.h
 
 LIB_OBJECTS := $(call objects,$(call sources,lib)) $(LLHTTP_OBJECTS)
-ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd/host envd
+ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd/host envd/cli envd
 WATCHER_SOURCES := $(wildcard envd/watch/watcher_*.c)
 ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c $(WATCHER_SOURCES),$(call sources,$(ENVD_DIRS)))) \
 	$(PROTO_OBJECTS)
@@ -127,6 +128,7 @@ $(B)/%.a:
 	$(Q)ar rcs $@ $^
 
 $(B)/bin/envd: $(O)/envd/main.o $(B)/envd.a $(B)/lib.a
+$(B)/bin/proxy: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
 $(B)/bin/proxy: $(O)/proxy/main.o $(B)/proxy.a $(B)/lib.a
 ifeq ($(PROFILE),static)
 # Debian's libinotifytools.a needs glibc.
@@ -201,6 +203,7 @@ $(B)/tests/unit/envd/watch/%: $(O)/tests/unit/envd/watch/%.o $(TORTURE) $(B)/sup
 	$(LINK_TEST)
 $(B)/tests/unit/envd/%: $(O)/tests/unit/envd/%.o $(TORTURE) $(B)/support.a $(B)/envd.a $(B)/lib.a
 	$(LINK_TEST)
+$(B)/tests/unit/proxy/%: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
 $(B)/tests/unit/proxy/%: $(O)/tests/unit/proxy/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/support/%: $(O)/tests/support/%.o $(B)/lib.a
@@ -264,7 +267,7 @@ ifeq ($(PROFILE),fuzz)
 FUZZ_ARCHIVES := $(B)/support.a $(B)/envd.a $(if $(PROXY_OBJECTS),$(B)/proxy.a) $(B)/lib.a
 $(B)/tests/fuzz/%: $(O)/tests/fuzz/%.o $(FUZZ_ARCHIVES)
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ -lcmocka $(LDLIBS)
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ -lcmocka $(PROXY_LDLIBS) $(LDLIBS)
 fuzz-build: $(FUZZ_PROGRAMS)
 	@:
 fuzz: $(FUZZ_PROGRAMS)

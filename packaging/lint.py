@@ -20,9 +20,9 @@ WRAPPED = [
     (r"llhttp\.h", r"lib/http_parse\.c"),
     (r"jansson\.h", r"lib/json\.c|tests/.*"),
     (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
-    (r"openssl/", r"proxy/front/tls\.c"),
-    (r"nghttp2/", r"proxy/front/http2\.c"),
-    (r"hiredis/", r"proxy/route/redis\.c"),
+    (r"openssl/", r"proxy/front/tls[a-z_]*\.[ch]|tests/.*"),
+    (r"nghttp2/", r"proxy/front/http2[a-z_]*\.[ch]|tests/.*"),
+    (r"hiredis/", r"proxy/route/redis[a-z_]*\.c|tests/.*"),
     (r"inotifytools/", r"envd/watch/watcher_.*"),
     (r"sodium(/.*)?\.h", r"lib/digest\.c"),
     (r"zlib\.h", r"envd/rpc/gzip\.c|envd/rpc/rpc_gzip\.c|envd/rpc/compress\.c|lib/gzip\.c|tests/.*"),
@@ -30,7 +30,8 @@ WRAPPED = [
 
 # Files of a domain that speak HTTP or RPC; everything else in a domain is plain functions and structs.
 FACES = r"envd/[a-z]+/([a-z_]*_service[a-z_]*|files[a-z_]*|[a-z_]*_http|[a-z_]*rest)\.[ch]"
-ROOFS = r"envd/(main|app|routes)\.[ch]"
+# envd/cli is a client of envd: it knows HTTP and RPC, and none of the domains.
+ROOFS = r"envd/(main|app|routes)\.[ch]|envd/cli/[a-z_]+\.[ch]"
 
 BANNED_CALLS = (
     "strcpy stpcpy strcat strncat strncpy sprintf vsprintf strtok gets system popen alloca tmpnam mktemp "

@@ -31,7 +31,7 @@ node_is_new_enough() {
 required=() optional=()
 if wants build; then
 	required+=(gcc libc6-dev make pkg-config binutils git libuv1-dev libjansson-dev zlib1g-dev libsodium-dev
-		libprotobuf-c-dev protobuf-c-compiler libprotobuf-dev libinotifytools0-dev libcmocka-dev musl-tools linux-libc-dev
+		libssl-dev libnghttp2-dev libhiredis-dev libprotobuf-c-dev protobuf-c-compiler libprotobuf-dev libinotifytools0-dev libcmocka-dev musl-tools linux-libc-dev
 		cmake dpkg-dev xz-utils util-linux procps)
 fi
 if wants client; then
@@ -41,16 +41,16 @@ if wants client; then
 	command -v npm >/dev/null || required+=(npm)
 fi
 if wants check; then
-	required+=(clang clang-format shellcheck strace iproute2 inotify-tools)
+	required+=(clang clang-format shellcheck strace iproute2 inotify-tools openssl redis-server varnish)
 	# Ordinary users run the end-to-end tests in user namespaces (tests/e2e/support/enter.sh).
 	[ "$(id -u)" = 0 ] || required+=(uidmap)
-	optional+=(clang-tidy valgrind)
+	optional+=(clang-tidy valgrind chromium)
 fi
 if wants vm; then
 	optional+=(qemu-system-x86 busybox-static cpio)
 fi
 if wants bench; then
-	required+=(haproxy nginx-light wrk)
+	required+=(haproxy nginx-light wrk nghttp2-client)
 fi
 
 missing=()
@@ -116,7 +116,7 @@ if [ ${#missing[@]} -gt 0 ]; then
 			exit 1
 		}
 	fi
-	for service in nginx haproxy; do
+	for service in nginx haproxy redis-server varnish; do
 		if [[ " ${install[*]} " == *" $service"* ]] && command -v systemctl >/dev/null; then
 			systemctl disable "$service" >/dev/null 2>&1 || true
 		fi
@@ -153,7 +153,8 @@ package_version() { version "$1" "$(dpkg-query -W -f '${Version}' "$1" 2>/dev/nu
 echo "versions:"
 if wants build; then
 	version gcc "$(gcc -dumpfullversion)"
-	for package in libuv1-dev libjansson-dev zlib1g-dev libsodium-dev libprotobuf-c-dev libcmocka-dev musl-tools; do
+	for package in libuv1-dev libjansson-dev zlib1g-dev libsodium-dev libprotobuf-c-dev libssl-dev \
+		libnghttp2-dev libhiredis-dev libcmocka-dev musl-tools; do
 		package_version "$package"
 	done
 	if has libllhttp-dev; then package_version libllhttp-dev; else package_version node-llhttp; fi
@@ -169,7 +170,7 @@ if wants client; then
 		"$(build/venv/bin/python3 -c 'from importlib.metadata import version; print(version("e2b"))')"
 fi
 if wants check; then
-	for package in clang clang-format clang-tidy shellcheck valgrind; do
+	for package in clang clang-format clang-tidy shellcheck valgrind redis-server varnish chromium; do
 		package_version "$package"
 	done
 	version connectconformance "$(build/conformance/connectconformance --version 2>/dev/null | sed 's/.* //' || true)"
