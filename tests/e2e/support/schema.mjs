@@ -15,7 +15,7 @@ export function registry() {
 		try {
 			const out = join(folder, "set.bin");
 			execFileSync("protoc-c", ["-I", ROOT, "-I", "/usr/include", "--include_imports",
-				`--descriptor_set_out=${out}`, "proto/process.proto", "proto/filesystem.proto"], { cwd: ROOT });
+				`--descriptor_set_out=${out}`, "proto/process.proto", "proto/filesystem.proto", "proto/jobs.proto"], { cwd: ROOT });
 			loaded = createFileRegistry(fromBinary(FileDescriptorSetSchema, readFileSync(out)));
 		} finally {
 			rmSync(folder, { recursive: true });
