@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include "lib/limits.h"
-#include "proxy/admin/sandbox_json.h"
 
 static const char summary[] =
 	"Routes <port>-<sandboxid>.<domain> to that port of that sandbox.\n"

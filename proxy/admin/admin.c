@@ -3,7 +3,7 @@
 #include "lib/http_server.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "proxy/admin/sandbox_json.h"
+#include "proxy/route/sandbox_json.h"
 #include "proxy/admin/watch.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)

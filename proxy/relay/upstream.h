@@ -17,8 +17,6 @@
 #include "proxy/counter.h"
 #include "proxy/route/catalog.h"
 
-#define ENVD_PORT 49983
-
 struct upstream_pool {
 	struct loop *loop;
 	const struct address_guard *guard;

@@ -297,6 +297,19 @@ static void announce(struct catalog *catalog, enum catalog_change_kind kind,
 	}
 }
 
+void sandbox_entry_init(struct sandbox_entry *entry, const char *id)
+{
+	*entry = (struct sandbox_entry){
+		.id = id,
+		.state = SANDBOX_RUNNING,
+		.address = "",
+		.lifecycle_id = "",
+		.traffic_token = "",
+		.mask_host = "",
+		.connection_limit = CATALOG_NO_LIMIT,
+	};
+}
+
 static bool is_plain_text(const char *text)
 {
 	size_t len = strlen(text);

@@ -26,6 +26,8 @@
 
 #define CATALOG_TEXT_BYTES_MAX 255
 #define CATALOG_NO_LIMIT (-1)
+/* The port under which clients know envd (contract/proxy.md 1.2). */
+#define ENVD_PORT 49983
 
 enum sandbox_state {
 	SANDBOX_RUNNING,
@@ -82,6 +84,9 @@ struct catalog_listener {
 };
 
 struct catalog;
+
+/* A new entry with nothing said about it: running, no address, public, no limit. */
+void sandbox_entry_init(struct sandbox_entry *entry, const char *id);
 
 /* `worker_count` slots per lifecycle; `sandboxes_max` and `feed_max` bound the memory. */
 struct catalog *catalog_new(size_t worker_count, size_t sandboxes_max, size_t feed_max);

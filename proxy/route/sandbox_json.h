@@ -9,8 +9,8 @@
  * "id", "private", "active", "revision". In what comes in, unknown keys are errors, so that a
  * misspelt one does not silently leave a sandbox public.
  */
-#ifndef PROXY_ADMIN_SANDBOX_JSON_H
-#define PROXY_ADMIN_SANDBOX_JSON_H
+#ifndef PROXY_ROUTE_SANDBOX_JSON_H
+#define PROXY_ROUTE_SANDBOX_JSON_H
 
 #include "lib/json.h"
 #include "proxy/route/catalog.h"
@@ -32,8 +32,6 @@ struct sandbox_patch {
 /* Texts are in the arena. null puts the default back. Fills err with invalid_argument. */
 int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch *ret_patch,
 		      struct err *err) NODISCARD;
-/* A new entry with nothing said about it; the address is "". */
-void sandbox_entry_init(struct sandbox_entry *entry, const char *id);
 /* Fits catalog_edit: `user` is the struct sandbox_patch. */
 void sandbox_patch_apply(struct sandbox_entry *entry, void *user);
 

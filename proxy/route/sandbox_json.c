@@ -1,6 +1,5 @@
-#include "proxy/admin/sandbox_json.h"
+#include "proxy/route/sandbox_json.h"
 
-#include "proxy/relay/upstream.h"
 
 static int put_text(struct buf *b, const char *key, const char *text)
 {
@@ -133,19 +132,6 @@ int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch
 			return status;
 	}
 	return 0;
-}
-
-void sandbox_entry_init(struct sandbox_entry *entry, const char *id)
-{
-	*entry = (struct sandbox_entry){
-		.id = id,
-		.state = SANDBOX_RUNNING,
-		.address = "",
-		.lifecycle_id = "",
-		.traffic_token = "",
-		.mask_host = "",
-		.connection_limit = CATALOG_NO_LIMIT,
-	};
 }
 
 void sandbox_patch_apply(struct sandbox_entry *entry, void *user)
