@@ -50,6 +50,14 @@ static int parse_number(const char *text, uint64_t max, uint64_t *ret_number, co
 	return 0;
 }
 
+static int parse_resume(const char *value, struct sandbox_entry *entry, struct err *err)
+{
+	entry->auto_resume = strcmp(value, "any") == 0;
+	if (!entry->auto_resume && strcmp(value, "off") != 0)
+		return err_set(err, ERR_INVALID_ARGUMENT, "resume must be any or off");
+	return 0;
+}
+
 static int parse_setting(const char *key, const char *value, struct sandbox_entry *entry,
 			 struct err *err)
 {
@@ -74,6 +82,10 @@ static int parse_setting(const char *key, const char *value, struct sandbox_entr
 		entry->traffic_token = value;
 	else if (strcmp(key, "mask") == 0)
 		entry->mask_host = value;
+	else if (strcmp(key, "envdhash") == 0)
+		entry->envd_token_hash = value;
+	else if (strcmp(key, "resume") == 0)
+		return parse_resume(value, entry, err);
 	else if (strcmp(key, "state") != 0)
 		return err_set(err, ERR_INVALID_ARGUMENT, "unknown setting \"%s\"", key);
 	else if (sandbox_state_parse(str_of(value), &entry->state) < 0)
@@ -144,7 +156,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"admin-token-file", OPTION_STRING, &config->admin_token_file,
 		 "file with the bearer token that the admin API asks for"},
 		{"sandbox", OPTION_LIST, &config->sandboxes,
-		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST][,limit=N][,state=NAME]; "
+		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST][,limit=N][,state=NAME]"
+		 "[,resume=any|off][,envdhash=SHA256]; "
 		 "may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
 		 "sandbox id for requests to localhost or an IP address without (usable) routing headers"},

@@ -126,7 +126,7 @@ static struct catalog_record *record_new(const struct sandbox_entry *entry,
 					 struct lifecycle *lifecycle)
 {
 	size_t size = strlen(entry->id) + strlen(entry->address) + strlen(entry->traffic_token) +
-		      strlen(entry->mask_host) + 4;
+		      strlen(entry->mask_host) + strlen(entry->envd_token_hash) + 5;
 	struct catalog_record *record = xcalloc(1, sizeof(*record) + size);
 	char *at = record->text;
 
@@ -135,6 +135,7 @@ static struct catalog_record *record_new(const struct sandbox_entry *entry,
 	record->entry.id = place(&at, entry->id);
 	record->entry.address = place(&at, entry->address);
 	record->entry.mask_host = place(&at, entry->mask_host);
+	record->entry.envd_token_hash = place(&at, entry->envd_token_hash);
 	record->lifecycle = lifecycle;
 	record->entry.lifecycle_id = lifecycle->id;
 	if (address_parse(str_of(entry->address), &record->address) < 0)
@@ -306,6 +307,7 @@ void sandbox_entry_init(struct sandbox_entry *entry, const char *id)
 		.lifecycle_id = "",
 		.traffic_token = "",
 		.mask_host = "",
+		.envd_token_hash = "",
 		.connection_limit = CATALOG_NO_LIMIT,
 	};
 }
@@ -332,6 +334,12 @@ static bool is_dialable_name(const char *text)
 	return true;
 }
 
+/* "" or the lower-case hex of SHA-256. */
+static bool is_token_hash(const char *text)
+{
+	return !*text || (strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64);
+}
+
 static int check_entry(const struct sandbox_entry *entry, struct err *err)
 {
 	union address address;
@@ -344,6 +352,9 @@ static int check_entry(const struct sandbox_entry *entry, struct err *err)
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "texts are at most %d printable ASCII bytes without blanks",
 			       CATALOG_TEXT_BYTES_MAX);
+	if (!is_token_hash(entry->envd_token_hash))
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "the hash of envd's token is 64 lower-case hexadecimal digits");
 	if (!*entry->address && sandbox_state_is_live(entry->state))
 		return err_set(err, ERR_INVALID_ARGUMENT, "a %s sandbox needs an address",
 			       sandbox_state_name(entry->state));

@@ -54,9 +54,13 @@ struct sandbox_entry {
 	unsigned envd_port;	  /* where envd's port 49983 really is; 0 = at 49983 */
 	const char *lifecycle_id; /* "" in a new entry: keep the current one, or make one up */
 	const char *traffic_token; /* "" = public */
+	/* SHA-256 (hex) of the token that envd asks for on its port, so that only who has it can wake the
+	 * sandbox there; "" = anybody can. While the sandbox runs envd checks its callers itself. */
+	const char *envd_token_hash;
 	const char *mask_host;	   /* "" = no masking; "${PORT}" is replaced */
 	int connection_limit;	   /* CATALOG_NO_LIMIT, or how many exchanges at once */
 	bool trusted;		   /* from the command line: may be on loopback */
+	bool auto_resume;	   /* a request wakes it when it is paused (contract/proxy.md 1.16) */
 };
 
 struct catalog_record {

@@ -25,6 +25,10 @@ int sandbox_json_write(struct buf *b, const struct catalog_record *record)
 	if (status == 0)
 		status = put_text(b, "mask_request_host", e->mask_host);
 	if (status == 0)
+		status = buf_printf(b, ",\"auto_resume\":\"%s\",\"envd_secure\":%s",
+				    e->auto_resume ? "any" : "off",
+				    *e->envd_token_hash ? "true" : "false");
+	if (status == 0)
 		status = buf_printf(b, ",\"connection_limit\":%d,\"active\":%d,\"revision\":%llu}",
 				    e->connection_limit, atomic_load(&record->lifecycle->active),
 				    (unsigned long long)record->revision);
@@ -79,6 +83,18 @@ static int read_state(const struct json_value *value, struct sandbox_patch *patc
 	return 0;
 }
 
+static int read_auto_resume(const struct json_value *value, struct sandbox_patch *patch,
+			    struct err *err)
+{
+	struct str text = json_string(value);
+
+	patch->has.auto_resume = true;
+	patch->auto_resume = str_equal(text, STR("any"));
+	if (json_type(value) != JSON_NULL && !patch->auto_resume && !str_equal(text, STR("off")))
+		return err_set(err, ERR_INVALID_ARGUMENT, "auto_resume must be \"any\" or \"off\"");
+	return 0;
+}
+
 static int read_entry(struct str key, const struct json_value *value, struct arena *arena,
 		      struct sandbox_patch *patch, struct err *err)
 {
@@ -95,6 +111,11 @@ static int read_entry(struct str key, const struct json_value *value, struct are
 	if (str_equal(key, STR("traffic_access_token")))
 		return read_text(value, key, arena, &patch->traffic_token,
 				 &patch->has.traffic_token, err);
+	if (str_equal(key, STR("envd_access_token_sha256")))
+		return read_text(value, key, arena, &patch->envd_token_hash,
+				 &patch->has.envd_token_hash, err);
+	if (str_equal(key, STR("auto_resume")))
+		return read_auto_resume(value, patch, err);
 	if (str_equal(key, STR("mask_request_host")))
 		return read_text(value, key, arena, &patch->mask_host, &patch->has.mask_host, err);
 	if (str_equal(key, STR("envd_port"))) {
@@ -151,6 +172,10 @@ void sandbox_patch_apply(struct sandbox_entry *entry, void *user)
 		entry->traffic_token = patch->traffic_token;
 	if (patch->has.mask_host)
 		entry->mask_host = patch->mask_host;
+	if (patch->has.envd_token_hash)
+		entry->envd_token_hash = patch->envd_token_hash;
+	if (patch->has.auto_resume)
+		entry->auto_resume = patch->auto_resume;
 	if (patch->has.envd_port)
 		entry->envd_port = patch->envd_port;
 	if (patch->has.connection_limit)

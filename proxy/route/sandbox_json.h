@@ -3,10 +3,11 @@
  *
  *   {"id":"abc","state":"running","address":"10.0.0.5","envd_port":49983,"lifecycle_id":"...",
  *    "private":true,"mask_request_host":"localhost:${PORT}","connection_limit":100,
- *    "active":3,"revision":12}
+ *    "auto_resume":"any","envd_secure":true,"active":3,"revision":12}
  *
- * Written but never shown: "traffic_access_token" ("private" says that there is one). Read-only:
- * "id", "private", "active", "revision". In what comes in, unknown keys are errors, so that a
+ * Written but never shown: "traffic_access_token" ("private" says that there is one) and
+ * "envd_access_token_sha256" ("envd_secure"). Read-only: "id", "private", "envd_secure", "active",
+ * "revision". In what comes in, unknown keys are errors, so that a
  * misspelt one does not silently leave a sandbox public.
  */
 #ifndef PROXY_ROUTE_SANDBOX_JSON_H
@@ -20,12 +21,13 @@ int sandbox_json_write(struct buf *b, const struct catalog_record *record) NODIS
 /* What a body says; `has` tells which parts it says. */
 struct sandbox_patch {
 	enum sandbox_state state;
-	const char *address, *lifecycle_id, *traffic_token, *mask_host;
+	const char *address, *lifecycle_id, *traffic_token, *mask_host, *envd_token_hash;
 	unsigned envd_port;
 	int connection_limit;
+	bool auto_resume;
 	struct {
 		bool state, address, lifecycle_id, traffic_token, mask_host, envd_port,
-			connection_limit;
+			connection_limit, envd_token_hash, auto_resume;
 	} has;
 };
 

@@ -68,11 +68,15 @@ class Admin(Test):
             "mask_request_host": "localhost:${PORT}", "connection_limit": 7})
         self.assertEqual(status, 201)
         self.assertEqual(made, {"id": "abc", "state": "running", "address": "10.0.0.5", "envd_port": 5000, "lifecycle_id": "run-1",
-                                "private": True, "mask_request_host": "localhost:${PORT}", "connection_limit": 7, "active": 0,
+                                "private": True, "mask_request_host": "localhost:${PORT}", "connection_limit": 7,
+                                "auto_resume": "off", "envd_secure": False, "active": 0,
                                 "revision": 1})
         self.assertEqual(proxy.call("GET", "/sandboxes/abc"), (200, made))
         status, changed = proxy.call("PATCH", "/sandboxes/abc", {"state": "pausing", "traffic_access_token": None})
         self.assertEqual((status, changed["state"], changed["private"], changed["lifecycle_id"]), (200, "pausing", False, "run-1"))
+        status, changed = proxy.call("PATCH", "/sandboxes/abc", {"auto_resume": "any", "envd_access_token_sha256": "0f" * 32})
+        self.assertEqual((status, changed["auto_resume"], changed["envd_secure"]), (200, "any", True))
+        self.assertNotIn("0f0f", json.dumps(changed))
         status, replaced = proxy.call("PUT", "/sandboxes/abc", {"address": "10.0.0.6"})
         self.assertEqual((status, replaced["envd_port"], replaced["connection_limit"]), (200, 49983, -1))
         self.assertNotEqual(replaced["lifecycle_id"], "run-1")
@@ -81,7 +85,7 @@ class Admin(Test):
         self.assertEqual(proxy.call("DELETE", "/sandboxes/abc")[0], 404)
         self.assertEqual(proxy.call("GET", "/sandboxes/abc")[0], 404)
         self.assertEqual(proxy.call("PATCH", "/sandboxes/abc", {})[0], 404)
-        self.assertEqual(proxy.call("GET", "/catalog"), (200, {"complete": True, "count": 0, "revision": 4}))
+        self.assertEqual(proxy.call("GET", "/catalog"), (200, {"complete": True, "count": 0, "revision": 5}))
 
     def test_changes_bound_to_a_lifecycle(self):
         proxy = self.start(sandboxes=())
@@ -101,6 +105,8 @@ class Admin(Test):
                      {"address": "10.0.0.1", "envd_port": 0}, {"address": "10.0.0.1", "envd_port": 65536},
                      {"address": "10.0.0.1", "envd_port": "80"}, {"address": "10.0.0.1", "connection_limit": -2},
                      {"address": "10.0.0.1", "connection_limit": 1.5}, {"address": "10.0.0.1", "mask_request_host": "a\r\nb"},
+                     {"address": "10.0.0.1", "auto_resume": True}, {"address": "10.0.0.1", "auto_resume": "yes"},
+                     {"address": "10.0.0.1", "envd_access_token_sha256": "0F" * 32}, {"address": "10.0.0.1", "envd_access_token_sha256": "0f"},
                      {"address": "10.0.0.1", "traffic_access_token": "a" * 300}, {"address": "127.0.0.1"}, {"address": "169.254.169.254"}):
             status, answer = proxy.call("PUT", "/sandboxes/abc", body)
             self.assertEqual(status, 400, body)

@@ -62,6 +62,7 @@ static void sandboxes_that_are_refused(void **state)
 {
 	static const char *const bad[] = {"abc", "abc=1.2.3.4,envd", "abc=1.2.3.4,envd=x",
 					  "abc=1.2.3.4,envd=65536", "abc=1.2.3.4,limit=-1",
+					  "abc=1.2.3.4,resume=yes",
 					  "abc=1.2.3.4,state=up", "abc=1.2.3.4,colour=red"};
 
 	(void)state;

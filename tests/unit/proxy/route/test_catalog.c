@@ -17,6 +17,7 @@ static struct sandbox_entry entry_of(const char *id, const char *address)
 		.lifecycle_id = "",
 		.traffic_token = "",
 		.mask_host = "",
+		.envd_token_hash = "",
 		.connection_limit = CATALOG_NO_LIMIT,
 	};
 }
