@@ -236,7 +236,7 @@ static void on_timer(uv_timer_t *timer)
 static void watch_stall(struct http_client *c)
 {
 	uint64_t now = loop_now_ms(c->loop);
-	uint64_t deadline = stall_clock_deadline(&c->stall, c->written, c->stream->queued, now,
+	uint64_t deadline = stall_clock_deadline(&c->stall, c->written, stream_queued(c->stream), now,
 						 HTTP_WRITE_STALL_TIMEOUT_MS);
 
 	if (deadline == UINT64_MAX)
@@ -402,7 +402,7 @@ bool http_client_is_reusable(const struct http_client *c)
 {
 	return c->response_done && c->request_ended && !c->tunnel && c->keep_alive &&
 	       c->response.keep_alive && !c->eof && !c->broken && !c->write_error && !c->stray &&
-	       c->unread == 0 && c->stream->queued == 0 && !c->closing && !c->close_wanted;
+	       c->unread == 0 && stream_queued(c->stream) == 0 && !c->closing && !c->close_wanted;
 }
 
 bool http_client_has_response_bytes(const struct http_client *c)

@@ -23,7 +23,7 @@ static int send_pieces(struct http_client *c, const struct iovec *pieces, size_t
 		c->written += pieces[i].iov_len;
 	if (status == STREAM_FULL)
 		c->full = true;
-	if (c->stream->queued)
+	if (stream_queued(c->stream))
 		http_client_poke(c); /* to watch for a stall */
 	return status;
 }

@@ -3,6 +3,12 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
+static void use(struct str *in, size_t len)
+{
+	in->p += len;
+	in->len -= len;
+}
+
 static void enter(struct http_conn *c, enum http_conn_state state)
 {
 	c->state = (uint8_t)state;
@@ -100,6 +106,23 @@ static void close_conn(struct http_conn *c, int status, bool reset)
 	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
+/* The stream is somebody else's from here on; the connection goes without it. */
+static void hand_over(struct http_conn *c, struct str *in)
+{
+	struct stream *stream = c->stream;
+	struct str early = *in;
+
+	use(in, in->len);
+	enter(c, HTTP_CONN_CLOSING);
+	stream_read_stop(stream);
+	stream->events = NULL;
+	c->handles--;
+	c->shared->on_http2(c->shared, stream, c->peer, early);
+	later_cancel(&c->later);
+	buf_reset(&c->held);
+	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+}
+
 bool http_conn_evict_idle(struct http_conn_shared *shared)
 {
 	struct http_conn *c;
@@ -116,7 +139,7 @@ bool http_conn_evict_idle(struct http_conn_shared *shared)
 /* Ends the connection in order: what is queued goes out first, and the client gets to see it. */
 static void finish_conn(struct http_conn *c)
 {
-	if (c->eof && c->stream->queued == 0)
+	if (c->eof && stream_queued(c->stream) == 0)
 		close_conn(c, 0, false);
 	else
 		enter(c, HTTP_CONN_LINGER);
@@ -169,14 +192,29 @@ static void refuse_body(struct http_conn *c, int error, int status, const char *
 
 /* ---- the states; each step returns true when something moved ---- */
 
-static void use(struct str *in, size_t len)
+enum preface { PREFACE_NO, PREFACE_PERHAPS, PREFACE_YES };
+
+/* Whether a connection begins as HTTP/2 does (RFC 9113 section 3.4). */
+static enum preface look_for_preface(const struct http_conn *c, struct str in)
 {
-	in->p += len;
-	in->len -= len;
+	static const struct str preface = {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24};
+
+	if (!c->shared->on_http2 || c->served || c->blanks ||
+	    memcmp(in.p, preface.p, size_min(in.len, preface.len)) != 0)
+		return PREFACE_NO;
+	return in.len < preface.len ? PREFACE_PERHAPS : PREFACE_YES;
 }
 
 static bool step_idle(struct http_conn *c, struct str *in)
 {
+	enum preface preface = look_for_preface(c, *in);
+
+	if (preface == PREFACE_YES) {
+		hand_over(c, in);
+		return false;
+	}
+	if (preface == PREFACE_PERHAPS && in->len && !c->eof)
+		return false;
 	/* A blank line or two after a body are an old client's mistake (RFC 9112 section 2.2). */
 	while (in->len && c->blanks < 2 * HTTP_LEADING_CRLF_MAX &&
 	       in->p[0] == (c->blanks & 1 ? '\n' : '\r')) {
@@ -187,7 +225,7 @@ static bool step_idle(struct http_conn *c, struct str *in)
 		if (c->eof)
 			finish_conn(c);
 		else if (c->shared->stopping)
-			c->stream->queued ? enter(c, HTTP_CONN_LINGER) : close_conn(c, 0, false);
+			stream_queued(c->stream) ? enter(c, HTTP_CONN_LINGER) : close_conn(c, 0, false);
 		return false;
 	}
 	c->exchange = http_conn_exchange_new(c);

@@ -38,6 +38,9 @@ struct http_conn_shared {
 	char date[32];
 	uint64_t date_until_ms;
 	void (*on_gone)(struct http_conn_shared *shared); /* a connection has been freed */
+	/* Takes over a stream that begins with HTTP/2's preface; NULL: nobody does. */
+	void (*on_http2)(struct http_conn_shared *shared, struct stream *stream, const char *peer,
+			 struct str early);
 };
 
 struct http_conn_exchange;

@@ -289,7 +289,7 @@ static void free_exchange(struct http_exchange *ex)
 
 static size_t queued(const struct http_exchange *ex)
 {
-	return of((struct http_exchange *)ex)->conn->stream->queued;
+	return stream_queued(of((struct http_exchange *)ex)->conn->stream);
 }
 
 const struct http_exchange_ops http_conn_exchange_ops = {
@@ -321,6 +321,7 @@ struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c)
 	ex->handler = &no_handler;
 	ex->server_user = c->shared->config.user;
 	memcpy(ex->peer, c->peer, sizeof(ex->peer));
+	ex->security = c->stream->security;
 	ex->started_ms = loop_now_ms(ex->loop);
 	ex->holds = 1; /* the connection's */
 	return x;

@@ -63,7 +63,7 @@ static uint64_t state_deadline(const struct http_conn *c)
 
 static uint64_t stall_deadline(struct http_conn *c)
 {
-	return stall_clock_deadline(&c->stall, c->written, c->stream->queued,
+	return stall_clock_deadline(&c->stall, c->written, stream_queued(c->stream),
 				    loop_now_ms(c->shared->loop), c->shared->timeouts.write_stall);
 }
 

@@ -1,6 +1,6 @@
 /*
- * One request and its response, seen from the server side. HTTP/1.1 connections (http_conn) make
- * these today and HTTP/2 sessions will; handlers see only this.
+ * One request and its response, seen from the server side. HTTP/1.1 connections (http_conn) and
+ * HTTP/2 sessions make these; handlers see only this.
  *
  * Life: the server calls the dispatcher once the head is complete. The dispatcher, or who it hands
  * the exchange to, sets a handler and answers at its own pace, from any later loop callback. The
@@ -25,7 +25,7 @@
 #define LIB_HTTP_EXCHANGE_H
 
 #include "lib/http.h"
-#include "lib/loop.h"
+#include "lib/stream.h"
 
 #define HTTP_FULL 1
 
@@ -67,6 +67,8 @@ struct http_exchange {
 	void *user;       /* the handler's */
 	void *server_user; /* what http_server_listen was given */
 	char peer[64];    /* "10.0.0.1:55000" */
+	/* Of the connection (stream->security), until on_closed has returned; NULL: plain text. */
+	const struct stream_security *security;
 	int status;       /* of the response once begun, else 0 */
 	uint64_t received, sent; /* body bytes */
 	uint64_t started_ms;

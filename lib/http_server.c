@@ -24,6 +24,7 @@ struct http_server {
 	unsigned port;
 	unsigned handles; /* open uv handles of the server itself */
 	bool accepting;
+	struct list_node guests;
 	void (*stopped)(void *user);
 	void *stopped_user;
 };
@@ -50,6 +51,27 @@ static void on_later(struct later *later)
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
+/* Who only keeps a connection open must not keep others out. */
+static void make_room(struct http_server *server)
+{
+	uint64_t now = loop_now_ms(server->shared.loop);
+	struct http_server_guest *longest = NULL;
+	struct list_node *node;
+
+	if (http_conn_evict_idle(&server->shared))
+		return;
+	LIST_FOR_EACH(node, &server->guests) {
+		struct http_server_guest *guest =
+			container_of(node, struct http_server_guest, node);
+
+		if (guest->idle_since_ms &&
+		    (!longest || guest->idle_since_ms < longest->idle_since_ms))
+			longest = guest;
+	}
+	if (longest && now - longest->idle_since_ms >= HTTP_EVICT_IDLE_MS)
+		longest->on_stop(longest);
+}
+
 static void resume_accepting(struct http_server *server)
 {
 	if (server->fd < 0 || server->accepting || server->shared.stopping ||
@@ -65,8 +87,7 @@ static void on_retry(uv_timer_t *timer)
 	resume_accepting(server);
 	if (server->accepting || server->shared.stopping)
 		return;
-	/* Who only keeps a connection open must not keep others out. */
-	http_conn_evict_idle(&server->shared);
+	make_room(server);
 	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
 }
 
@@ -74,7 +95,7 @@ static void pause_accepting(struct http_server *server)
 {
 	server->accepting = false;
 	uv_poll_stop(&server->poll);
-	http_conn_evict_idle(&server->shared);
+	make_room(server);
 	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
 }
 
@@ -137,7 +158,10 @@ static bool accept_one(struct http_server *server)
 		return true;
 	}
 	format_peer(&address, peer, sizeof(peer));
-	http_conn_open(&server->shared, stream, peer);
+	if (server->shared.config.on_accept)
+		server->shared.config.on_accept(server, stream, peer);
+	else
+		http_conn_open(&server->shared, stream, peer);
 	if (server->shared.count < server->shared.config.connections_max)
 		return true;
 	pause_accepting(server);
@@ -209,6 +233,12 @@ static int open_listener(const char *address, unsigned port, bool reuse_port, in
 	return 0;
 }
 
+static void on_preface(struct http_conn_shared *shared, struct stream *stream, const char *peer,
+		       struct str early)
+{
+	shared->config.on_http2(of(shared), stream, peer, early);
+}
+
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config)
 {
 	static const struct http_server_timeouts usual = {
@@ -230,6 +260,8 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 		server->shared.config.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS;
 	server->shared.timeouts = config->timeouts ? *config->timeouts : usual;
 	server->shared.on_gone = on_gone;
+	server->shared.on_http2 = config->on_http2 ? on_preface : NULL;
+	list_init(&server->guests);
 	list_init(&server->shared.conns);
 	list_init(&server->shared.idle);
 	later_init(&server->later, on_later);
@@ -272,6 +304,47 @@ void http_server_adopt(struct http_server *server, struct stream *stream, const 
 	http_conn_open(&server->shared, stream, peer);
 }
 
+void http_server_adopt_http2(struct http_server *server, struct stream *stream, const char *peer)
+{
+	server->shared.config.on_http2(server, stream, peer, STR(""));
+}
+
+const struct http_server_config *http_server_config_of(const struct http_server *server)
+{
+	return &server->shared.config;
+}
+
+const struct http_server_timeouts *http_server_timeouts_of(const struct http_server *server)
+{
+	return &server->shared.timeouts;
+}
+
+struct loop *http_server_loop(const struct http_server *server)
+{
+	return server->shared.loop;
+}
+
+bool http_server_is_stopping(const struct http_server *server)
+{
+	return server->shared.stopping;
+}
+
+void http_server_enter(struct http_server *server, struct http_server_guest *guest)
+{
+	guest->server = server;
+	list_append(&server->guests, &guest->node);
+	server->shared.count++;
+}
+
+void http_server_leave(struct http_server_guest *guest)
+{
+	struct http_server *server = guest->server;
+
+	list_remove(&guest->node);
+	server->shared.count--;
+	on_gone(&server->shared);
+}
+
 size_t http_server_connections(const struct http_server *server)
 {
 	return server->shared.count;
@@ -283,6 +356,26 @@ static void on_handle_closed(uv_handle_t *handle)
 
 	server->handles--;
 	finish_stop(server);
+}
+
+/* Each may leave while it is told, and others with it. */
+static void tell_guests(struct http_server *server, bool abort)
+{
+	struct list_node told;
+
+	list_init(&told);
+	while (!list_is_empty(&server->guests)) {
+		struct http_server_guest *guest =
+			container_of(server->guests.next, struct http_server_guest, node);
+
+		list_remove(&guest->node);
+		list_append(&told, &guest->node);
+		if (abort)
+			guest->on_abort(guest);
+		else
+			guest->on_stop(guest);
+	}
+	list_splice(&server->guests, &told);
 }
 
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user)
@@ -305,6 +398,7 @@ void http_server_stop(struct http_server *server, void (*stopped)(void *user), v
 		http_conn_poke(container_of(node, struct http_conn, node));
 	LIST_FOR_EACH(node, &server->shared.idle)
 		http_conn_poke(container_of(node, struct http_conn, node));
+	tell_guests(server, false);
 	later_call(server->shared.loop, &server->later);
 }
 
@@ -324,4 +418,5 @@ void http_server_abort(struct http_server *server)
 {
 	abort_conns(&server->shared.conns);
 	abort_conns(&server->shared.idle);
+	tell_guests(server, true);
 }

@@ -3,6 +3,22 @@
  * `connections_max` accepted connections, or when descriptors run out, the one that has been idle for
  * longest is closed, and accepting pauses (the kernel's queue holds new ones) until one is gone; the
  * loop never spins.
+ *
+ * What is not plain HTTP/1 plugs in at two places. `on_accept` gets every accepted connection before
+ * a byte was read, may put a stream of its own around it (TLS), and hands that back with
+ * http_server_adopt. `on_http2` gets every connection that speaks HTTP/2, and keeps it:
+ *
+ *  - one whose very first bytes are HTTP/2's preface ("PRI * HTTP/2.0..."): the server has seen to
+ *    that, on plain and on wrapped streams, and passes what it has read as `early`;
+ *  - one for which TLS negotiated "h2": whoever is behind on_accept calls http_server_adopt_http2
+ *    when the handshake is over, instead of http_server_adopt. It may offer "h2" only if
+ *    http_server_config_of(server)->on_http2 is set.
+ *
+ * In both cases the stream is the callee's: it sets events and user, starts reading, closes. While
+ * such a connection (or a handshake) runs it is a *guest* of the server, from http_server_enter to
+ * http_server_leave: counted in connections_max, asked to end by http_server_stop, reset by
+ * http_server_abort; `stopped` waits for it. HTTP/2 streams call the config's dispatch and
+ * on_finished with exchanges of their own, whose server_user and security they fill in.
  */
 #ifndef LIB_HTTP_SERVER_H
 #define LIB_HTTP_SERVER_H
@@ -18,6 +34,11 @@ struct http_server_timeouts {
 };
 
 struct http_server_config {
+	/* Both may be NULL: HTTP/1 in plain text, and the preface is a bad request. */
+	void (*on_accept)(struct http_server *server, struct stream *stream, const char *peer);
+	/* `early` (preface included) and `peer` are valid during the call only. */
+	void (*on_http2)(struct http_server *server, struct stream *stream, const char *peer,
+			 struct str early);
 	/* Head complete; must end up setting a handler (http_respond does). */
 	void (*dispatch)(struct http_exchange *ex);
 	/* Called instead of the built-in plain answer when a request cannot be parsed; may be NULL. It
@@ -37,8 +58,31 @@ struct http_server_config {
 int http_server_listen(struct loop *loop, const struct http_server_config *config,
 		       const char *address, unsigned port, struct http_server **ret_server) NODISCARD;
 unsigned http_server_port(const struct http_server *server);
-/* Serves one connected stream (tests, later TLS); takes ownership. */
+/* Serves one connected stream as HTTP/1 (or by its preface); takes ownership. */
 void http_server_adopt(struct http_server *server, struct stream *stream, const char *peer);
+/* The same for a stream that is known to speak HTTP/2: calls on_http2, which must be set. */
+void http_server_adopt_http2(struct http_server *server, struct stream *stream, const char *peer);
+/* As given, with the defaults filled in, except that its `timeouts` is NULL: they are apart. */
+const struct http_server_config *http_server_config_of(const struct http_server *server);
+const struct http_server_timeouts *http_server_timeouts_of(const struct http_server *server);
+struct loop *http_server_loop(const struct http_server *server);
+bool http_server_is_stopping(const struct http_server *server);
+
+/* Embedded in what runs a connection that is not the server's own HTTP/1. */
+struct http_server_guest {
+	struct list_node node;
+	struct http_server *server;
+	/* End in order: at once when idle, else when what runs is over. Comes when the server stops,
+	 * and to make room when `idle_since_ms` says so. */
+	void (*on_stop)(struct http_server_guest *guest);
+	/* End now, by a reset. */
+	void (*on_abort)(struct http_server_guest *guest);
+	uint64_t idle_since_ms; /* on the loop's clock, kept by the guest; 0: at work */
+};
+/* When the server is stopping already, on_stop is for the guest to call. */
+void http_server_enter(struct http_server *server, struct http_server_guest *guest);
+/* The last call, once the guest's handles are closed; it may come from inside the two callbacks. */
+void http_server_leave(struct http_server_guest *guest);
 /* A server without a listening socket, for http_server_adopt alone. */
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config);
 size_t http_server_connections(const struct http_server *server);

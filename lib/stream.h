@@ -1,6 +1,6 @@
 /*
  * A two-way byte stream behind a small table of operations: TCP, pipes and terminals (stream_uv),
- * TLS later, and memory (tests). Nothing above knows which.
+ * TLS over one of these (the proxy's front), and memory (tests). Nothing above knows which.
  *
  * Reading is pull-like: after stream_read_start every arrival is handed to on_read, whose bytes are
  * valid only during the call, until stream_read_stop. Writing copies nothing it can avoid: it tries
@@ -45,14 +45,26 @@ struct stream_ops {
 	int (*fd)(const struct stream *s);
 };
 
+/* What protects a stream. It lives as long as the stream, so whoever outlives that copies. */
+struct stream_security {
+	const char *version, *cipher; /* "TLSv1.3"; constants of the library */
+	/* False: the host (a name or address, without a port) is one that the client, by the
+	 * certificate it was shown, has no reason to ask for on this connection. */
+	bool (*covers)(const struct stream_security *security, struct str host);
+};
+
 struct stream {
 	const struct stream_ops *ops;
 	const struct stream_events *events;
 	void *user;
 	struct loop *loop;
-	size_t queued; /* bytes the kernel has not taken yet */
+	size_t queued; /* see stream_queued */
 	/* STREAM_FULL above the one, on_drained at the other; by default those of lib/limits.h. */
 	size_t high_mark, low_mark;
+	/* What carries this one's bytes, as TCP does under TLS, and has the queue and the marks that
+	 * count; NULL: the kernel does. */
+	struct stream *carrier;
+	const struct stream_security *security; /* NULL: plain text */
 };
 
 static inline int stream_read_start(struct stream *s)
@@ -80,6 +92,11 @@ static inline int stream_shutdown(struct stream *s)
 static inline void stream_close(struct stream *s, bool reset)
 {
 	s->ops->close(s, reset);
+}
+/* Bytes that were written and that the kernel has not taken yet. */
+static inline size_t stream_queued(const struct stream *s)
+{
+	return s->carrier ? s->carrier->queued : s->queued;
 }
 /* The descriptor behind the stream, -1 when there is none (memory, TLS). */
 static inline int stream_fd(const struct stream *s)
