@@ -221,6 +221,11 @@
 #define PROXY_SANDBOXES_MAX 65536
 #define PROXY_CHANGES_KEPT 4096
 #define PROXY_WORKERS_MAX 64
+/* Ids that the catalog's sources are being asked about, requests that wait for that, and how often one
+ * request may ask. */
+#define PROXY_LOOKUPS_MAX 1024
+#define PROXY_LOOKUP_WAITERS_MAX 8192
+#define PROXY_LOOKUPS_PER_REQUEST_MAX 3
 #define PROXY_ADMIN_BODY_BYTES_MAX (64 * 1024)
 #define PROXY_ADMIN_CONNECTIONS_MAX 256
 #define PROXY_WATCHERS_MAX 64

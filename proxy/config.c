@@ -102,6 +102,7 @@ int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct e
 	*rest++ = '\0';
 	sandbox_entry_init(ret_entry, memory);
 	ret_entry->trusted = true;
+	ret_entry->origin = SANDBOX_FROM_COMMAND_LINE;
 	ret_entry->address = strsep(&rest, ",");
 	while ((piece = strsep(&rest, ","))) {
 		char *value = strchr(piece, '=');

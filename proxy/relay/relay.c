@@ -111,6 +111,11 @@ static enum error_cause host_cause(enum host_name_result result)
 	return ERROR_INVALID_HOST;
 }
 
+static struct str target_id(const struct relay *r)
+{
+	return (struct str){r->target.id, r->target.id_len};
+}
+
 /* False when the request was answered. */
 static bool find_target(struct relay *r)
 {
@@ -201,22 +206,112 @@ static void forget_record(struct relay *r)
 	r->record = NULL;
 }
 
-/* May come again when the sandbox changed while it was being dialled. */
-void relay_route(struct relay *r)
+/* Sources are asked by the id alone: what they find is looked up in the catalog again. */
+static bool ask_sources(struct relay *r, void (*on_answer)(struct lookup_waiter *, enum lookup_answer))
+{
+	if (!lookup_is_possible(&r->context->lookup_desk) ||
+	    r->lookups >= PROXY_LOOKUPS_PER_REQUEST_MAX)
+		return false;
+	r->lookups++;
+	r->waiter.on_answer = on_answer;
+	lookup_ask(&r->context->lookup_desk, target_id(r), &r->waiter);
+	return true;
+}
+
+void relay_stop_waiting(struct relay *r)
+{
+	lookup_cancel(&r->context->lookup_desk, &r->waiter);
+}
+
+/* `status` is the catalog's, `answer` the sources'. */
+static enum error_cause unknown_cause(int status, enum lookup_answer answer)
+{
+	switch (answer) {
+	case LOOKUP_UNAVAILABLE:
+		return ERROR_CATALOG;
+	case LOOKUP_OVERLOADED:
+		return ERROR_OVERLOADED;
+	case LOOKUP_FOUND: /* and gone again */
+	case LOOKUP_ABSENT:
+		break;
+	}
+	return status == -ENOENT ? ERROR_NOT_FOUND : ERROR_CATALOG;
+}
+
+static void on_looked_up(struct lookup_waiter *waiter, enum lookup_answer answer);
+
+static void route(struct relay *r, bool asked, enum lookup_answer answer)
 {
 	int status;
 
+	relay_stop_waiting(r);
 	forget_record(r);
-	status = catalog_find(r->context->catalog, (struct str){r->target.id, r->target.id_len},
-			      &r->record);
+	status = catalog_find(r->context->catalog, target_id(r), &r->record);
 	if (status < 0) {
-		relay_fail(r, status == -ENOENT ? ERROR_NOT_FOUND : ERROR_CATALOG);
+		if (asked || !ask_sources(r, on_looked_up))
+			relay_fail(r, unknown_cause(status, answer));
 		return;
 	}
 	if (!state_allows(r) || !token_allows(r) || !admit(r))
 		return;
 	upstream_join(&r->context->pool, r->record->lifecycle, &r->user);
 	transfer_connect(r);
+}
+
+static void on_looked_up(struct lookup_waiter *waiter, enum lookup_answer answer)
+{
+	/* Found is what has to be in the catalog now; anything else may have come there by itself. */
+	route(container_of(waiter, struct relay, waiter), answer != LOOKUP_FOUND, answer);
+}
+
+void relay_route(struct relay *r)
+{
+	route(r, false, LOOKUP_ABSENT);
+}
+
+/* True when the request has gone another way, because the sandbox is not where it was. */
+static bool reroute_if_changed(struct relay *r)
+{
+	struct catalog_record *now;
+	bool changed;
+
+	if (r->reroutes >= PROXY_REROUTES_MAX)
+		return false;
+	if (catalog_find(r->context->catalog, target_id(r), &now) < 0)
+		now = NULL;
+	changed = !now || now->lifecycle != r->record->lifecycle ||
+		  now->entry.state != r->record->entry.state;
+	if (now)
+		catalog_record_release(now);
+	if (!changed)
+		return false;
+	r->reroutes++;
+	relay_route(r);
+	return true;
+}
+
+static void on_asked_again(struct lookup_waiter *waiter, enum lookup_answer answer)
+{
+	struct relay *r = container_of(waiter, struct relay, waiter);
+
+	(void)answer; /* what it changed is in the catalog */
+	if (!reroute_if_changed(r))
+		relay_fail(r, r->error);
+}
+
+/* A sandbox that is being paused, or has moved, is not one with a closed port (contract/proxy.md S29).
+ * Its source may know before we were told. */
+void relay_dial_failed(struct relay *r, enum error_cause cause)
+{
+	if (cause != ERROR_ADDRESS_REFUSED) {
+		if (reroute_if_changed(r))
+			return;
+		r->error = cause;
+		if (sandbox_origin_is_source(r->record->entry.origin) &&
+		    r->reroutes < PROXY_REROUTES_MAX && ask_sources(r, on_asked_again))
+			return;
+	}
+	relay_fail(r, cause);
 }
 
 /* The lifecycle has ended under us. */

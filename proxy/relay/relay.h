@@ -5,6 +5,10 @@
  * Decisions in order (contract/proxy.md 1.4): method, host, internal path (before any lookup, so the
  * answer says nothing about what exists), catalog, state, traffic token, connection limit, dial.
  *
+ * After every wait (a lookup at a source, a dial) all of them that follow the internal path are made
+ * anew on the record as it is then; only the number of times is bounded. proxy/route/lookup.h says how
+ * a request waits for a source, which it does before it has a record and after its dial has failed.
+ *
  * What went wrong before the response began is answered by error_answer; afterwards the client's
  * connection is reset, so that a cut body never looks complete. The other way round, a client that
  * leaves resets the sandbox's connection.
@@ -15,6 +19,7 @@
 #include "proxy/admin/access_log.h"
 #include "proxy/relay/error_answer.h"
 #include "proxy/relay/upstream.h"
+#include "proxy/route/lookup.h"
 
 struct relay_options {
 	const char *default_sandbox; /* for shared hosts without routing headers; NULL: none */
@@ -35,6 +40,7 @@ struct relay_context {
 	struct catalog *catalog;
 	const struct relay_options *options;
 	struct upstream_pool pool;
+	struct lookup_desk lookup_desk;
 	struct access_log access_log;
 	struct relay_counters counters;
 };

@@ -19,13 +19,15 @@ struct relay {
 	struct lifecycle *admitted; /* counted in its `active` */
 	struct upstream_user user;
 	struct dial *dial; /* NULL when none is needed */
+	struct lookup_waiter waiter; /* while a source is asked */
 	struct host_name target;
 	struct head_summary summary;
 	uv_timer_t timer; /* a late 100, a half-closed tunnel */
 	uint64_t moved_ms; /* when a byte last went through a tunnel */
 	unsigned parts;
 	unsigned reroutes;
-	enum error_cause error; /* when `failed` */
+	unsigned lookups;	/* sources were asked so often */
+	enum error_cause error; /* when `failed`, or what dialling came to while sources are asked */
 	bool timer_open;
 	bool failed;	      /* answered by ourselves */
 	bool reused;	      /* the sandbox's connection had served before */
@@ -50,8 +52,13 @@ void relay_fail(struct relay *r, enum error_cause cause);
 /* The response had begun: only a reset says that it is not complete. */
 void relay_cut(struct relay *r);
 void relay_drop_client(struct relay *r, bool reset);
-/* Finds the sandbox (again) and connects to it. */
+/* Finds the sandbox (again) and connects to it. Sources are asked about one that is unknown, so it may
+ * be later. */
 void relay_route(struct relay *r);
+/* Dialling the sandbox has failed: somewhere else if it is elsewhere now, else relay_fail. */
+void relay_dial_failed(struct relay *r, enum error_cause cause);
+/* Nobody waits for sources any more. */
+void relay_stop_waiting(struct relay *r);
 
 /* transfer.c */
 extern const struct http_exchange_handler transfer_exchange_handler;

@@ -116,6 +116,13 @@ static void on_dial_connected(void *user, struct stream *stream)
 {
 	struct relay *r = user;
 
+	/* By now somebody else may live at that address (contract/proxy.md S18). */
+	if (lifecycle_has_ended(r->record->lifecycle) && r->reroutes < PROXY_REROUTES_MAX) {
+		stream_close(stream, true);
+		r->reroutes++;
+		relay_route(r);
+		return;
+	}
 	relay_close_dial(r);
 	if (r->ex->request.upgrade.p)
 		stream_uv_keep_alive(stream_fd(stream));
@@ -125,24 +132,7 @@ static void on_dial_connected(void *user, struct stream *stream)
 
 static void on_dial_failed(void *user, enum error_cause cause)
 {
-	struct relay *r = user;
-	struct catalog_record *now;
-
-	/* A sandbox that is being paused is not one with a closed port (contract/proxy.md S29). */
-	if (cause != ERROR_ADDRESS_REFUSED && r->reroutes < PROXY_REROUTES_MAX &&
-	    catalog_find(r->context->catalog, (struct str){r->target.id, r->target.id_len}, &now) ==
-		    0) {
-		bool changed = now->lifecycle != r->record->lifecycle ||
-			       now->entry.state != r->record->entry.state;
-
-		catalog_record_release(now);
-		if (changed) {
-			r->reroutes++;
-			relay_route(r);
-			return;
-		}
-	}
-	relay_fail(r, cause);
+	relay_dial_failed(user, cause);
 }
 
 static const struct dial_handler on_dial = {
@@ -406,6 +396,7 @@ static void on_closed(struct http_exchange *ex, int status)
 		counter_add(&r->context->counters.cut_by_client);
 	if (r->context->access_log.sink)
 		log_access(r, status);
+	relay_stop_waiting(r);
 	relay_close_dial(r);
 	relay_close_timer(r);
 	relay_drop_client(r, status < 0 || !r->received_end || !r->sent_end);

@@ -309,6 +309,7 @@ void sandbox_entry_init(struct sandbox_entry *entry, const char *id)
 		.mask_host = "",
 		.envd_token_hash = "",
 		.connection_limit = CATALOG_NO_LIMIT,
+		.origin = SANDBOX_FROM_ADMIN,
 	};
 }
 
@@ -396,6 +397,9 @@ static int publish(struct catalog *catalog, struct catalog_record *old,
 
 	if (status < 0)
 		return status;
+	if (old && sandbox_origin_is_source(entry->origin) &&
+	    old->entry.origin > entry->origin)
+		return err_set(err, ERR_ALREADY_EXISTS, "the sandbox is known otherwise");
 	if (!old && catalog->count >= catalog->sandboxes_max)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "more than %zu sandboxes",
 			       catalog->sandboxes_max);

@@ -37,6 +37,17 @@ enum sandbox_state {
 	SANDBOX_STOPPING,
 };
 
+/*
+ * Who said so, weakest first. Sources (DNS, Redis) replace only what an equal or weaker one said; the
+ * command line and the admin API have the last word.
+ */
+enum sandbox_origin {
+	SANDBOX_FROM_DNS,
+	SANDBOX_FROM_REDIS,
+	SANDBOX_FROM_ADMIN,
+	SANDBOX_FROM_COMMAND_LINE,
+};
+
 struct lifecycle {
 	atomic_uint references;
 	atomic_bool ended;
@@ -61,6 +72,8 @@ struct sandbox_entry {
 	int connection_limit;	   /* CATALOG_NO_LIMIT, or how many exchanges at once */
 	bool trusted;		   /* from the command line: may be on loopback */
 	bool auto_resume;	   /* a request wakes it when it is paused (contract/proxy.md 1.16) */
+	enum sandbox_origin origin;
+	uint64_t origin_version; /* the source's own, to tell news from what is known */
 };
 
 struct catalog_record {
@@ -89,7 +102,7 @@ struct catalog_listener {
 
 struct catalog;
 
-/* A new entry with nothing said about it: running, no address, public, no limit. */
+/* A new entry with nothing said about it: running, no address, public, no limit, by the admin API. */
 void sandbox_entry_init(struct sandbox_entry *entry, const char *id);
 
 /* `worker_count` slots per lifecycle; `sandboxes_max` and `feed_max` bound the memory. */
@@ -114,7 +127,7 @@ void catalog_record_release(struct catalog_record *record);
  * Publishes what `entry` says, replacing a record of the same id. `expected_lifecycle` ("" = any)
  * makes the change conditional. *ret_record (a reference, may be NULL when not wanted).
  * Errors: invalid_argument (id, texts, address), failed_precondition (other lifecycle),
- * resource_exhausted (sandboxes_max).
+ * already_exists (by a stronger origin), resource_exhausted (sandboxes_max).
  */
 int catalog_put(struct catalog *catalog, const struct sandbox_entry *entry,
 		const char *expected_lifecycle, struct catalog_record **ret_record, struct err *err)
@@ -149,6 +162,12 @@ void lifecycle_release(struct lifecycle *lifecycle);
 static inline bool lifecycle_has_ended(const struct lifecycle *lifecycle)
 {
 	return atomic_load_explicit(&lifecycle->ended, memory_order_acquire);
+}
+
+/* Sources can be asked again (proxy/route/lookup.h). */
+static inline bool sandbox_origin_is_source(enum sandbox_origin origin)
+{
+	return origin == SANDBOX_FROM_DNS || origin == SANDBOX_FROM_REDIS;
 }
 
 const char *sandbox_state_name(enum sandbox_state state);
