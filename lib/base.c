@@ -8,18 +8,48 @@ bool str_equal(struct str a, struct str b)
 	return a.len == b.len && (a.len == 0 || memcmp(a.p, b.p, a.len) == 0);
 }
 
-static unsigned char lower(char c)
+/* Up to eight bytes as a number; equal texts give equal numbers, byte by byte. */
+static uint64_t load_short(const char *p, size_t len)
 {
-	return (unsigned char)(c >= 'A' && c <= 'Z' ? c + 32 : c);
+	uint64_t both;
+	uint32_t first, last;
+
+	if (len == 8) {
+		memcpy(&both, p, 8);
+		return both;
+	}
+	if (len >= 4) { /* what overlaps is there twice */
+		memcpy(&first, p, 4);
+		memcpy(&last, p + len - 4, 4);
+		return (uint64_t)first | (uint64_t)last << 32;
+	}
+	both = (unsigned char)p[0];
+	return len == 1 ? both
+			: both | (uint64_t)(unsigned char)p[len - 2] << 8 |
+				  (uint64_t)(unsigned char)p[len - 1] << 16;
+}
+
+/* Eight bytes at a time: they differ only in the bit for the case, and only where there are letters. */
+static bool equal_nocase_short(uint64_t x, uint64_t y)
+{
+	const uint64_t ones = ~(uint64_t)0 / 255, highs = ones * 0x80;
+	uint64_t differ = x ^ y, low = (x | ones * 0x20) & ~highs, letters;
+
+	if (differ == 0)
+		return true;
+	letters = (low + ones * (0x80 - 'a')) & ~(low + ones * (0x7f - 'z')) & ~x & highs;
+	return (differ & ~(ones * 0x20)) == 0 && (differ << 2 & ~letters) == 0;
 }
 
 bool str_equal_nocase(struct str a, struct str b)
 {
 	if (a.len != b.len)
 		return false;
-	for (size_t i = 0; i < a.len; i++)
-		if (lower(a.p[i]) != lower(b.p[i]))
+	for (size_t i = 0, step; i < a.len; i += step) {
+		step = a.len - i < 8 ? a.len - i : 8;
+		if (!equal_nocase_short(load_short(a.p + i, step), load_short(b.p + i, step)))
 			return false;
+	}
 	return true;
 }
 

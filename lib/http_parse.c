@@ -391,7 +391,7 @@ static enum http_parse_event failed(struct http_parser *p)
 /* The room for names and values, sized by what there is to read. */
 static int begin(struct http_parser *p, const char *data, size_t len)
 {
-	size_t size = size_min(size_max(len, TEXT_BLOCK_LEAST), TEXT_BLOCK_FIRST_MOST);
+	size_t size = size_min(len, TEXT_BLOCK_FIRST_MOST);
 
 	p->begun = true;
 	p->first = data[0];

@@ -40,6 +40,13 @@ static struct stream_uv *of(const struct stream *s)
 	return container_of(s, struct stream_uv, stream);
 }
 
+static int descriptor(const struct stream *stream)
+{
+	uv_os_fd_t fd;
+
+	return uv_fileno(&of(stream)->handle.any, &fd) == 0 ? fd : -1;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
 	struct stream_uv *s = container_of(handle, struct stream_uv, handle.any);
@@ -210,35 +217,53 @@ static int enqueue(struct stream_uv *s, const struct iovec *pieces, size_t count
 	return 0;
 }
 
-/* What the kernel takes at once; 0 when it takes nothing now. */
-static int try_write(struct stream_uv *s, const struct iovec *pieces, size_t count, size_t total)
+/* A socket's own calls cost less than write() and writev(), and nothing is queued in libuv. */
+static ssize_t send_now(int fd, const struct iovec *pieces, size_t count)
 {
-	uv_buf_t bufs[PIECES_MAX];
+	const struct msghdr message = {.msg_iov = (struct iovec *)pieces, .msg_iovlen = count};
+	ssize_t taken;
+
+	if (count == 1)
+		taken = send(fd, pieces->iov_base, pieces->iov_len, MSG_DONTWAIT | MSG_NOSIGNAL);
+	else
+		taken = sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return taken < 0 ? -errno : taken;
+}
+
+/* What the kernel takes at once; 0 when it takes nothing now. */
+static ssize_t try_write(struct stream_uv *s, const struct iovec *pieces, size_t count, size_t total)
+{
 	char joined[JOIN_BYTES_MAX];
-	size_t n = 0;
-	int taken;
+	struct iovec whole = {.iov_base = joined, .iov_len = total};
+	uv_buf_t bufs[PIECES_MAX];
+	ssize_t taken;
 
 	if (count > 1 && total <= sizeof(joined)) {
+		size_t at = 0;
+
 		for (size_t i = 0; i < count; i++) {
 			if (pieces[i].iov_len)
-				memcpy(joined + n, pieces[i].iov_base, pieces[i].iov_len);
-			n += pieces[i].iov_len;
+				memcpy(joined + at, pieces[i].iov_base, pieces[i].iov_len);
+			at += pieces[i].iov_len;
 		}
-		bufs[0] = uv_buf_init(joined, (unsigned)total);
-		n = 1;
-	} else {
-		for (; n < count; n++)
-			bufs[n] = uv_buf_init(pieces[n].iov_base, (unsigned)pieces[n].iov_len);
+		pieces = &whole;
+		count = 1;
 	}
-	taken = uv_try_write(&s->handle.uv, bufs, (unsigned)n);
-	return taken == UV_EAGAIN ? 0 : taken;
+	if (s->handle.any.type == UV_TCP) {
+		taken = send_now(descriptor(&s->stream), pieces, count);
+	} else {
+		for (size_t i = 0; i < count; i++)
+			bufs[i] = uv_buf_init(pieces[i].iov_base, (unsigned)pieces[i].iov_len);
+		taken = uv_try_write(&s->handle.uv, bufs, (unsigned)count);
+	}
+	return taken == -EAGAIN || taken == -EWOULDBLOCK || taken == -EINTR ? 0 : taken;
 }
 
 static int write_pieces(struct stream *stream, const struct iovec *pieces, size_t count)
 {
 	struct stream_uv *s = of(stream);
 	size_t total = 0;
-	int taken = 0;
+	ssize_t taken = 0;
 	int status;
 
 	if (s->closing || s->shut || s->shutdown_wanted)
@@ -253,9 +278,9 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 	if (!s->writing) {
 		taken = try_write(s, pieces, count, total);
 		if (taken < 0) {
-			s->broken = taken;
+			s->broken = (int)taken;
 			later_call(s->stream.loop, &s->later);
-			return taken;
+			return s->broken;
 		}
 	}
 	if ((size_t)taken < total) {
@@ -305,13 +330,6 @@ static void close_stream(struct stream *stream, bool reset)
 			setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	}
 	uv_close(&s->handle.any, on_closed);
-}
-
-static int descriptor(const struct stream *stream)
-{
-	uv_os_fd_t fd;
-
-	return uv_fileno(&of(stream)->handle.any, &fd) == 0 ? fd : -1;
 }
 
 static const struct stream_ops ops = {

@@ -151,11 +151,16 @@ struct str head_upgrade(struct str tokens, struct arena *arena)
 	return kept;
 }
 
+static bool is_connection(struct str name)
+{
+	return name.len == 10 && is(name, STR("Connection"));
+}
+
 /* True when a Connection field of these headers names `name`. */
 static bool is_named(const struct http_headers *headers, struct str name)
 {
 	for (size_t i = 0; i < headers->count; i++)
-		if (classify(headers->items[i].name) == FIELD_CONNECTION &&
+		if (is_connection(headers->items[i].name) &&
 		    str_list_has_token(headers->items[i].value, name))
 			return true;
 	return false;
@@ -167,7 +172,7 @@ static bool connection_names_fields(const struct http_headers *headers)
 	for (size_t i = 0; i < headers->count; i++) {
 		struct str rest = headers->items[i].value, token;
 
-		if (classify(headers->items[i].name) != FIELD_CONNECTION)
+		if (!is_connection(headers->items[i].name))
 			continue;
 		while (str_split(&rest, ',', &token)) {
 			token = str_trim(token);

@@ -73,18 +73,32 @@ bool host_name_take_header(struct host_name_headers *headers, struct str name, s
 	return true;
 }
 
-/* Bytes of a registered name: what is neither a letter, a digit nor one of "-._" has no business
- * in a name that clients resolve, and userinfo, blanks and controls are attacks. */
+enum { NAME_BYTE = 1, DELIMITER = 2 };
+
+/* NAME_BYTE: of a registered name. What is neither a letter, a digit nor one of "-._" has no business
+ * in a name that clients resolve, and userinfo, blanks and controls are attacks.
+ *
+ * DELIMITER: what may not even stand in a label: blanks, controls, and what delimits the parts of a
+ * URL. Other odd bytes of a label make a bad port or a bad id, which says more than "Invalid host". */
+static const unsigned char byte_class[256] = {
+	[0 ... ' '] = DELIMITER, [0x7f] = DELIMITER,
+	['"'] = DELIMITER,  ['#'] = DELIMITER,	['%'] = DELIMITER, [','] = DELIMITER,
+	['/'] = DELIMITER,  [':'] = DELIMITER,	['<'] = DELIMITER, ['>'] = DELIMITER,
+	['?'] = DELIMITER,  ['@'] = DELIMITER,	['['] = DELIMITER, ['\\'] = DELIMITER,
+	[']'] = DELIMITER,  ['^'] = DELIMITER,	['`'] = DELIMITER, ['{'] = DELIMITER,
+	['|'] = DELIMITER,  ['}'] = DELIMITER,	['0' ... '9'] = NAME_BYTE,
+	['a' ... 'z'] = NAME_BYTE, ['A' ... 'Z'] = NAME_BYTE, ['-'] = NAME_BYTE,
+	['.'] = NAME_BYTE, ['_'] = NAME_BYTE,
+};
+
 static bool is_name_byte(char c)
 {
-	return is_digit(c) || (lower(c) >= 'a' && lower(c) <= 'z') || c == '-' || c == '.' || c == '_';
+	return byte_class[(unsigned char)c] == NAME_BYTE;
 }
 
-/* What may not even stand in a label: blanks, controls, and what delimits the parts of a URL. Other
- * odd bytes of a label make a bad port or a bad id, which says more than "Invalid host". */
 static bool is_delimiter(char c)
 {
-	return (unsigned char)c <= ' ' || c == 0x7f || strchr("\"#%,/:<>?@[\\]^`{|}", c);
+	return byte_class[(unsigned char)c] == DELIMITER;
 }
 
 /* ":80", ":" or "" after the name. */
@@ -243,7 +257,9 @@ enum host_name_result host_name_route(struct str authority, const struct host_na
 	for (size_t i = 0; i < domain.len; i++)
 		if (!is_name_byte(domain.p[i]))
 			return HOST_NAME_INVALID;
-	if (str_equal_nocase(name, STR("localhost")) || is_address(AF_INET, name))
+	/* No top-level domain ends with a digit, every IPv4 address does. */
+	if (str_equal_nocase(name, STR("localhost")) ||
+	    (is_digit(name.p[name.len - 1]) && is_address(AF_INET, name)))
 		return by_headers(headers, ret_target);
 	if (!domain.p)
 		return HOST_NAME_INVALID;

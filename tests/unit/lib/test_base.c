@@ -21,6 +21,30 @@ static void equality_ignores_case_only_where_it_says_so(void **state)
 	assert_true(str_equal_nocase(NONE, NONE));
 }
 
+static bool is_letter_pair(unsigned a, unsigned b)
+{
+	return a == b || ((a ^ b) == 0x20 && (a | 0x20) >= 'a' && (a | 0x20) <= 'z');
+}
+
+/* Every pair of bytes, at every place of texts of every length that is read in its own way. */
+static void case_is_ignored_alike_at_every_place(void **state)
+{
+	char a[20], b[20];
+
+	(void)state;
+	for (size_t len = 1; len <= sizeof(a); len++)
+		for (size_t at = 0; at < len; at++)
+			for (unsigned pair = 0; pair < 65536; pair++) {
+				memcpy(a, "Abcdefghij-0123456789", len);
+				memcpy(b, "aBCDEFGHIJ-0123456789", len);
+				a[at] = (char)(pair & 255);
+				b[at] = (char)(pair >> 8);
+				if (str_equal_nocase((struct str){a, len}, (struct str){b, len}) !=
+				    is_letter_pair(pair & 255, pair >> 8))
+					fail_msg("length %zu, byte %zu: %u", len, at, pair);
+			}
+}
+
 static void prefixes_and_suffixes(void **state)
 {
 	(void)state;
@@ -304,6 +328,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(equality_ignores_case_only_where_it_says_so),
+		cmocka_unit_test(case_is_ignored_alike_at_every_place),
 		cmocka_unit_test(prefixes_and_suffixes),
 		cmocka_unit_test(trimming_takes_blanks_and_tabs_alone),
 		cmocka_unit_test(splitting_yields_every_piece_once),
