@@ -68,6 +68,10 @@ int watcher_look(struct watcher *watcher, struct tree_node *directory, const cha
 /* A new entry, told and scanned. `st` may be NULL: it is gone already. */
 struct tree_node *watcher_appear(struct watcher *watcher, struct tree_node *directory, struct str name,
 				 const struct stat *st);
+/* `top` is where the tree has it, perhaps only now: a move of a directory is learnt after what was done
+ * at its new place, and until then nothing below could be reached by its name. What was told unseen
+ * is looked at, directories without a watch are watched and listed. */
+void watcher_make_up(struct watcher *watcher, struct tree_node *top);
 /* Forgets an entry and what is below; the kernel's watches, too. Tells REMOVE of what is below, and
  * of the entry itself if `with_top`. */
 void watcher_drop(struct watcher *watcher, struct tree_node *node, bool with_top);

@@ -76,6 +76,8 @@ static void appear(struct watcher *watcher, struct tree_node *directory, const c
 	/* A listing was faster than the event. */
 	if (node && node->is_announced && (status < 0 || tree_is_same_file(node, &st))) {
 		node->is_announced = false;
+		if (status == 0)
+			watcher_make_up(watcher, node);
 		return;
 	}
 	if (node)
@@ -115,6 +117,7 @@ static void move(struct watcher *watcher, struct tree_node *node, struct tree_no
 		watcher->is_quiet = true;
 		watcher_drop(watcher, node, false);
 		watcher->is_quiet = false;
+		watcher_make_up(watcher, target);
 		return;
 	}
 	if (target)
@@ -129,6 +132,7 @@ static void move(struct watcher *watcher, struct tree_node *node, struct tree_no
 	/* The rename itself has changed its times. */
 	if (watcher_look(watcher, directory, name, &st) == 0 && tree_is_same_file(moved, &st))
 		tree_learn(moved, &st);
+	watcher_make_up(watcher, moved);
 }
 
 static void forget_quietly(struct watcher *watcher, struct tree_node *node)

@@ -142,6 +142,15 @@ static bool is_foreign_mount(const struct watcher *watcher, const struct tree_no
 	       (!watcher->network && watch_mount_is_network((uint64_t)fs.f_type));
 }
 
+/* Whether a directory that the kernel knows already is still where it was met before. */
+static bool is_still_there(struct watcher *watcher, const struct tree_node *node)
+{
+	auto_close int fd = open_below(watcher, node);
+	struct stat st;
+
+	return fd >= 0 && fstat(fd, &st) == 0 && tree_is_same_file(node, &st);
+}
+
 /* The directory is open. False: it is not to be listed. */
 static bool watch_directory(struct watcher *watcher, struct tree_node *node, int fd)
 {
@@ -156,8 +165,8 @@ static bool watch_directory(struct watcher *watcher, struct tree_node *node, int
 		return false;
 	other = tree_by_watch(tree, wd);
 	/* The same directory at two places, both met in this scan: mounted twice. Otherwise it has
-	 * moved here, and the event that says so is on its way. */
-	if (other && other != node && other->scan == watcher->scans)
+	 * moved here, perhaps in the midst of the scan, and the event that says so is on its way. */
+	if (other && other != node && other->scan == watcher->scans && is_still_there(watcher, other))
 		return false;
 	node->scan = watcher->scans;
 	tree_set_watch(tree, node, wd);
@@ -315,6 +324,31 @@ struct tree_node *watcher_appear(struct watcher *watcher, struct tree_node *dire
 	if (st && watcher->recursive && S_ISDIR(st->st_mode))
 		watcher_scan(watcher, node);
 	return node;
+}
+
+/* A walk as by tree_next that leaves out what is below `node`. */
+static struct tree_node *next_beside(struct tree_node *node, const struct tree_node *top)
+{
+	while (node != top && !node->next)
+		node = node->parent;
+	return node == top ? NULL : node->next;
+}
+
+void watcher_make_up(struct watcher *watcher, struct tree_node *top)
+{
+	struct tree_node *node = top;
+	struct stat st;
+
+	while (node) {
+		if (!node->is_known && watcher_look(watcher, node->parent, node->name, &st) == 0)
+			tree_learn(node, &st);
+		if (watcher->recursive && node->is_known && S_ISDIR(node->mode) && node->wd < 0) {
+			watcher_scan(watcher, node);
+			node = next_beside(node, top);
+		} else {
+			node = tree_next(node, top);
+		}
+	}
 }
 
 /* ---- arming ---- */

@@ -700,6 +700,67 @@ for i in range(4000):
 	}
 });
 
+const noHelper = () => eventually("no other helper", () => helpers().length === 0);
+
+// What the helper cannot look at in time, because a directory above has moved again, it makes up for.
+check("moves_before_the_helper_looks_converge", async (t) => {
+	const folder = folderFor(t);
+	const at = (name) => join(folder, name);
+	mkdirSync(at("a/deep"), { recursive: true });
+	await noHelper();
+	const seen = await watch(t, user, folder, { recursive: true });
+	const [helper] = helpers();
+	process.kill(helper.pid, "SIGSTOP");
+	mkdirSync(at("a/b/c"), { recursive: true });
+	writeFileSync(at("a/b/c/f"), "");
+	renameSync(at("a/deep"), at("a/deeper"));
+	mkdirSync(at("a/deeper/d"));
+	renameSync(at("a"), at("z"));
+	process.kill(helper.pid, "SIGCONT");
+	await seen.converges(["a", "a/deep"]);
+	for (const name of ["z/b/c/late", "z/b/late", "z/deeper/d/late"])
+		writeFileSync(at(name), "");
+	await seen.until("CREATE z/b/c/late", "CREATE z/b/late", "CREATE z/deeper/d/late");
+});
+
+// The same by chance, many times: the helper is stopped and goes on in the midst of it. At the end every directory
+// is still watched.
+check("random_changes_converge_while_the_helper_is_held_up", async (t) => {
+	for (let seed = 1; seed <= 40; seed++) {
+		const folder = folderFor(t);
+		const outside = folderFor(t);
+		await noHelper();
+		const seen = await watch(t, user, folder, { recursive: true });
+		const [helper] = helpers();
+		execFileSync("python3", ["-c", `import os, random, shutil, signal, sys
+root, out, seed, helper = *sys.argv[1:3], *map(int, sys.argv[3:5])
+random.seed(seed); held = False
+path = lambda: "/".join([root] + [random.choice("abcd") for _ in range(random.randint(1, 4))])
+for i in range(random.choice([20, 40, 80, 200, 1000])):
+	if seed % 4 and random.random() < .1:
+		held = not held; os.kill(helper, signal.SIGSTOP if held else signal.SIGCONT)
+	k = random.random()
+	try:
+		if k < .25: os.makedirs(path(), exist_ok=True)
+		elif k < .5: open(path(), "a").write("x")
+		elif k < .7: os.rename(path(), path())
+		elif k < .75: shutil.rmtree(path())
+		elif k < .85: os.unlink(path())
+		elif k < .9: os.rename(path(), "%s/%d" % (out, random.randint(0, 3)))
+		elif k < .95: os.rename("%s/%d" % (out, random.randint(0, 3)), path())
+		elif k < .97: os.symlink("/", path())
+		else: os.link(path(), path())
+	except OSError: pass
+os.kill(helper, signal.SIGCONT)
+for name, _, _ in list(os.walk(root)): open(name + "/late", "w").close()`, folder, outside, String(seed), String(helper.pid)]);
+		await seen.until("CREATE late");
+		await seen.converges();
+		const late = [...namesBelow(folder)].filter((name) => name.endsWith("late"));
+		await seen.until(...late.map((name) => `CREATE ${name}`));
+		seen.stop();
+	}
+});
+
 // --- what other cases want of watches
 
 check("case_009_clients_that_leave_at_any_moment", async (t) => {
