@@ -398,11 +398,16 @@ void http_client_resume(struct http_client *c)
 	http_client_poke(c);
 }
 
+bool http_client_is_over(const struct http_client *c)
+{
+	return c->response_done && c->request_ended && !c->tunnel && !c->eof && !c->broken &&
+	       !c->write_error && !c->stray && c->unread == 0 && c->stream->queued == 0 &&
+	       !c->closing && !c->close_wanted;
+}
+
 bool http_client_is_reusable(const struct http_client *c)
 {
-	return c->response_done && c->request_ended && !c->tunnel && c->keep_alive &&
-	       c->response.keep_alive && !c->eof && !c->broken && !c->write_error && !c->stray &&
-	       c->unread == 0 && stream_queued(c->stream) == 0 && !c->closing && !c->close_wanted;
+	return c->keep_alive && c->response.keep_alive && http_client_is_over(c);
 }
 
 bool http_client_has_response_bytes(const struct http_client *c)
@@ -415,7 +420,7 @@ struct stream *http_client_detach(struct http_client *c)
 	struct stream *stream = c->stream;
 
 	if (!c->detached) {
-		assert(http_client_is_reusable(c));
+		assert(http_client_is_over(c));
 		c->detached = true;
 		c->stream->events = NULL;
 		c->stream->user = NULL;

@@ -52,11 +52,13 @@ int http_client_write(struct http_client *c, const struct iovec *pieces, size_t 
 int http_client_end(struct http_client *c, const struct http_headers *trailers);
 void http_client_pause(struct http_client *c);
 void http_client_resume(struct http_client *c);
-/* True when the exchange is over both ways and the connection may carry another. */
+/* True when the exchange is over both ways and nothing else has come: only the connection is left. */
+bool http_client_is_over(const struct http_client *c);
+/* ... and it may carry another exchange. */
 bool http_client_is_reusable(const struct http_client *c);
 /* Response bytes have arrived (no replay on another connection any more). */
 bool http_client_has_response_bytes(const struct http_client *c);
-/* Gives the stream back for the pool (only when reusable); the client is freed, no callbacks. The
+/* Gives the stream back (only when the exchange is over); the client is freed, no callbacks. The
  * stream may go on being read, so the caller sets its events (and starts reading) in the same call. */
 struct stream *http_client_detach(struct http_client *c);
 void http_client_close(struct http_client *c, bool reset);

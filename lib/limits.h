@@ -234,6 +234,8 @@
 #define PROXY_UPSTREAM_IDLE_MS (60 * 1000)
 /* Servers of users close idle connections early (Node and uvicorn after 5 s, gunicorn after 2). */
 #define PROXY_USER_UPSTREAM_IDLE_MS 1500
+/* A server that was told "Connection: close" gets this long after its answer to end the connection. */
+#define PROXY_UPSTREAM_ENDING_MS 1000
 #define PROXY_DRAIN_MS (15 * 1000)
 /* One side of a tunnel has ended, the other stays silent for this long. */
 #define PROXY_HALF_CLOSED_MS (60 * 60 * 1000)

@@ -243,20 +243,23 @@ static void on_client_body(struct http_client *c, const char *data, size_t len)
 		http_client_pause(c);
 }
 
-/* The connection has served its exchange: kept for another one, or closed. */
+/* The connection has served its exchange: kept for another one, or left to end. */
 static void finish_client(struct relay *r)
 {
 	struct http_client *c = r->client;
+	struct upstream_pool *pool = &r->context->pool;
 
-	if (may_keep(r) && http_client_is_reusable(c)) {
-		r->client = NULL;
-		upstream_put_idle(&r->context->pool, &r->user, r->target.port,
-				  http_client_detach(c));
-		relay_release_part(r);
+	if (!http_client_is_over(c)) {
+		/* A server that answered before it had the whole request gets no more of it. */
+		http_client_close(c, !r->sent_end);
 		return;
 	}
-	/* A server that answered before it had the whole request gets no more of it. */
-	http_client_close(c, !r->sent_end);
+	r->client = NULL;
+	if (may_keep(r) && http_client_is_reusable(c))
+		upstream_put_idle(pool, &r->user, r->target.port, http_client_detach(c));
+	else
+		upstream_put_ending(pool, http_client_detach(c));
+	relay_release_part(r);
 }
 
 static void on_client_body_end(struct http_client *c, const struct http_headers *trailers)

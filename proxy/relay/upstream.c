@@ -14,7 +14,7 @@ struct upstream_group {
 struct idle_connection {
 	struct list_node in_group, in_pool;
 	struct upstream_pool *pool;
-	struct upstream_group *group;
+	struct upstream_group *group; /* NULL: not kept, but left to end */
 	struct stream *stream;
 	unsigned port;
 	uint64_t expires_ms;
@@ -77,11 +77,15 @@ void upstream_leave(struct upstream_pool *pool, struct upstream_user *user)
 /* Out of the lists; the stream is the caller's again. */
 static struct stream *unlink_idle(struct idle_connection *idle)
 {
+	struct upstream_pool *pool = idle->pool;
 	struct stream *stream = idle->stream;
 
 	list_remove(&idle->in_group);
 	list_remove(&idle->in_pool);
-	set_idle_count(idle->pool, idle->pool->idle_count - 1);
+	if (idle->group)
+		set_idle_count(pool, pool->idle_count - 1);
+	else
+		pool->ending_count--;
 	free(idle);
 	return stream;
 }
@@ -94,7 +98,8 @@ static void discard_idle(struct idle_connection *idle, bool reset)
 
 	stream->events = NULL;
 	stream_close(stream, reset);
-	drop_group_if_empty(pool, group);
+	if (group)
+		drop_group_if_empty(pool, group);
 }
 
 /* Bytes nobody asked for must never become the answer to the next request. */
@@ -115,16 +120,16 @@ static const struct stream_events idle_events = {
 	.on_end = on_idle_end,
 };
 
+static struct idle_connection *oldest(struct list_node *list)
+{
+	return container_of(list->next, struct idle_connection, in_pool);
+}
+
+/* A server that was told of the end and did not come to it gets a reset, which keeps no ports. */
 static void expire(struct list_node *list, uint64_t now)
 {
-	while (!list_is_empty(list)) {
-		struct idle_connection *idle =
-			container_of(list->next, struct idle_connection, in_pool);
-
-		if (idle->expires_ms > now)
-			return;
-		discard_idle(idle, false);
-	}
+	while (!list_is_empty(list) && oldest(list)->expires_ms <= now)
+		discard_idle(oldest(list), !oldest(list)->group);
 }
 
 static void on_pool_timer(uv_timer_t *timer)
@@ -134,7 +139,8 @@ static void on_pool_timer(uv_timer_t *timer)
 
 	expire(&pool->idle_envd, now);
 	expire(&pool->idle_user, now);
-	if (pool->idle_count == 0) {
+	expire(&pool->ending, now);
+	if (pool->idle_count + pool->ending_count == 0) {
 		uv_timer_stop(&pool->timer);
 		pool->timer_running = false;
 	}
@@ -173,44 +179,76 @@ struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_us
 	return NULL;
 }
 
-void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
-		       struct stream *stream)
+static void make_room(struct upstream_pool *pool)
+{
+	if (pool->idle_count + pool->ending_count < pool->idle_max)
+		return;
+	if (!list_is_empty(&pool->ending))
+		discard_idle(oldest(&pool->ending), true);
+	else if (!list_is_empty(&pool->idle_user))
+		discard_idle(oldest(&pool->idle_user), false);
+	else
+		discard_idle(oldest(&pool->idle_envd), false);
+}
+
+/* Watches the connection; NULL when that cannot be, and it is closed. */
+static struct idle_connection *adopt(struct upstream_pool *pool, struct stream *stream,
+				     struct list_node *list, uint64_t wait_ms)
 {
 	struct idle_connection *idle;
-	bool envd = port == ENVD_PORT;
 
 	stream->events = NULL;
-	if (pool->closing || !user->group || lifecycle_has_ended(user->group->lifecycle) ||
-	    pool->idle_max == 0) {
-		stream_close(stream, false);
-		return;
-	}
-	if (pool->idle_count >= pool->idle_max) {
-		struct list_node *list =
-			list_is_empty(&pool->idle_user) ? &pool->idle_envd : &pool->idle_user;
-
-		discard_idle(container_of(list->next, struct idle_connection, in_pool), false);
-	}
+	make_room(pool);
 	if (stream_read_start(stream) < 0) {
 		stream_close(stream, true);
-		return;
+		return NULL;
 	}
 	idle = xcalloc(1, sizeof(*idle));
 	idle->pool = pool;
-	idle->group = user->group;
 	idle->stream = stream;
-	idle->port = port;
-	idle->expires_ms = loop_now_ms(pool->loop) +
-			   (envd ? PROXY_UPSTREAM_IDLE_MS : PROXY_USER_UPSTREAM_IDLE_MS);
-	list_prepend(&user->group->idle, &idle->in_group);
-	list_append(envd ? &pool->idle_envd : &pool->idle_user, &idle->in_pool);
-	set_idle_count(pool, pool->idle_count + 1);
+	idle->expires_ms = loop_now_ms(pool->loop) + wait_ms;
+	list_init(&idle->in_group);
+	list_append(list, &idle->in_pool);
 	stream->events = &idle_events;
 	stream->user = idle;
 	if (!pool->timer_running) {
 		pool->timer_running = true;
 		uv_timer_start(&pool->timer, on_pool_timer, SWEEP_PERIOD_MS, SWEEP_PERIOD_MS);
 	}
+	return idle;
+}
+
+void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
+		       struct stream *stream)
+{
+	struct idle_connection *idle;
+	bool envd = port == ENVD_PORT;
+
+	if (pool->closing || !user->group || lifecycle_has_ended(user->group->lifecycle) ||
+	    pool->idle_max == 0) {
+		stream->events = NULL;
+		stream_close(stream, false);
+		return;
+	}
+	idle = adopt(pool, stream, envd ? &pool->idle_envd : &pool->idle_user,
+		     envd ? PROXY_UPSTREAM_IDLE_MS : PROXY_USER_UPSTREAM_IDLE_MS);
+	if (!idle)
+		return;
+	idle->group = user->group;
+	idle->port = port;
+	list_prepend(&user->group->idle, &idle->in_group);
+	set_idle_count(pool, pool->idle_count + 1);
+}
+
+void upstream_put_ending(struct upstream_pool *pool, struct stream *stream)
+{
+	if (pool->closing || pool->idle_max == 0) {
+		stream->events = NULL;
+		stream_close(stream, false);
+		return;
+	}
+	if (adopt(pool, stream, &pool->ending, PROXY_UPSTREAM_ENDING_MS))
+		pool->ending_count++;
 }
 
 /* ---- the pool ---- */
@@ -226,6 +264,7 @@ void upstream_pool_open(struct upstream_pool *pool, struct loop *loop, size_t wo
 	list_init(&pool->groups);
 	list_init(&pool->idle_envd);
 	list_init(&pool->idle_user);
+	list_init(&pool->ending);
 	uv_timer_init(&loop->uv, &pool->timer);
 	uv_unref((uv_handle_t *)&pool->timer);
 }
@@ -233,7 +272,7 @@ void upstream_pool_open(struct upstream_pool *pool, struct loop *loop, size_t wo
 static void discard_all(struct list_node *list)
 {
 	while (!list_is_empty(list))
-		discard_idle(container_of(list->next, struct idle_connection, in_pool), false);
+		discard_idle(oldest(list), false);
 }
 
 void upstream_pool_close(struct upstream_pool *pool)
@@ -243,6 +282,7 @@ void upstream_pool_close(struct upstream_pool *pool)
 	pool->closing = true;
 	discard_all(&pool->idle_envd);
 	discard_all(&pool->idle_user);
+	discard_all(&pool->ending);
 	uv_close((uv_handle_t *)&pool->timer, NULL);
 }
 

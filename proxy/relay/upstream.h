@@ -21,9 +21,9 @@ struct upstream_pool {
 	struct loop *loop;
 	const struct address_guard *guard;
 	size_t worker; /* index into lifecycle.worker_data */
-	size_t idle_count, idle_max;
+	size_t idle_count, ending_count, idle_max; /* together no more than idle_max */
 	struct list_node groups;
-	struct list_node idle_envd, idle_user; /* oldest first */
+	struct list_node idle_envd, idle_user, ending; /* oldest first */
 	uv_timer_t timer;
 	bool timer_running, closing;
 	/* Only this loop counts; others may read. */
@@ -60,5 +60,9 @@ struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_us
 /* Keeps a connection, or closes it when it cannot be kept. Takes ownership. */
 void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
 		       struct stream *stream);
+/* A connection that serves no more and was told so: the server gets PROXY_UPSTREAM_ENDING_MS to end it
+ * first. Who ends a connection first keeps its pair of ports for a minute, and of the ports towards one
+ * server this host has some 28,000. Takes ownership. */
+void upstream_put_ending(struct upstream_pool *pool, struct stream *stream);
 
 #endif

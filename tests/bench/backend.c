@@ -1,7 +1,7 @@
 /*
  * The server behind the proxies that are compared: answers every request head with the same small
- * response over keep-alive connections, as cheaply as one thread can. Prints its port. Requests have
- * no bodies.
+ * response over keep-alive connections, as cheaply as one thread can, and ends the connection where it
+ * is asked to. Prints its port. Requests have no bodies.
  */
 #include "lib/base.h"
 
@@ -27,6 +27,9 @@ static void serve(int fd)
 		if (memcmp(buffer + i - 3, "\r\n\r\n", 4) == 0 &&
 		    send(fd, answer, sizeof(answer) - 1, MSG_NOSIGNAL) < 0)
 			break;
+	if (memmem(buffer, (size_t)len, "onnection: close\r\n", 18) ||
+	    memmem(buffer, (size_t)len, "HTTP/1.0\r\n", 10))
+		close(fd);
 }
 
 int main(void)

@@ -190,6 +190,8 @@ def plain(connection):
             return
         connection.send(answer(json.dumps(
             {"line": request.line, "fields": request.fields, "body": request.body.decode("latin-1")})))
+        if (request.get("Connection") or "").lower() == "close":
+            return
 
 
 class Server:

@@ -18,6 +18,8 @@ class Smuggling(Test):
             if not request.line:
                 return
             connection.send(answer("got it"))
+            if request.get("Connection") == "close":
+                connection.half_close()
 
     def send(self, raw):
         """Raw bytes ("HOST" stands for the sandbox's name); the status and whether the connection closed."""

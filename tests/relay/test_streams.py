@@ -97,6 +97,36 @@ class Reuse(Test):
         self.assertEqual(len(server.connections), 3)
         self.assertEqual(server.received.count(b"Connection: close\r\n"), 3)
 
+    def test_s025_the_server_ends_a_connection_first(self):
+        """Who ends it first keeps its ports for a minute, and the host has the fewer."""
+        def script(connection):
+            connection.request()
+            connection.send(answer("ok"))
+            connection.sock.settimeout(0.3)
+            try:
+                early.append(connection.read_some())
+            except TimeoutError:
+                early.append(None)
+            connection.sock.settimeout(10)
+            if ends:
+                connection.half_close()
+            connection.take_all()
+            resets.append(connection.reset)
+
+        early, resets = [], []
+        server = self.serve(script)
+        proxy = self.start()
+        for ends in (True, False):
+            began = time.monotonic()
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+            self.assertEqual(proxy.active("abc"), 0, "nothing waits for it")
+            wait_for(lambda: resets, "the end at the server")
+            # One that does not come to its end is given up after a second.
+            self.assertEqual((early, resets), ([None], [not ends]))
+            self.assertLess(time.monotonic() - began, 3)
+            early.clear()
+            resets.clear()
+
     def test_envd_port_is_kept(self):
         server, proxy = self.envd(plain)
         with proxy.connect() as client:
