@@ -237,6 +237,17 @@
 /* A server that was told "Connection: close" gets this long after its answer to end the connection. */
 #define PROXY_UPSTREAM_ENDING_MS 1000
 #define PROXY_DRAIN_MS (15 * 1000)
+/* Waking (route/wake.h): how long requests wait for a sandbox unless told otherwise, how many for one,
+ * how many sandboxes at once, how many of these the platform is asked about at a time, and how often one
+ * request may find its sandbox asleep again. */
+#define PROXY_WAKE_TIMEOUT_MS (90 * 1000)
+#define PROXY_WAKE_WAITERS_MAX 256
+#define PROXY_WAKE_FLIGHTS_MAX 1024
+#define PROXY_WAKE_CALLS_MAX 64
+#define PROXY_WAKE_ROUNDS_MAX 3
+/* The platform's answer, its words for people apart. */
+#define PROXY_WAKE_ANSWER_BYTES_MAX (64 * 1024)
+#define PROXY_WAKE_RETRY_AFTER_S_MAX 3600
 /* One side of a tunnel has ended, the other stays silent for this long. */
 #define PROXY_HALF_CLOSED_MS (60 * 60 * 1000)
 

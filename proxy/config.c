@@ -139,6 +139,11 @@ static enum options_result check(struct config *config, const char *listen_text,
 	if (config->drain_ms < 0 || config->drain_ms > INT32_MAX || config->drain_delay_ms < 0 ||
 	    config->drain_delay_ms > INT32_MAX)
 		return complain("-drain-ms and -drain-delay-ms must not be negative");
+	if (config->wake_timeout_ms < 1 || config->wake_timeout_ms > INT32_MAX ||
+	    config->wake_waiters < 0 || config->wake_waiters > INT32_MAX)
+		return complain("-wake-timeout-ms must be positive, -wake-waiters not negative");
+	if (config->wake_token_file && !config->wake_url)
+		return complain("-wake-token-file needs -wake-url");
 	if (config->default_sandbox && !host_name_is_id(str_of(config->default_sandbox)))
 		return complain("-default-sandbox must be a sandbox id");
 	return OPTIONS_OK;
@@ -171,6 +176,14 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "keep connections to user ports too, for bodyless GET, HEAD and OPTIONS"},
 		{"catalog-incomplete", OPTION_BOOL, &config->incomplete,
 		 "answer 503 for unknown sandboxes until PUT /catalog says that all are known"},
+		{"wake-url", OPTION_STRING, &config->wake_url,
+		 "http://host[:port]/path that is asked to wake paused sandboxes whose policy is resume=any"},
+		{"wake-token-file", OPTION_STRING, &config->wake_token_file,
+		 "file with the bearer token for it"},
+		{"wake-timeout-ms", OPTION_INT, &config->wake_timeout_ms,
+		 "requests wait this long for a sandbox to run (default 90000)"},
+		{"wake-waiters", OPTION_INT, &config->wake_waiters,
+		 "requests that may wait for one sandbox (default 256)"},
 		{"access-log", OPTION_STRING, &config->access_log,
 		 "file for one JSON line per request, \"-\" for stdout"},
 		{"drain-ms", OPTION_INT, &config->drain_ms,
@@ -183,6 +196,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 
 	memset(config, 0, sizeof(*config));
 	config->drain_ms = PROXY_DRAIN_MS;
+	config->wake_timeout_ms = PROXY_WAKE_TIMEOUT_MS;
+	config->wake_waiters = PROXY_WAKE_WAITERS_MAX;
 	result = options_parse(options, "proxy", summary, argc, argv, &rest);
 	if (result == OPTIONS_OK && rest < argc)
 		result = complain("there are no arguments besides flags");

@@ -22,8 +22,10 @@ struct config {
 	const char *default_sandbox; /* NULL: none */
 	const char *access_log;	     /* NULL: none; "-": stdout; else a file that is appended to */
 	const char *admin_token_file;
+	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct option_list sandboxes;
 	int64_t workers, drain_ms, drain_delay_ms;
+	int64_t wake_timeout_ms, wake_waiters;
 	bool allow_loopback, forwarded_fields, reuse_user_ports, incomplete, verbose;
 };
 

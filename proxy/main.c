@@ -11,8 +11,9 @@
 #include "proxy/config.h"
 #include "proxy/front/front.h"
 #include "proxy/front/metrics.h"
+#include "proxy/token_file.h"
+#include "proxy/waking.h"
 
-#define TOKEN_BYTES_MAX 1024
 /* The admin API's last answers get this long. */
 #define ADMIN_GRACE_MS 500
 
@@ -24,13 +25,14 @@ struct app {
 	struct catalog *catalog;
 	struct address_guard guard;
 	struct relay_options relay_options;
+	struct waking waking;
 	struct front *front;
 	struct admin *admin;
 	uv_signal_t on_term, on_int;
 	uv_timer_t timer;
 	uv_async_t drained;
 	enum phase phase;
-	char token[TOKEN_BYTES_MAX + 1];
+	char token[TOKEN_FILE_BYTES_MAX + 1];
 	int access_log_fd; /* -1: none */
 	struct access_sink access_sink;
 	size_t descriptors;
@@ -78,6 +80,7 @@ static void advance(struct app *app, enum phase phase)
 		uv_timer_start(&app->timer, on_time, SHUTDOWN_HARD_MS, 0);
 		break;
 	case PHASE_ENDING:
+		waking_close(&app->waking);
 		if (!app->admin) {
 			on_admin_closed(app);
 			break;
@@ -175,25 +178,9 @@ static size_t raise_descriptor_limit(void)
 
 static int read_token(struct app *app, struct err *err)
 {
-	auto_close int fd = -1;
-	struct str token;
-	ssize_t len;
-
-	if (!app->config.admin_token_file)
-		return 0;
-	fd = open(app->config.admin_token_file, O_RDONLY | O_CLOEXEC);
-	len = fd < 0 ? -1 : read(fd, app->token, TOKEN_BYTES_MAX);
-	if (len < 0)
-		return err_set_sys(err, ERR_INVALID_ARGUMENT, errno, "read %s",
-				   app->config.admin_token_file);
-	while (len > 0 && (app->token[len - 1] == '\n' || app->token[len - 1] == '\r'))
-		len--;
-	app->token[len] = '\0';
-	token = str_trim((struct str){app->token, (size_t)len});
-	if (token.len == 0 || token.len != (size_t)len)
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s must hold one token",
-			       app->config.admin_token_file);
-	return 0;
+	return app->config.admin_token_file
+		       ? token_file_read(app->config.admin_token_file, app->token, err)
+		       : 0;
 }
 
 static int open_access_log(struct app *app, struct err *err)
@@ -236,7 +223,9 @@ static int write_metrics(struct buf *b, void *user)
 {
 	struct app *app = user;
 
-	return metrics_write(b, app->front, app->catalog);
+	if (metrics_write(b, app->front, app->catalog) < 0)
+		return -1;
+	return waking_write_metrics(b, &app->waking);
 }
 
 static int open_front(struct app *app, struct err *err)
@@ -246,6 +235,7 @@ static int open_front(struct app *app, struct err *err)
 		.port = app->config.listen.port,
 		.workers = (size_t)app->config.workers,
 		.catalog = app->catalog,
+		.wake = app->waking.wake,
 		.guard = &app->guard,
 		.options = &app->relay_options,
 		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
@@ -309,7 +299,9 @@ static int start(struct app *app, struct err *err)
 	uv_signal_init(&app->loop.uv, &app->on_term);
 	uv_signal_init(&app->loop.uv, &app->on_int);
 	if (read_token(app, err) < 0 || open_access_log(app, err) < 0 ||
-	    add_sandboxes(app, err) < 0 || open_front(app, err) < 0 || open_admin(app, err) < 0 ||
+	    add_sandboxes(app, err) < 0 ||
+	    waking_open(&app->waking, &app->loop, app->catalog, &app->config, err) < 0 ||
+	    open_front(app, err) < 0 || open_admin(app, err) < 0 ||
 	    front_start(app->front, err) < 0)
 		return -1;
 	uv_signal_start(&app->on_term, on_term, SIGTERM);

@@ -43,6 +43,7 @@ static void on_server_stopped(void *user)
 	upstream_pool_close(&w->context.pool);
 	lookup_desk_close(&w->context.lookup_desk);
 	access_log_close(&w->context.access_log);
+	wake_desk_close(&w->context.wake_desk);
 	uv_close((uv_handle_t *)&w->wake, NULL);
 }
 
@@ -109,6 +110,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard, idle_max(config));
 	lookup_desk_open(&w->context.lookup_desk, &w->loop, config->lookups);
 	access_log_open(&w->context.access_log, &w->loop, config->access_sink);
+	wake_desk_open(&w->context.wake_desk, &w->loop, config->wake);
 	uv_async_init(&w->loop.uv, &w->wake, on_wake);
 	w->listener.notify = on_catalog_change;
 	catalog_listen(config->catalog, &w->listener);

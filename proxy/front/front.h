@@ -16,6 +16,7 @@ struct front_config {
 	size_t workers;
 	struct catalog *catalog;
 	struct lookups *lookups; /* NULL: the catalog has no sources to ask */
+	struct wake *wake; /* NULL: sandboxes are not waited for */
 	struct address_guard *guard; /* the listener is added to it */
 	const struct relay_options *options;
 	struct access_sink *access_sink; /* NULL: no access log */

@@ -5,6 +5,7 @@
 /* More of a path than this tells nobody anything. */
 #define PATH_SHOWN_BYTES 512
 #define BODY_BYTES_MAX (16 * 1024)
+#define ERROR_MESSAGE_BYTES 256
 
 struct cause {
 	int status;
@@ -70,6 +71,19 @@ static const struct cause causes[ERROR_CAUSES] = {
 				   "Address Refused", .shows_port = true},
 	[ERROR_OVERLOADED] = {503, "overloaded", "The proxy has no room for this request at the moment",
 			      "Try Again Shortly", 1},
+	[ERROR_WAKE_DENIED] = {403, "wake_denied",
+			       "The sandbox cannot be resumed with the given credentials, check the "
+			       "access token",
+			       "Unable to Resume Sandbox"},
+	[ERROR_WAKE_LIMIT] = {429, "wake_limit", "Sandbox limit reached", "Sandbox Limit Reached", 5},
+	[ERROR_WAKE_UNAVAILABLE] = {503, "wake_unavailable",
+				    "The sandbox is paused and cannot be resumed at the moment",
+				    "Try Again Shortly", 5},
+	[ERROR_WAKE_TIMEOUT] = {503, "wake_timeout", "The sandbox was not resumed in time",
+				"Try Again Shortly", 5},
+	[ERROR_WAKE_QUEUE] = {503, "wake_queue_full",
+			      "Too many requests wait for the sandbox to be resumed",
+			      "Try Again Shortly", 5},
 };
 
 const char *error_cause_name(enum error_cause cause)
@@ -252,7 +266,7 @@ static int write_html(const struct error_answer *answer, const struct http_reque
 int error_answer_body(const struct error_answer *answer, const struct http_request *request,
 		      bool html, struct buf *body)
 {
-	char message[256];
+	char message[ERROR_MESSAGE_BYTES];
 
 	format_message(answer, message, sizeof(message));
 	return html ? write_html(answer, request, message, body)
@@ -296,7 +310,8 @@ void error_answer_send(struct http_exchange *ex, const struct error_answer *answ
 			return;
 	}
 	if (cause->retry_after_s) {
-		snprintf(retry_after, sizeof(retry_after), "%u", cause->retry_after_s);
+		snprintf(retry_after, sizeof(retry_after), "%u",
+			 answer->retry_after_s ? answer->retry_after_s : cause->retry_after_s);
 		http_response_header_copy(ex, STR("Retry-After"), str_of(retry_after));
 	}
 	if (status == 405)

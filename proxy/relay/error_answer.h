@@ -37,6 +37,11 @@ enum error_cause {
 	ERROR_UPSTREAM_UNREACHABLE,
 	ERROR_ADDRESS_REFUSED,
 	ERROR_OVERLOADED,
+	ERROR_WAKE_DENIED,
+	ERROR_WAKE_LIMIT,
+	ERROR_WAKE_UNAVAILABLE,
+	ERROR_WAKE_TIMEOUT,
+	ERROR_WAKE_QUEUE,
 	ERROR_CAUSES,
 };
 
@@ -46,7 +51,8 @@ struct error_answer {
 	unsigned port;
 	int connection_limit;
 	int status;	    /* for ERROR_BAD_REQUEST; else 0 */
-	const char *detail; /* for ERROR_BAD_REQUEST; else NULL */
+	const char *detail; /* for ERROR_BAD_REQUEST and ERROR_WAKE_LIMIT; else NULL */
+	unsigned retry_after_s; /* instead of the usual one, where there is one; 0: that */
 };
 
 /* Answers, or answers a CORS preflight with 204 so that the real request can show the error. */

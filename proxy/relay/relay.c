@@ -1,6 +1,5 @@
 #include "proxy/relay/relay.h"
 
-#include "lib/log.h"
 #include "proxy/relay/relay_private.h"
 #include "proxy/route/internal_path.h"
 
@@ -59,13 +58,16 @@ void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms)
 	uv_timer_start(&r->timer, on_timer, wait_ms, 0);
 }
 
-void relay_fail(struct relay *r, enum error_cause cause)
+void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail,
+		     unsigned retry_after_s)
 {
 	struct error_answer answer = {
 		.cause = cause,
 		.sandbox_id = r->target.id_len ? r->target.id : NULL,
 		.port = r->target.port,
 		.connection_limit = r->record ? r->record->entry.connection_limit : 0,
+		.detail = detail,
+		.retry_after_s = retry_after_s,
 	};
 
 	assert(!r->begun);
@@ -75,6 +77,11 @@ void relay_fail(struct relay *r, enum error_cause cause)
 	relay_close_dial(r);
 	counter_add(&r->context->counters.errors[cause]);
 	error_answer_send(r->ex, &answer);
+}
+
+void relay_fail(struct relay *r, enum error_cause cause)
+{
+	relay_fail_with(r, cause, NULL, 0);
 }
 
 void relay_cut(struct relay *r)
@@ -150,7 +157,7 @@ static bool state_allows(struct relay *r)
 	case SANDBOX_RUNNING:
 		return true;
 	case SANDBOX_PAUSED:
-		relay_fail(r, ERROR_PAUSED);
+		relay_wait(r, ERROR_PAUSED);
 		return false;
 	case SANDBOX_STOPPING:
 		relay_fail(r, ERROR_NOT_FOUND);
@@ -159,12 +166,12 @@ static bool state_allows(struct relay *r)
 	case SANDBOX_RESUMING:
 		break;
 	}
-	relay_fail(r, ERROR_TRANSITIONAL);
+	relay_wait(r, ERROR_TRANSITIONAL);
 	return false;
 }
 
 /* envd checks its callers itself (contract/proxy.md 1.11). */
-static bool token_allows(struct relay *r)
+bool relay_token_allows(struct relay *r)
 {
 	struct str token = str_of(r->record->entry.traffic_token);
 
@@ -221,6 +228,7 @@ static bool ask_sources(struct relay *r, void (*on_answer)(struct lookup_waiter 
 void relay_stop_waiting(struct relay *r)
 {
 	lookup_cancel(&r->context->lookup_desk, &r->waiter);
+	wake_leave(&r->wake_waiter);
 }
 
 /* `status` is the catalog's, `answer` the sources'. */
@@ -252,7 +260,7 @@ static void route(struct relay *r, bool asked, enum lookup_answer answer)
 			relay_fail(r, unknown_cause(status, answer));
 		return;
 	}
-	if (!state_allows(r) || !token_allows(r) || !admit(r))
+	if (!state_allows(r) || !relay_token_allows(r) || !admit(r))
 		return;
 	upstream_join(&r->context->pool, r->record->lifecycle, &r->user);
 	transfer_connect(r);
@@ -345,6 +353,7 @@ static struct relay *relay_new(struct http_exchange *ex)
 	r->context = ex->server_user;
 	r->ex = ex;
 	r->user.on_ended = on_lifecycle_ended;
+	r->wake_waiter.on_woken = relay_on_woken;
 	r->parts = 1;
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &transfer_exchange_handler, r);

@@ -3,11 +3,14 @@
  * receiver, until both sides are done. A tunnel is the same with raw bytes and two half-closes.
  *
  * Decisions in order (contract/proxy.md 1.4): method, host, internal path (before any lookup, so the
- * answer says nothing about what exists), catalog, state, traffic token, connection limit, dial.
+ * answer says nothing about what exists), catalog, state, traffic token, connection limit, dial. If the
+ * sandbox is one that requests wake (proxy/route/wake.h), the token comes before the state, because who
+ * may not reach it may not wake it.
  *
- * After every wait (a lookup at a source, a dial) all of them that follow the internal path are made
- * anew on the record as it is then; only the number of times is bounded. proxy/route/lookup.h says how
- * a request waits for a source, which it does before it has a record and after its dial has failed.
+ * After every wait (a lookup at a source, for a sandbox to run, a dial) all of them that follow the
+ * internal path are made anew on the record as it is then; only the number of times is bounded.
+ * proxy/route/lookup.h says how a request waits for a source, which it does before it has a record and
+ * after its dial has failed.
  *
  * What went wrong before the response began is answered by error_answer; afterwards the client's
  * connection is reset, so that a cut body never looks complete. The other way round, a client that
@@ -20,6 +23,7 @@
 #include "proxy/relay/error_answer.h"
 #include "proxy/relay/upstream.h"
 #include "proxy/route/lookup.h"
+#include "proxy/route/wake.h"
 
 struct relay_options {
 	const char *default_sandbox; /* for shared hosts without routing headers; NULL: none */
@@ -42,6 +46,7 @@ struct relay_context {
 	struct upstream_pool pool;
 	struct lookup_desk lookup_desk;
 	struct access_log access_log;
+	struct wake_desk wake_desk; /* where requests for sleeping sandboxes wait */
 	struct relay_counters counters;
 };
 

@@ -1,4 +1,5 @@
-/* Shared by relay.c (which sandbox, and how a relay ends) and transfer.c (what moves); for no one else. */
+/* Shared by relay.c (which sandbox, and how a relay ends), waiting.c (for one that sleeps) and transfer.c
+ * (what moves); for no one else. */
 #ifndef PROXY_RELAY_RELAY_PRIVATE_H
 #define PROXY_RELAY_RELAY_PRIVATE_H
 
@@ -20,6 +21,7 @@ struct relay {
 	struct upstream_user user;
 	struct dial *dial; /* NULL when none is needed */
 	struct lookup_waiter waiter; /* while a source is asked */
+	struct wake_waiter wake_waiter; /* while the sandbox does not run */
 	struct host_name target;
 	struct head_summary summary;
 	uv_timer_t timer; /* a late 100, a half-closed tunnel */
@@ -27,6 +29,7 @@ struct relay {
 	unsigned parts;
 	unsigned reroutes;
 	unsigned lookups;	/* sources were asked so often */
+	unsigned wakes;		/* a sandbox was waited for so often */
 	enum error_cause error; /* when `failed`, or what dialling came to while sources are asked */
 	bool timer_open;
 	bool failed;	      /* answered by ourselves */
@@ -49,6 +52,9 @@ void relay_close_timer(struct relay *r);
 void relay_close_dial(struct relay *r);
 /* Answers by ourselves; nothing may have been answered before. */
 void relay_fail(struct relay *r, enum error_cause cause);
+/* The same with words that somebody else found, and when to try again; NULL and 0 for the usual ones. */
+void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail,
+		     unsigned retry_after_s);
 /* The response had begun: only a reset says that it is not complete. */
 void relay_cut(struct relay *r);
 void relay_drop_client(struct relay *r, bool reset);
@@ -57,8 +63,16 @@ void relay_drop_client(struct relay *r, bool reset);
 void relay_route(struct relay *r);
 /* Dialling the sandbox has failed: somewhere else if it is elsewhere now, else relay_fail. */
 void relay_dial_failed(struct relay *r, enum error_cause cause);
-/* Nobody waits for sources any more. */
+/* Nobody waits for sources, or for the sandbox to run, any more. */
 void relay_stop_waiting(struct relay *r);
+/* Whether the request may reach the sandbox; if not, it was answered. */
+bool relay_token_allows(struct relay *r);
+
+/* waiting.c */
+/* The sandbox of r->record is not running: waits until it is, if requests may wake it, and routes anew.
+ * Otherwise fails with `cause`. */
+void relay_wait(struct relay *r, enum error_cause cause);
+void relay_on_woken(struct wake_waiter *waiter, const struct wake_verdict *verdict);
 
 /* transfer.c */
 extern const struct http_exchange_handler transfer_exchange_handler;

@@ -1,0 +1,57 @@
+/* Requests for a sandbox that is not running, and how they wake it. */
+#include "lib/digest.h"
+#include "proxy/relay/relay_private.h"
+
+void relay_on_woken(struct wake_waiter *waiter, const struct wake_verdict *verdict)
+{
+	static const enum error_cause causes[WAKE_OUTCOMES] = {
+		[WAKE_NOT_FOUND] = ERROR_NOT_FOUND,
+		[WAKE_DENIED] = ERROR_WAKE_DENIED,
+		[WAKE_TRANSITIONING] = ERROR_TRANSITIONAL,
+		[WAKE_LIMITED] = ERROR_WAKE_LIMIT,
+		[WAKE_UNAVAILABLE] = ERROR_WAKE_UNAVAILABLE,
+		[WAKE_TIMEOUT] = ERROR_WAKE_TIMEOUT,
+	};
+	struct relay *r = container_of(waiter, struct relay, wake_waiter);
+
+	if (verdict->outcome == WAKE_LOOK_AGAIN)
+		relay_route(r);
+	else
+		relay_fail_with(r, causes[verdict->outcome], *verdict->text ? verdict->text : NULL,
+				verdict->retry_after_s);
+}
+
+/* envd checks its callers itself, but cannot do so before it runs (contract/proxy.md 1.16). */
+static bool envd_token_allows(struct relay *r)
+{
+	struct str token = http_headers_get(&r->ex->request.headers, STR("X-Access-Token"));
+	unsigned char digest[DIGEST_SHA256_BYTES];
+	char hex[2 * sizeof(digest) + 1];
+	const char *wanted = r->record->entry.envd_token_hash;
+
+	if (!*wanted || r->target.port != ENVD_PORT)
+		return true;
+	digest_sha256(&token, 1, digest);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+	if (str_equal_constant_time(str_of(hex), str_of(wanted)))
+		return true;
+	relay_fail(r, ERROR_WAKE_DENIED);
+	return false;
+}
+
+void relay_wait(struct relay *r, enum error_cause cause)
+{
+	int status = -ENOTSUP;
+
+	if (r->record->entry.auto_resume && r->wakes < PROXY_WAKE_ROUNDS_MAX) {
+		/* Who may not reach the sandbox may not wake it either. */
+		if (!relay_token_allows(r) || !envd_token_allows(r))
+			return;
+		r->wakes++;
+		status = wake_join(&r->context->wake_desk, &r->wake_waiter, r->record,
+				   r->target.port);
+	}
+	if (status < 0)
+		relay_fail(r, status == -EBUSY || status == -EAGAIN ? ERROR_WAKE_QUEUE : cause);
+}

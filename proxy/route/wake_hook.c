@@ -1,0 +1,483 @@
+#include "proxy/route/wake_hook.h"
+
+#include "lib/http_client.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+#include "lib/stream_uv.h"
+#include "proxy/route/sandbox_json.h"
+
+#define REQUEST_BYTES_MAX 4096
+#define ANSWER_ARENA_BYTES (1024 * 1024)
+
+struct wake_hook {
+	struct waker waker;
+	struct loop *loop;
+	struct catalog *catalog;
+	char *host;	 /* for the resolver: without brackets */
+	char *authority; /* for the Host field */
+	char *target;
+	char *authorization; /* NULL: none */
+	union address literal; /* sa_family 0: `host` is a name */
+	unsigned port;
+	size_t questions; /* open ones keep the hook */
+	bool closed;
+};
+
+/* One call on its way. */
+struct question {
+	struct wake_hook *hook;
+	struct wake_call *call; /* NULL once it was answered or cancelled */
+	struct later later;
+	uv_timer_t timer;
+	uv_getaddrinfo_t resolve;
+	union address addresses[PROXY_RESOLVED_MAX];
+	size_t address_count, address_at;
+	struct stream *stream; /* while connecting */
+	struct http_client *client;
+	struct buf body;
+	int status; /* of the answer; 0 before */
+	unsigned retry_after_s;
+	unsigned parts; /* timer, resolving, connection */
+	bool resolving;
+};
+
+static void release_hook(struct wake_hook *hook)
+{
+	if (!hook->closed || hook->questions)
+		return;
+	if (hook->authorization)
+		wipe(hook->authorization, strlen(hook->authorization));
+	free(hook->authorization);
+	free(hook->host);
+	free(hook->authority);
+	free(hook->target);
+	free(hook);
+}
+
+static void release_part(struct question *q)
+{
+	struct wake_hook *hook = q->hook;
+
+	if (--q->parts)
+		return;
+	buf_fini(&q->body);
+	free(q);
+	hook->questions--;
+	release_hook(hook);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	release_part(container_of((uv_timer_t *)handle, struct question, timer));
+}
+
+/* Nothing calls the waker's user any more; handles close. */
+static void drop(struct question *q)
+{
+	q->call = NULL;
+	later_cancel(&q->later);
+	if (q->resolving)
+		uv_cancel((uv_req_t *)&q->resolve); /* its callback still comes */
+	uv_close((uv_handle_t *)&q->timer, on_timer_closed);
+	if (q->stream)
+		stream_close(q->stream, true);
+	if (q->client)
+		http_client_close(q->client, true);
+}
+
+static void finish(struct question *q, const struct wake_verdict *verdict)
+{
+	struct wake_call *call = q->call;
+
+	if (!call)
+		return;
+	drop(q);
+	wake_call_finish(call, verdict);
+}
+
+/* The hook is out of order, which its owner should know. */
+static void fail(struct question *q, enum wake_outcome outcome, const char *reason)
+{
+	const struct wake_verdict verdict = {.outcome = outcome, .retry_after_s = q->retry_after_s};
+
+	if (!q->call)
+		return;
+	log_error("wake", "the wake-up hook failed", LOG_S("sandbox", q->call->request.id),
+		  LOG_S("reason", reason), LOG_I("status", q->status));
+	finish(q, &verdict);
+}
+
+/* ---- the answer ---- */
+
+/* Publishes what the body says of the sandbox. False with the reason in err. */
+static bool publish(struct question *q, struct str text, struct arena *arena, struct err *err)
+{
+	const struct wake_request *request = &q->call->request;
+	struct sandbox_patch patch;
+
+	if (sandbox_json_read(text, arena, &patch, err) < 0)
+		return false;
+	if (patch.has.address && !*patch.address) {
+		err_set(err, ERR_INVALID_ARGUMENT, "the address is empty");
+		return false;
+	}
+	if (memcmp(&patch.has, &(struct sandbox_patch){0}.has, sizeof(patch.has)) == 0)
+		return true; /* {} */
+	if (!patch.has.state) {
+		patch.has.state = true;
+		patch.state = SANDBOX_RUNNING;
+	}
+	if (catalog_edit(q->hook->catalog, str_of(request->id), request->lifecycle_id,
+			 sandbox_patch_apply, &patch, NULL, err) == 0)
+		return true;
+	/* Somebody was faster: what the catalog says now counts. */
+	return err->kind == ERR_FAILED_PRECONDITION || err->kind == ERR_NOT_FOUND;
+}
+
+/* At most `size` - 1 bytes, cut before a character rather than inside it. */
+static void copy_text(struct str text, char *ret_text, size_t size)
+{
+	size_t len = size_min(text.len, size - 1);
+
+	while (len < text.len && len > 0 && ((unsigned char)text.p[len] & 0xc0) == 0x80)
+		len--;
+	memcpy(ret_text, text.p, len);
+	ret_text[len] = '\0';
+}
+
+static void read_message(struct question *q, struct arena *arena, struct wake_verdict *verdict)
+{
+	const struct json_value *object, *message;
+	struct err err;
+
+	if (json_parse(buf_str(&q->body), arena, &object, &err) < 0)
+		return;
+	message = json_get(object, STR("message"));
+	if (message && json_type(message) == JSON_STRING)
+		copy_text(json_string(message), verdict->text, sizeof(verdict->text));
+}
+
+static void take_answer(struct question *q)
+{
+	struct wake_verdict verdict = {.outcome = WAKE_LOOK_AGAIN, .retry_after_s = q->retry_after_s};
+	struct arena arena;
+	struct err err;
+
+	arena_init(&arena, ANSWER_ARENA_BYTES);
+	switch (q->status) {
+	case 403:
+		verdict.outcome = WAKE_DENIED;
+		break;
+	case 404:
+	case 410:
+		verdict.outcome = WAKE_NOT_FOUND;
+		break;
+	case 409:
+		verdict.outcome = WAKE_TRANSITIONING;
+		break;
+	case 429:
+		verdict.outcome = WAKE_LIMITED;
+		read_message(q, &arena, &verdict);
+		break;
+	default:
+		if (q->status / 100 != 2)
+			fail(q, WAKE_UNAVAILABLE, "an answer that means nothing here");
+		else if (str_trim(buf_str(&q->body)).len &&
+			 !publish(q, buf_str(&q->body), &arena, &err))
+			fail(q, WAKE_UNAVAILABLE, err.message);
+	}
+	finish(q, &verdict); /* unless it has failed */
+	arena_release_wiped(&arena);
+}
+
+static void on_response(struct http_client *c, const struct http_response *response)
+{
+	struct question *q = http_client_user(c);
+	struct str retry_after = http_headers_get(&response->headers, STR("Retry-After"));
+	uint64_t seconds;
+
+	q->status = response->status;
+	if (str_to_u64(str_trim(retry_after), PROXY_WAKE_RETRY_AFTER_S_MAX, &seconds) == 0)
+		q->retry_after_s = (unsigned)seconds;
+}
+
+static void on_body(struct http_client *c, const char *data, size_t len)
+{
+	struct question *q = http_client_user(c);
+
+	if (q->call && buf_append(&q->body, data, len) < 0)
+		fail(q, WAKE_UNAVAILABLE, "the answer is too large");
+}
+
+static void on_body_end(struct http_client *c, const struct http_headers *trailers)
+{
+	struct question *q = http_client_user(c);
+
+	(void)trailers;
+	if (q->call)
+		take_answer(q);
+}
+
+static void on_client_closed(struct http_client *c, int status)
+{
+	struct question *q = http_client_user(c);
+
+	q->client = NULL;
+	fail(q, WAKE_UNAVAILABLE, status == -EPROTO ? "the answer is not HTTP" : "the connection was lost");
+	release_part(q);
+}
+
+static const struct http_client_handler handler = {
+	.on_response = on_response,
+	.on_body = on_body,
+	.on_body_end = on_body_end,
+	.on_closed = on_client_closed,
+};
+
+/* ---- the question ---- */
+
+static int write_question(const struct wake_request *request, struct buf *b)
+{
+	int status = buf_printf(b, "{\"sandboxId\":\"%s\",\"port\":%u,\"lifecycleId\":", request->id,
+				request->port);
+
+	if (status == 0)
+		status = json_write_string(b, str_of(request->lifecycle_id), false);
+	return status < 0 ? status : buf_append_str(b, STR("}"));
+}
+
+static void send_question(struct question *q)
+{
+	struct wake_hook *hook = q->hook;
+	struct http_header items[4] = {
+		{STR("Host"), str_of(hook->authority)},
+		{STR("Content-Type"), STR("application/json")},
+		{STR("Accept"), STR("application/json")},
+		{STR("Authorization"), str_of(hook->authorization)},
+	};
+	struct http_client_request request = {
+		.method = STR("POST"),
+		.target = str_of(hook->target),
+		.headers = {.items = items, .count = hook->authorization ? 4 : 3, .capacity = 4},
+	};
+	struct iovec piece;
+	struct buf text;
+
+	buf_init(&text, REQUEST_BYTES_MAX);
+	if (write_question(&q->call->request, &text) < 0) {
+		fail(q, WAKE_UNAVAILABLE, "out of memory");
+	} else {
+		piece = (struct iovec){buf_data(&text), buf_length(&text)};
+		request.length = (int64_t)piece.iov_len;
+		/* A failure comes as on_closed. */
+		if (http_client_send(q->client, &request) == 0 &&
+		    http_client_write(q->client, &piece, 1) >= 0)
+			(void)http_client_end(q->client, NULL);
+	}
+	buf_fini(&text);
+}
+
+static void connect_next(struct question *q);
+
+static void on_stream_closed(struct stream *stream)
+{
+	struct question *q = stream->user;
+
+	q->stream = NULL;
+	if (q->call)
+		connect_next(q);
+	release_part(q);
+}
+
+static const struct stream_events connecting = {.on_closed = on_stream_closed};
+
+static void on_connected(struct stream *stream, int status)
+{
+	struct question *q = stream->user;
+
+	if (status < 0) {
+		stream_close(stream, true);
+		return;
+	}
+	q->stream = NULL;
+	q->client = http_client_open(q->hook->loop, stream, &handler, q);
+	send_question(q);
+}
+
+static void connect_next(struct question *q)
+{
+	while (q->address_at < q->address_count) {
+		union address *address = &q->addresses[q->address_at++];
+
+		address_set_port(address, q->hook->port);
+		if (stream_uv_connect(q->hook->loop, &address->any, on_connected, &q->stream) < 0) {
+			q->stream = NULL;
+			continue;
+		}
+		q->stream->user = q;
+		q->stream->events = &connecting;
+		q->parts++;
+		return;
+	}
+	fail(q, WAKE_UNAVAILABLE, "no connection");
+}
+
+static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *found)
+{
+	struct question *q = container_of(resolve, struct question, resolve);
+
+	for (struct addrinfo *at = found;
+	     status == 0 && at && q->address_count < PROXY_RESOLVED_MAX; at = at->ai_next) {
+		union address *address = &q->addresses[q->address_count];
+
+		if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
+			continue;
+		memcpy(address, at->ai_addr, size_min(at->ai_addrlen, sizeof(*address)));
+		q->address_count++;
+	}
+	uv_freeaddrinfo(found);
+	q->resolving = false;
+	if (q->call)
+		connect_next(q);
+	release_part(q);
+}
+
+static void on_later(struct later *later)
+{
+	static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
+	struct question *q = container_of(later, struct question, later);
+
+	if (q->hook->literal.any.sa_family != AF_UNSPEC) {
+		q->addresses[q->address_count++] = q->hook->literal;
+		connect_next(q);
+	} else if (uv_getaddrinfo(&q->hook->loop->uv, &q->resolve, on_resolved, q->hook->host, NULL,
+				  &hints) < 0) {
+		fail(q, WAKE_UNAVAILABLE, "its name cannot be resolved");
+	} else {
+		q->resolving = true;
+		q->parts++;
+	}
+}
+
+static void on_deadline(uv_timer_t *timer)
+{
+	fail(container_of(timer, struct question, timer), WAKE_TIMEOUT, "no answer in time");
+}
+
+static void start(struct waker *waker, struct wake_call *call)
+{
+	struct wake_hook *hook = container_of(waker, struct wake_hook, waker);
+	struct question *q = xcalloc(1, sizeof(*q));
+	uint64_t now = loop_now_ms(hook->loop);
+
+	q->hook = hook;
+	q->call = call;
+	q->parts = 1;
+	call->backend = q;
+	hook->questions++;
+	buf_init(&q->body, PROXY_WAKE_ANSWER_BYTES_MAX);
+	uv_timer_init(&hook->loop->uv, &q->timer);
+	uv_timer_start(&q->timer, on_deadline, call->deadline_ms > now ? call->deadline_ms - now : 0,
+		       0);
+	later_init(&q->later, on_later);
+	later_call(hook->loop, &q->later);
+	log_info("wake", "asking", LOG_S("sandbox", call->request.id),
+		 LOG_S("lifecycle", call->request.lifecycle_id));
+}
+
+static void cancel(struct waker *waker, struct wake_call *call)
+{
+	(void)waker;
+	drop(call->backend);
+}
+
+/* ---- the URL ---- */
+
+static int parse_authority(struct wake_hook *hook, struct str authority)
+{
+	const char *colon = NULL;
+	struct str host = authority;
+	uint64_t port = 80;
+
+	for (size_t i = 0; i < authority.len; i++) {
+		if (authority.p[i] == ':')
+			colon = authority.p + i;
+		else if (authority.p[i] == ']')
+			colon = NULL;
+		else if (authority.p[i] <= ' ' || authority.p[i] == '@' || authority.p[i] >= 0x7f)
+			return -EINVAL;
+	}
+	if (colon) {
+		struct str text = {colon + 1, (size_t)(authority.p + authority.len - colon - 1)};
+
+		host.len = (size_t)(colon - authority.p);
+		if (str_to_u64(text, 65535, &port) < 0 || port == 0)
+			return -EINVAL;
+	}
+	if (host.len == 0)
+		return -EINVAL;
+	if (address_parse(host, &hook->literal) < 0) {
+		if (host.p[0] == '[')
+			return -EINVAL;
+		hook->literal.any.sa_family = AF_UNSPEC;
+	}
+	hook->port = (unsigned)port;
+	hook->host = xstrndup(host.p, host.len);
+	hook->authority = xstrndup(authority.p, authority.len);
+	return 0;
+}
+
+static int parse_url(struct wake_hook *hook, struct str url)
+{
+	static const struct str scheme = STR("http://");
+	struct str rest, authority;
+
+	if (!str_starts_with(url, scheme))
+		return -EINVAL;
+	rest = (struct str){url.p + scheme.len, url.len - scheme.len};
+	authority = rest;
+	while (authority.len && memchr(authority.p, '/', authority.len))
+		authority.len = (size_t)((const char *)memchr(authority.p, '/', authority.len) -
+					 authority.p);
+	for (size_t i = authority.len; i < rest.len; i++)
+		if (rest.p[i] <= ' ' || rest.p[i] >= 0x7f || rest.p[i] == '#')
+			return -EINVAL;
+	hook->target = rest.len > authority.len
+			       ? xstrndup(rest.p + authority.len, rest.len - authority.len)
+			       : xstrdup("/");
+	return parse_authority(hook, authority);
+}
+
+int wake_hook_open(struct loop *loop, const struct wake_hook_config *config,
+		   struct wake_hook **ret_hook, struct err *err)
+{
+	struct wake_hook *hook = xcalloc(1, sizeof(*hook));
+
+	hook->waker = (struct waker){.start = start, .cancel = cancel};
+	hook->loop = loop;
+	hook->catalog = config->catalog;
+	if (*config->token) {
+		size_t size = strlen(config->token) + sizeof("Bearer ");
+
+		hook->authorization = xmalloc(size);
+		snprintf(hook->authorization, size, "Bearer %s", config->token);
+	}
+	if (parse_url(hook, str_of(config->url)) < 0) {
+		wake_hook_close(hook);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "the wake-up hook must be given as http://host[:port]/path");
+	}
+	*ret_hook = hook;
+	return 0;
+}
+
+struct waker *wake_hook_waker(struct wake_hook *hook)
+{
+	return &hook->waker;
+}
+
+void wake_hook_close(struct wake_hook *hook)
+{
+	hook->closed = true;
+	release_hook(hook);
+}
