@@ -40,10 +40,9 @@ static void serve_init(struct http_exchange *ex, struct app *app)
 	init_service_post(ex, &app->sandbox, ENVD_PROTOCOL_VERSION);
 }
 
-static void refuse_unimplemented(struct http_exchange *ex, struct app *app)
+static void serve_upgrade(struct http_exchange *ex, struct app *app)
 {
-	http_respond_error(ex, 501, "%.*s is not implemented", (int)ex->request.path.len,
-			   ex->request.path.p);
+	sandbox_service_upgrade(ex, &app->sandbox);
 }
 
 static void serve_freeze(struct http_exchange *ex, struct app *app)
@@ -102,7 +101,7 @@ static const struct route routes[] = {
 	{"POST", "/fsfreeze", serve_filesystem_freeze, false},
 	{"POST", "/fsthaw", serve_filesystem_thaw, false},
 	{"POST", "/collapse", serve_collapse, false},
-	{"POST", "/upgrade", refuse_unimplemented, false},
+	{"POST", "/upgrade", serve_upgrade, false},
 };
 
 /* One RPC service: its methods sorted by path. */

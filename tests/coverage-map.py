@@ -2,8 +2,8 @@
 """Which numbered cases have a test: tests/coverage-map.py [case:1-22,24] [conformance:...] [s:...]
 
 Reads the numbers that exist from coverage-numbers.txt, looks for their names in every file under tests/,
-and prints those without one. With arguments only the named numbers count, and the exit code says whether
-all of them have a test.
+and prints those without one: first those that README.md ("Numbers without a test on purpose") gives a reason
+for, then those that are missing. With arguments only the named numbers count. Exits with 1 if one is missing.
 """
 import os
 import re
@@ -11,7 +11,12 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 BASES = {"case": "cases", "conformance": "conformance cases", "s": "proxy scenarios"}
+DELIBERATE = re.compile(r"^\| (case|conformance|s) ([0-9, -]+) \| (.+) \|$", re.MULTILINE)
 NAME = re.compile(r"(?<![A-Za-z0-9])(case|conformance|s)_?(\d{3})(?![0-9A-Za-z])")
+
+
+def name_of(kind, number):
+    return f"{kind}{'' if kind == 's' else '_'}{number:03d}"
 
 
 def known():
@@ -38,36 +43,57 @@ def claimed():
     return found
 
 
+def numbers_in(ranges):
+    for part in ranges.replace(" ", "").split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)
+
+
+def deliberate():
+    """{kind: {number: reason}} from the table in README.md: rows of `| conformance 41, 175-181 | why |`."""
+    reasons = {kind: {} for kind in BASES}
+    with open(os.path.join(HERE, "README.md"), encoding="utf-8") as file:
+        for kind, ranges, why in DELIBERATE.findall(file.read()):
+            reasons[kind].update({number: why for number in numbers_in(ranges)})
+    return reasons
+
+
 def selection(arguments):
     chosen = {kind: set() for kind in BASES}
     for argument in arguments:
         kind, _, ranges = argument.partition(":")
         if kind not in BASES:
             sys.exit(f"{argument}: write case:1-22,24 or conformance:... or s:...")
-        for part in ranges.split(","):
-            first, _, last = part.partition("-")
-            chosen[kind].update(range(int(first), int(last or first) + 1))
+        chosen[kind].update(numbers_in(ranges))
     return chosen
 
 
 def main():
-    numbers, found = known(), claimed()
+    numbers, found, reasons = known(), claimed(), deliberate()
     chosen = selection(sys.argv[1:])
     summary, missing_any = [], False
     for kind, title in BASES.items():
         wanted = {n for n in numbers[kind] if not sys.argv[1:] or n in chosen[kind]}
         if not wanted:
             continue
-        missing = sorted(wanted - set(found[kind]))
+        without = wanted - set(found[kind])
+        otherwise = sorted(without & set(reasons[kind]))
+        missing = sorted(without - set(reasons[kind]))
         missing_any = missing_any or bool(missing)
+        if otherwise:
+            print(f"{title} without a test on purpose: {len(otherwise)} of {len(wanted)}")
+        for number in otherwise:
+            print(f"  {name_of(kind, number)}  {reasons[kind][number].split(':')[0]}")
         print(f"{title} without a test: {len(missing)} of {len(wanted)}")
         for number in missing:
-            print(f"  {kind}{'' if kind == 's' else '_'}{number:03d}  {numbers[kind][number]}")
-        summary.append(f"{title} {len(wanted) - len(missing)}/{len(wanted)}")
+            print(f"  {name_of(kind, number)}  {numbers[kind][number]}")
+        summary.append(f"{title} {len(wanted) - len(without)}/{len(wanted)}")
+        for number in sorted(set(reasons[kind]) & set(found[kind]) & wanted):
+            print(f"  {name_of(kind, number)} has a test and a reason for having none")
         for number in sorted(set(found[kind]) - set(numbers[kind])):
             print(f"  {kind} {number} is claimed by {', '.join(sorted(found[kind][number]))} but does not exist")
     print("with a test: " + ", ".join(summary))
-    return 1 if sys.argv[1:] and missing_any else 0
+    return 1 if missing_any else 0
 
 
 if __name__ == "__main__":

@@ -312,15 +312,21 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 	saw_new_kills(cgroups, CGROUP_PTY);
 }
 
-void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
-		   int *ret_fd)
+/* The parent's limit is reached: a command born elsewhere would escape it. */
+static bool is_exhaustion(int error)
+{
+	return error == ENOMEM || error == EAGAIN;
+}
+
+int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
+		  int *ret_fd)
 {
 	int attempt, directory;
 
 	*ret_place = (struct cgroup_place){.kind = CGROUP_NONE};
 	*ret_fd = -1;
 	if (!cgroups->available || kind == CGROUP_NONE)
-		return;
+		return 0;
 	directory = cgroups->directories[kind];
 	for (attempt = 0; attempt < CREATE_ATTEMPTS; attempt++) {
 		struct cgroup_place place = {
@@ -331,16 +337,19 @@ void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup
 		if (mkdirat(directory, name, 0755) < 0) {
 			if (errno == EEXIST)
 				continue;
-			return;
+			return is_exhaustion(errno) ? -errno : 0;
 		}
 		*ret_fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 		if (*ret_fd < 0) {
+			int error = errno;
+
 			unlinkat(directory, name, AT_REMOVEDIR);
-			return;
+			return is_exhaustion(error) || error == EMFILE || error == ENFILE ? -error : 0;
 		}
 		*ret_place = place;
-		return;
+		return 0;
 	}
+	return 0;
 }
 
 /* For kernels before 5.14: whoever is listed gets the signal, again until nobody new appears. */

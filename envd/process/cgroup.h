@@ -46,9 +46,10 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled);
 void cgroups_fini(struct cgroups *cgroups);
 
 /* Makes a cgroup for one command. *ret_fd is its directory, for the clone; -1 with {CGROUP_NONE}
- * when there is none to be had. */
-void cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
-		   int *ret_fd);
+ * when there is none to be had, because cgroups are not available or somebody took them away. -ENOMEM,
+ * -EAGAIN, -EMFILE, -ENFILE: limits are reached, and no command may begin outside of them. */
+int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
+		  int *ret_fd) NODISCARD;
 /* Kills everybody in it, atomically where the kernel can. 0, -ENOENT without cgroup. */
 int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place);
 /* Whether everything in it stands still, by its own freezing or a parent's. */

@@ -247,7 +247,7 @@ int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings
 	status = open_files(plan, err);
 	if (status < 0)
 		return status;
-	cgroup_create(settings->cgroups, plan->request->cgroup_kind, &plan->place, &plan->cgroup_fd);
-	return 0;
+	status = cgroup_create(settings->cgroups, plan->request->cgroup_kind, &plan->place, &plan->cgroup_fd);
+	return status < 0 ? spawn_start_error(plan, status, "cgroup", err) : 0;
 }
 

@@ -6,6 +6,7 @@
 #include "lib/log.h"
 
 #define METRICS_BYTES_MAX 1024
+#define UPGRADE_PROGRAM "/usr/bin/envd.next"
 /* Every byte of the environment may become a six-byte escape. */
 #define ENVIRONMENT_JSON_BYTES_MAX ((size_t)INIT_BODY_BYTES_MAX * 8)
 
@@ -117,4 +118,22 @@ void sandbox_service_environment(struct http_exchange *ex, struct sandbox *sandb
 		http_respond(ex, 200, "application/json", buf_str(&body));
 	}
 	buf_fini(&body);
+}
+
+static void refuse_upgrade(struct http_exchange *ex, int status, struct str text)
+{
+	http_response_header(ex, STR("X-Content-Type-Options"), STR("nosniff"));
+	http_respond(ex, status, "text/plain; charset=utf-8", text);
+}
+
+void sandbox_service_upgrade(struct http_exchange *ex, struct sandbox *sandbox)
+{
+	struct str program = http_headers_get(&ex->request.headers, STR("X-Envd-Upgrade-Bin"));
+
+	if (!sandbox->initialised)
+		refuse_upgrade(ex, 409, STR("envd not initialized\n"));
+	else if (program.len && !str_equal(program, STR(UPGRADE_PROGRAM)))
+		refuse_upgrade(ex, 400, STR("unsupported upgrade target\n"));
+	else
+		refuse_upgrade(ex, 500, STR("live upgrade is not supported by this envd\n"));
 }

@@ -41,6 +41,20 @@ check("case_146_conformance_039_conformance_044_the_files_of_the_system", async 
 	assert.equal(readFileSync("/etc/hosts", "latin1"), before);
 });
 
+check("conformance_158_programs_reach_the_host_by_its_name", async () => {
+	// An address that only this world has, and a host that says who asks. Nothing else is reachable here.
+	assert.equal(spawnSync("ip", ["address", "add", "192.0.2.77/32", "dev", "lo"]).status, 0);
+	const host = http.createServer((req, res) => res.end(req.url === "/me" ? "sbx-77" : ""));
+	await new Promise((resolve, reject) => host.listen(80, "192.0.2.77", resolve).on("error", reject));
+	after(() => host.close());
+	const envd = await startInOwnFiles();
+	assert.equal((await init(envd, { hyperloopIP: "192.0.2.77", defaultUser: "root" })).status, 204);
+	const ask = async (url) => (await envd.client().sh(`curl -s -m 5 ${url}`)).stdout.toString();
+	assert.equal(await ask("$E2B_EVENTS_ADDRESS/me"), "sbx-77");
+	assert.equal(await ask("http://192.0.2.77/me"), "sbx-77");
+	await eventually("by name", async () => (await ask("http://events.e2b.local/me")) === "sbx-77");
+});
+
 check("conformance_053_it_survives_an_update_of_the_certificates", async () => {
 	const envd = await startInOwnFiles();
 	const client = envd.client();

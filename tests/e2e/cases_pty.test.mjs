@@ -43,6 +43,27 @@ check("case_057_the_size_is_there_from_the_first_instruction", async () => {
 	});
 });
 
+check("conformance_153_a_terminal_from_start_to_end", async () => {
+	const terminal = await user.start("bash", ["-i", "-l"], {
+		message: size(91, 23), process: { envs: { TERM: "xterm-256color", LANG: "C.UTF-8", OWN: "mine" }, cwd: "/tmp" },
+	});
+	const type = (text) => input(terminal.pid, text);
+	await type('echo "<$TERM $LANG $OWN $PWD>"; stty size; echo $(tput cols)x$(tput lines)\n');
+	await within(10000, "variables and size", until(terminal.stream, "pty", /<xterm-256color C.UTF-8 mine \/tmp>\r\n23 91\r\n91x23\r\n/));
+	assert.equal((await resize(terminal.pid, 120, 40)).status, 200);
+	await type("stty size; echo $(tput cols)x$(tput lines)\n");
+	await within(10000, "the new size", until(terminal.stream, "pty", /40 120\r\n120x40\r\n/));
+	const again = user.stream("Connect", { process: { pid: terminal.pid } });
+	await again.next();
+	terminal.stream.abort();
+	await type("echo back-$((40 + 2))\n");
+	await within(10000, "it answers", until(again, "pty", /back-42/));
+	await user.signal(terminal.pid);
+	const { end } = await within(10000, "it ends", drain(again));
+	assert.deepEqual([end.exited, end.exitCode, end.status], [false, -1, "signal: killed"]);
+	assert.ok(!(await user.pids()).includes(terminal.pid));
+});
+
 check("case_058_resizing_during_run_and_exit", async () => {
 	const stop = join(folder, "stop");
 	const { pid, stream } = await user.start("bash", ["-c",

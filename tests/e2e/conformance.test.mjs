@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { drain, request, until } from "./support/connect.mjs";
 import { get, put, putMultipart, query } from "./support/files.mjs";
-import { eventually, sleep, startEnvd, temporaryFolder } from "./support/programs.mjs";
+import { ROOT, envdProgram, eventually, sleep, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const user = envd.client();
@@ -38,14 +38,14 @@ check("conformance_009_without_a_token_everything_is_open", async () => {
 	await user.call("Remove", { path: "c009" });
 });
 
-check("conformance_007_008_015_with_a_token", async () => {
+check("conformance_007_conformance_008_conformance_015_with_a_token", async () => {
 	const own = await startEnvd({ init: { defaultUser: "user", accessToken: "tok" } });
 	assert.equal((await put(own.client({ token: "tok" }), "c007", "x")).status, 200);
 	assert.equal((await get(own.client({ token: "tok" }), "c007")).text, "x");
 	isError(await get(own.client({ token: "bad" }), "c007"), 401, "access token present in header but does not match");
 	isError(await get(own.client(), "c007"), 401, "missing signature query parameter");
 	const refused = await own.client().unary("ListDir", { path: "/" });
-	assert.equal(refused.status, 401);
+	assert.equal(refused.status, 401); // and no code of Connect's, so that clients make it "unauthenticated"
 	assert.deepEqual(refused.json, { code: 401, message: "unauthorized access, please provide a valid access token or method signing if supported" });
 	await own.client({ token: "tok" }).call("Remove", { path: "c007" });
 });
@@ -325,7 +325,7 @@ check("conformance_152_list_shows_what_was_asked_for", async () => {
 
 // --- 6.7 filesystem
 
-check("conformance_159_160_listing", async () => {
+check("conformance_159_conformance_160_listing", async () => {
 	const dir = join(folder, "test-dir");
 	mkdirSync(join(dir, "sub/deeper"), { recursive: true });
 	writeFileSync(join(dir, "sub/deeper/file"), "x");
@@ -343,6 +343,23 @@ check("conformance_159_160_listing", async () => {
 	const self = await user.unary("ListDir", { path: join(folder, "self") });
 	assert.equal(self.error.code, "failed_precondition");
 	assert.match(self.error.message, /cyclic symlink/);
+	symlinkSync("two", join(folder, "one"));
+	symlinkSync("one", join(folder, "two"));
+	const two = await user.unary("ListDir", { path: join(folder, "one") });
+	assert.equal(two.error.code, "failed_precondition");
+	assert.match(two.error.message, /cyclic symlink/);
+	symlinkSync(join(dir, "sub/deeper/file"), join(folder, "to-file"));
+	const toFile = await user.unary("ListDir", { path: join(folder, "to-file") });
+	assert.match(toFile.error.message, /not a directory/);
+	// Links below the root are shown and not followed.
+	const links = join(folder, "links");
+	mkdirSync(join(links, "real"), { recursive: true });
+	writeFileSync(join(links, "real/inner"), "");
+	writeFileSync(join(links, "file"), "");
+	for (const [name, target] of [["to-dir", "real"], ["cyclic", "cyclic"], ["broken", "nowhere"]])
+		symlinkSync(target, join(links, name));
+	assert.deepEqual((await user.call("ListDir", { path: links, depth: 5 })).entries.map((each) => each.path.slice(links.length)),
+		["/broken", "/cyclic", "/file", "/real", "/real/inner", "/to-dir"]);
 	symlinkSync(dir, join(folder, "l1"));
 	symlinkSync(join(folder, "l1"), join(folder, "l2"));
 	symlinkSync(join(folder, "l2"), join(folder, "l3"));
@@ -388,4 +405,42 @@ check("conformance_165_moving", async () => {
 	const missing = await user.unary("Move", { source: join(dir, "none"), destination: join(dir, "x") });
 	assert.equal(missing.error.code, "not_found");
 	assert.match(missing.error.message, /source file not found/);
+});
+
+// --- 6.8 upgrade
+
+check("conformance_032_conformance_174_no_live_upgrade", async () => {
+	const own = await startEnvd({ init: null });
+	const upgrade = (headers = {}, body = "") => request(own.url, { method: "POST", path: "/upgrade", headers, body });
+	assert.deepEqual(await upgrade().then((each) => [each.status, each.text]), [409, "envd not initialized\n"]);
+	const first = await init(own, JSON.stringify({ defaultUser: "user" }));
+	assert.equal(first.status, 204);
+	assert.equal(first.headers["x-envd-handover"], undefined);
+	// Hosts ask for it from 0.6.12 on.
+	assert.ok(first.headers["x-envd-version"].split(".").map(Number)[2] < 12);
+	const running = await own.client().start("sleep", ["1000"]);
+	const before = statSync(envdProgram()).mtimeMs;
+	for (const path of ["/usr/bin/envd", "/tmp/envd.next", "envd.next"])
+		assert.deepEqual(await upgrade({ "x-envd-upgrade-bin": path }, "#!/bin/false\n").then((each) => [each.status, each.text]),
+			[400, "unsupported upgrade target\n"], path);
+	const fixed = await upgrade({ "x-envd-upgrade-bin": "/usr/bin/envd.next" }, "#!/bin/false\n");
+	assert.deepEqual([fixed.status, fixed.text], [500, "live upgrade is not supported by this envd\n"]);
+	// Nothing was written, stopped or frozen, and the same program goes on.
+	assert.ok(!existsSync("/usr/bin/envd.next"));
+	assert.equal(statSync(envdProgram()).mtimeMs, before);
+	assert.equal((await own.client().sh("echo on")).out, "on\n");
+	assert.deepEqual(await own.client().pids(), [running.pid]);
+	await own.client().signal(running.pid);
+	await drain(running.stream);
+});
+
+check("conformance_184_no_path_that_is_not_described", async () => {
+	const described = ["/health", "/metrics", "/init", "/envs", "/files", "/files/compose", "/freeze", "/unfreeze", "/fsfreeze", "/fsthaw", "/collapse"];
+	const table = /static const struct route routes\[\] = \{\n([^]*?)\n\};/.exec(readFileSync(join(ROOT, "envd/routes.c"), "utf8"))[1];
+	const served = new Set([...table.matchAll(/"[A-Z]+", "(\/[^"]*)"/g)].map((each) => each[1]));
+	assert.deepEqual([...served].filter((path) => !described.includes(path)), ["/upgrade"]);
+	for (const path of served)
+		assert.equal((await request(envd.url, { method: "DELETE", path })).status, 405, path);
+	for (const path of ["/", "/version", "/debug/pprof/", "/handover", "/health/", "/Health", "/file", "/files/", "/upgrade/", "/admin"])
+		assert.equal((await request(envd.url, { method: "GET", path })).status, 404, path);
 });

@@ -96,6 +96,19 @@ check("a_large_download_is_complete", async () => {
 	assert.equal(hash.digest("hex"), execFileSync("sha256sum", [path]).toString().split(" ")[0]);
 });
 
+check("conformance_016_init_never_passes_the_proxy", async () => {
+	const own = await startEnvd({ init: { accessToken: "tok", defaultUser: "user" } });
+	const front = await startProxy({ sandboxes: { sbx16: own.port } });
+	for (const token of [undefined, "tok"]) {
+		const answer = await front.client("sbx16", { token }).request({ method: "POST", path: "/init", body: '{"envVars":{"BAD":"1"}}' });
+		assert.equal(answer.status, 404);
+		assert.equal(answer.headers["x-envd-version"], undefined);
+	}
+	const envs = await own.client({ token: "tok" }).request({ path: "/envs" });
+	assert.equal(envs.json.BAD, undefined);
+	assert.equal((await own.client().request({ path: "/envs" })).status, 401);
+});
+
 check("case_143_internal_paths_are_refused_for_known_and_unknown_sandboxes", async () => {
 	for (const id of ["sbx1", "sbx9"])
 		for (const path of ["/init", "//init", "/./init", "/files/../init", "/init/", "/%69nit", "/freeze", "/unfreeze", "/upgrade"]) {

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
-import { eventually, within } from "../e2e/support/programs.mjs";
+import { eventually, sleep, within } from "../e2e/support/programs.mjs";
 import { ask, makeDisk, startMachine } from "./machine.mjs";
 
 const check = (name, body) => test(name, { timeout: 90000 }, body);
@@ -31,6 +31,41 @@ check("the_disk_is_in_order_after_switching_off", async () => {
 	assert.doesNotMatch(again.console, /recovery/);
 	again.kill();
 	await again.ended();
+});
+
+check("conformance_017_the_token_holds_over_a_pause_and_a_fresh_start", async () => {
+	const disk = makeDisk();
+	let machine = await startMachine({ disk });
+	const init = () => machine.client().request({
+		method: "POST", path: "/init", headers: { "content-type": "application/json" },
+		body: JSON.stringify({ accessToken: "tok", timestamp: new Date().toISOString(), defaultUser: "root" }),
+	});
+	const holds = async () => {
+		assert.equal(await ask(machine.client({ token: "tok" }), "cat /root/kept"), "kept");
+		for (const token of [undefined, "other"]) {
+			assert.equal((await machine.client({ token }).unary("List")).status, 401);
+			assert.equal((await machine.client({ token }).request({ path: "/files?path=/root/kept" })).status, 401);
+		}
+	};
+	assert.equal((await init()).status, 204);
+	await ask(machine.client({ token: "tok" }), "echo kept > /root/kept; sync");
+	await holds();
+	// Paused with everything in memory.
+	const secured = machine.client({ token: "tok" });
+	assert.equal((await secured.request({ method: "POST", path: "/freeze?maxWaitMs=5000" })).status, 200);
+	machine.pause();
+	await sleep(200);
+	machine.resume();
+	assert.equal((await init()).status, 204);
+	await holds();
+	// Paused with its disk alone: it starts anew, and the host says the token again.
+	await secured.sh("poweroff").catch(() => null);
+	await machine.ended();
+	machine = await startMachine({ disk });
+	assert.equal((await init()).status, 204);
+	await holds();
+	machine.kill();
+	await machine.ended();
 });
 
 check("conformance_130_the_root_freezes_and_thaws", async () => {

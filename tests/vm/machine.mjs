@@ -42,6 +42,8 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 		resolve(machine.status);
 	}));
 	machine.kill = () => child.kill("SIGKILL");
+	machine.pause = () => child.kill("SIGSTOP");
+	machine.resume = () => child.kill("SIGCONT");
 	after(() => machine.kill());
 	machine.client = (options) => new Client(machine.url, { user: "root", ...options });
 	machine.health = async (timeout = 1000) => {

@@ -128,6 +128,26 @@ check("case_076_a_memory_hog_dies_alone_and_its_record_says_why", async () => {
 	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
 });
 
+check("conformance_127_memory_of_a_cgroup_decides", async () => {
+	const place = "/sys/fs/cgroup/user/memory.max";
+	const usual = await ask(client, `cat ${place}`);
+	const system = async (script) => (await client.sh(script, { message: { tag: "_system" } })).out;
+	const need = () => client.sh("head -c 16000000 /dev/zero | tail -c 16000000 | wc -c");
+	const roomy = await need();
+	assert.deepEqual([roomy.out.trim(), roomy.end.exitCode], ["16000000", 0]);
+	await system(`echo 8000000 > ${place}`);
+	const small = await client.run("tail", ["-c", "16000000", "/dev/zero"]);
+	assert.deepEqual([small.end.exited, small.end.status], [false, "signal: killed"]);
+	await eventually("the log names it", async () => (await outOfMemory()).includes(small.pid));
+	// So little that not even the beginning fits.
+	await system(`echo 0 > ${place}`);
+	const hopeless = await client.run("true");
+	assert.equal(hopeless.error?.code, "resource_exhausted", JSON.stringify(hopeless.end));
+	await machine.health();
+	await system(`echo ${usual} > ${place}`);
+	assert.equal((await need()).out.trim(), "16000000");
+});
+
 for (const limit of ["200", "the usual"])
 	check(`case_075_a_fork_bomb_leaves_the_agent_reachable_limit_${limit.replace(" ", "_")}`, () => explode(limit));
 
@@ -213,6 +233,27 @@ check("case_079_what_is_frozen_can_be_killed", async () => {
 	assert.equal((await client.signal(pid)).status, 200);
 	assert.equal((await within(10000, "it ends", drain(stream))).end.status, "signal: killed");
 	assert.equal((await client.request({ method: "POST", path: "/unfreeze" })).status, 204);
+});
+
+check("case_144_the_clock_is_right_before_the_first_command", async () => {
+	const DAY = 86400;
+	for (const [skew, isSet] of [[-DAY, true], [DAY, true], [-2, true], [2, false]]) {
+		// As after a time for which the machine stood still, or with another machine's clock.
+		await ask(client, `date -s @$(($(date +%s) + ${skew}))`);
+		const host = new Date(Date.now());
+		const answer = await client.request({
+			method: "POST", path: "/init", body: JSON.stringify({ timestamp: host.toISOString(), defaultUser: "root" }),
+			headers: { "content-type": "application/json" },
+		});
+		assert.equal(answer.status, 204, answer.text);
+		const told = Number(await ask(client, "date +%s"));
+		const late = (Date.now() - host) / 1000;
+		const off = told - host / 1000;
+		// Whole seconds; and the machine is slow.
+		assert.ok(off > -1.1 + (isSet ? 0 : 1) && off < late + 1 + (isSet ? 0 : 5), `${off} s for ${skew}, ${late} s later`);
+		if (!isSet)
+			assert.ok(off > 0.5, `${skew} s should have been left alone, but it is ${off}`);
+	}
 });
 
 check("the_host_sets_the_clock", async () => {

@@ -37,7 +37,7 @@ static void check_unavailable(const char *root)
 	assert_false(cgroups.available);
 	assert_int_equal(warnings, 1);
 	assert_non_null(strstr(warning, "falling back to no-op cgroup manager"));
-	cgroup_create(&cgroups, CGROUP_USER, &place, &fd);
+	assert_int_equal(cgroup_create(&cgroups, CGROUP_USER, &place, &fd), 0);
 	assert_int_equal(place.kind, CGROUP_NONE);
 	assert_int_equal(fd, -1);
 	assert_int_equal(cgroup_kill(&cgroups, place), -ENOENT);
@@ -105,6 +105,46 @@ static size_t count_children(int directory)
 			 strchr(entry->d_name, '-') != NULL;
 	closedir(listing);
 	return count;
+}
+
+static void write_limit(int directory, const char *text)
+{
+	int fd = openat(directory, "cgroup.max.descendants", O_WRONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+	close(fd);
+}
+
+/* Born in another cgroup it would escape the limits of its own. */
+static void conformance_127_no_command_begins_where_limits_are_reached(void **state)
+{
+	static const char *const kinds[] = {"user", "ptys", "socats"};
+	char root[] = "/sys/fs/cgroup/unified/envd-test-XXXXXX", path[128];
+	struct cgroups cgroups;
+	struct cgroup_place place;
+	int fd;
+
+	NEEDS_CGROUPS();
+	if (!mkdtemp(root))
+		skip();
+	cgroups_init(&cgroups, root, true);
+	assert_true(cgroups.available);
+	write_limit(cgroups.directories[CGROUP_USER], "0");
+	assert_int_equal(cgroup_create(&cgroups, CGROUP_USER, &place, &fd), -EAGAIN);
+	assert_int_equal(place.kind, CGROUP_NONE);
+	assert_int_equal(fd, -1);
+	write_limit(cgroups.directories[CGROUP_USER], "max");
+	assert_int_equal(cgroup_create(&cgroups, CGROUP_USER, &place, &fd), 0);
+	assert_int_equal(place.kind, CGROUP_USER);
+	close(fd);
+	cgroup_remove_later(&cgroups, place);
+	cgroups_fini(&cgroups);
+	for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
+		snprintf(path, sizeof(path), "%s/%s", root, kinds[i]);
+		assert_int_equal(rmdir(path), 0);
+	}
+	assert_int_equal(rmdir(root), 0);
 }
 
 static const struct lab_options with_cgroups = {.with_cgroups = true};
@@ -312,6 +352,7 @@ int main(void)
 		cmocka_unit_test(case_078_absent_or_old_cgroups),
 		cmocka_unit_test(switched_off_says_nothing),
 		cmocka_unit_test(case_078_commands_run_without_cgroups),
+		cmocka_unit_test(conformance_127_no_command_begins_where_limits_are_reached),
 		cmocka_unit_test(one_cgroup_a_command_and_none_afterwards),
 		cmocka_unit_test(an_inhabited_cgroup_is_removed_later),
 		cmocka_unit_test(leftovers_of_an_earlier_agent_are_removed),

@@ -132,17 +132,36 @@ static void case_138_wrong_methods_name_the_right_ones(void **state)
 	}
 }
 
-static void what_is_not_there_says_so(void **state)
+static void conformance_174_upgrade_is_refused_in_order(void **state)
 {
-	static const char *const paths[] = {"/upgrade"};
+	static const struct {
+		const char *headers;
+		int status;
+		const char *text;
+	} table[] = {
+		{"", 500, "live upgrade is not supported by this envd\n"},
+		{"X-Envd-Upgrade-Bin:\r\n", 500, "live upgrade is not supported by this envd\n"},
+		{"X-Envd-Upgrade-Bin: /usr/bin/envd.next\r\n", 500,
+		 "live upgrade is not supported by this envd\n"},
+		{"X-Envd-Upgrade-Bin: /tmp/envd\r\n", 400, "unsupported upgrade target\n"},
+		{"X-Envd-Upgrade-Bin: /usr/bin/../bin/envd.next\r\n", 400, "unsupported upgrade target\n"},
+	};
 	struct agent *f = *state;
+	struct talk_answer answer = agent_request(f, "POST", "/upgrade", table[3].headers, "");
 
-	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
-		struct talk_answer answer = agent_request(f, "POST", paths[i], "", "");
-
-		assert_int_equal(answer.status, 501);
-		agent_assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
+	assert_int_equal(answer.status, 409);
+	agent_assert_body(&answer, "envd not initialized\n");
+	assert_int_equal(agent_request(f, "POST", "/init", "", "{}").status, 204);
+	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
+		answer = agent_request(f, "POST", "/upgrade", table[i].headers, "a program");
+		assert_int_equal(answer.status, table[i].status);
+		agent_assert_body(&answer, table[i].text);
+		agent_assert_header(&answer, "Content-Type", "text/plain; charset=utf-8");
+		agent_assert_header(&answer, "X-Envd-Handover", NULL);
 	}
+	set_token(f, "secret");
+	answer = agent_request(f, "POST", "/upgrade", "", "");
+	assert_int_equal(answer.status, 401);
 }
 
 static void case_137_preflight_needs_no_token(void **state)
@@ -494,7 +513,7 @@ int main(void)
 		TEST(unknown_paths_are_404_and_never_redirected),
 		TEST(case_139_slashes_are_answered_directly),
 		TEST(case_138_wrong_methods_name_the_right_ones),
-		TEST(what_is_not_there_says_so),
+		TEST(conformance_174_upgrade_is_refused_in_order),
 		TEST(case_137_preflight_needs_no_token),
 		TEST(case_137_every_answer_may_be_read_by_a_page),
 		TEST(case_141_the_gate_cannot_be_dodged),
