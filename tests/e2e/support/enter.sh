@@ -46,6 +46,11 @@ if [ "$E2E_INSIDE" = outer ]; then
 	mount --rbind /mnt /tmp
 	[ -w /root ] || mount -t tmpfs -o mode=700 tmpfs /root # an ordinary user's root has none
 
+	# Nothing a test writes may stay in the tree.
+	mount --bind "$root/tests" "$root/tests"
+	mount -o remount,bind,ro "$root/tests"
+	cd "$PWD" # this folder is the one below the new mount
+
 	world=/mnt
 	mount -t tmpfs -o mode=755 tmpfs "$world"
 
