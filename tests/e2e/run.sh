@@ -33,6 +33,12 @@ if [ -z "$E2E_INSIDE" ]; then
 	exec support/enter.sh "$here/run.sh" "$@"
 fi
 
+E2E_TLS=$(mktemp -d)
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=ca -days 2 -keyout "$E2E_TLS/ca.key" -out "$E2E_TLS/ca.pem" 2>/dev/null
+openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=sbx -keyout "$E2E_TLS/key.pem" -out "$E2E_TLS/req.pem" 2>/dev/null
+openssl x509 -req -in "$E2E_TLS/req.pem" -CA "$E2E_TLS/ca.pem" -CAkey "$E2E_TLS/ca.key" -CAcreateserial -days 2 -out "$E2E_TLS/certificate.pem" -extfile <(echo "subjectAltName=DNS:*.sbx.localhost,DNS:sbx.localhost") 2>/dev/null
+export E2E_TLS NODE_EXTRA_CA_CERTS=$E2E_TLS/ca.pem SSL_CERT_FILE=$E2E_TLS/ca.pem
+
 scripts=() suites=()
 for file in "${@:-}"; do
 	case $file in
@@ -44,7 +50,7 @@ done
 
 status=0
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+trap 'rm -rf "$log" "$E2E_TLS"' EXIT
 if [ ${#scripts[@]} != 0 ]; then
 	node --test --test-concurrency="${E2E_CONCURRENCY:-2}" --test-reporter=./support/reporter.mjs \
 		${E2E_ONLY:+--test-name-pattern="$E2E_ONLY"} "${scripts[@]}" | tee "$log" || true

@@ -1,52 +1,27 @@
-// The npm client `e2b`, unmodified and in its debug mode: straight to envd, and through the proxy.
+// The npm client `e2b` 2.51, unmodified, on every road; and what happens when a sandbox is not there, dies, or wants a token.
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as sdk from "e2b";
+import { onRoads, takeRoad } from "./support/roads.mjs";
 import { sdkSuite } from "./support/sdk_suite.mjs";
 import { serve, startEnvd, startProxy } from "./support/programs.mjs";
 
-const has = { metadata: true, closeStdin: true, octetStream: true, ptyConnect: true, stdinOption: true, watchEntries: true };
-process.env.E2B_DEBUG = "true";
+await onRoads("e2b 2.51", ["direct", "headers", "domain", "shared"], sdkSuite);
 
+// The other checks say which way they take.
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port }, fallback: "sbx1" });
-
-sdkSuite("e2b direct", {
-	sdk, has,
-	open: () => {
-		process.env.E2B_SANDBOX_URL = envd.url;
-		return sdk.Sandbox.create();
-	},
-});
-
-sdkSuite("e2b proxied", {
-	sdk, has,
-	open: () => {
-		process.env.E2B_SANDBOX_URL = `http://localhost:${proxy.port}`;
-		return sdk.Sandbox.connect("sbx1");
-	},
-});
-
-test("e2b direct: a command's handle takes input by itself", async () => {
-	process.env.E2B_SANDBOX_URL = envd.url;
-	const sandbox = await sdk.Sandbox.create();
-	const command = await sandbox.commands.run("cat; echo end", { background: true, stdin: true });
-	await command.sendStdin("some text");
-	await command.closeStdin();
-	assert.equal((await command.wait()).stdout, "some textend\n");
-});
+const debug = (sandboxUrl) => ({ debug: true, sandboxUrl });
 
 // Debug mode's own id cannot be a sandbox id; the proxy's default sandbox serves such clients.
 test("e2b proxied: Sandbox.create() in debug mode reaches the default sandbox", async () => {
-	process.env.E2B_SANDBOX_URL = proxy.url;
-	const sandbox = await sdk.Sandbox.create();
+	const sandbox = await sdk.Sandbox.create(debug(proxy.url));
 	assert.equal((await sandbox.commands.run("echo hi")).stdout, "hi\n");
 	assert.equal(await sandbox.isRunning(), true);
 });
 
 test("e2b proxied: an unknown sandbox is not running", async () => {
-	process.env.E2B_SANDBOX_URL = proxy.url;
-	const sandbox = await sdk.Sandbox.connect("sbx9");
+	const sandbox = await sdk.Sandbox.connect("sbx9", debug(proxy.url));
 	assert.equal(await sandbox.isRunning(), false);
 	await assert.rejects(sandbox.commands.run("true"), sdk.SandboxNotFoundError);
 	await assert.rejects(sandbox.files.read("/etc/hostname"), sdk.TimeoutError);
@@ -55,8 +30,7 @@ test("e2b proxied: an unknown sandbox is not running", async () => {
 test("e2b proxied: a sandbox that dies under a command is reported as killed", async () => {
 	const mortal = await startEnvd();
 	const between = await startProxy({ sandboxes: { mortal: mortal.port } });
-	process.env.E2B_SANDBOX_URL = `http://localhost:${between.port}`;
-	const sandbox = await sdk.Sandbox.connect("mortal");
+	const sandbox = await sdk.Sandbox.connect("mortal", debug(`http://localhost:${between.port}`));
 	const command = await sandbox.commands.run("echo up; sleep 60", { background: true });
 	const ended = assert.rejects(command.wait(), (error) => {
 		assert.ok(error instanceof sdk.TimeoutError, `${error.constructor.name}: ${error.message}`);

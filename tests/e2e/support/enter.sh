@@ -85,9 +85,11 @@ nologin:1003:/home/nologin:/usr/sbin/nologin"
 		esac
 	done <<< "$users"
 	echo "painters:x:2001:user" >> "$world/group"
-	chmod 644 "$world/passwd" "$world/group"
+	cp /etc/hosts "$world/hosts" # tests add names
+	chmod 644 "$world/passwd" "$world/group" "$world/hosts"
 	mount --bind "$world/passwd" /etc/passwd
 	mount --bind "$world/group" /etc/group
+	mount --bind "$world/hosts" /etc/hosts
 	mount --rbind "$world/home" /home
 
 	export E2E_INSIDE=yes

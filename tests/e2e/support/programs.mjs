@@ -1,8 +1,9 @@
 // Starts envd and the proxy for a test, waits until they answer, and takes everything down again.
 import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { appendFileSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
+import tls from "node:tls";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -62,16 +63,27 @@ let lastPort = process.pid * 97 % 30000;
 
 export async function freePort() {
 	for (;;) {
-		lastPort = (lastPort + 1) % 30000;
+		const port = 10000 + (lastPort = (lastPort + 1) % 30000); // its own, also when several are asked for at once
 		const server = net.createServer();
 		const isFree = await new Promise((resolve) =>
-			server.listen(10000 + lastPort, "0.0.0.0", () => resolve(true)).on("error", () => resolve(false)));
+			server.listen(port, "0.0.0.0", () => resolve(true)).on("error", () => resolve(false)));
 		if (isFree) {
 			await new Promise((resolve) => server.close(resolve));
-			return 10000 + lastPort;
+			return port;
 		}
 	}
 }
+
+// The world has a hosts file of its own.
+export function nameHost(address, name) {
+	if (!readFileSync("/etc/hosts", "utf8").includes(`${address} ${name}\n`))
+		appendFileSync("/etc/hosts", `${address} ${name}\n`);
+}
+
+// A certificate for *.sbx.localhost, which run.sh has made and told Node.js and Python to trust.
+export const tlsFiles = () => ({
+	certificate: join(process.env.E2E_TLS, "certificate.pem"), key: join(process.env.E2E_TLS, "key.pem"),
+});
 
 export function temporaryFolder() {
 	const folder = mkdtempSync(join(tmpdir(), "envd-e2e-"));
@@ -249,7 +261,8 @@ export async function startEnvd({
 }
 
 // One proxy. `sandboxes`: {id: envd port}. Requests for other ports of the sandbox go to 127.0.0.1.
-export async function startProxy({ port, sandboxes = {}, fallback, flags = [], env = {}, keep = false } = {}) {
+// With a tlsPort it speaks https there.
+export async function startProxy({ port, tlsPort, sandboxes = {}, fallback, flags = [], env = {}, keep = false } = {}) {
 	port ??= await freePort();
 	const admin = await freePort();
 	const args = ["--listen", `127.0.0.1:${port}`, "--admin", `127.0.0.1:${admin}`, "--drain-ms", "1000"];
@@ -262,9 +275,23 @@ export async function startProxy({ port, sandboxes = {}, fallback, flags = [], e
 	if (!keep)
 		after(() => proxy.stop());
 	proxy.port = port;
+	proxy.tlsPort = tlsPort;
 	proxy.url = `http://127.0.0.1:${port}`;
 	proxy.admin = `http://127.0.0.1:${admin}`;
 	await proxy.ready("/health", proxy.admin);
+	if (tlsPort) {
+		const { certificate, key } = tlsFiles();
+		const front = tls.createServer({ cert: readFileSync(certificate), key: readFileSync(key), ALPNProtocols: ["http/1.1"] }, (client) => {
+			const up = net.connect(port, "127.0.0.1");
+			client.pipe(up).pipe(client);
+			client.on("error", () => up.destroy());
+			up.on("error", () => client.destroy());
+			client.on("close", () => up.destroy());
+			up.on("close", () => client.destroy());
+		});
+		await new Promise((resolve) => front.listen(tlsPort, "127.0.0.1", resolve));
+		front.unref();
+	}
 	proxy.hostOf = (id, sandboxPort = 49983) => `${sandboxPort}-${id}.localhost:${port}`;
 	proxy.client = (id, options = {}) => new Client(proxy.url,
 		{ ...options, headers: { host: proxy.hostOf(id), ...options.headers } });
