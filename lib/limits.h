@@ -226,6 +226,26 @@
 #define PROXY_LOOKUPS_MAX 1024
 #define PROXY_LOOKUP_WAITERS_MAX 8192
 #define PROXY_LOOKUPS_PER_REQUEST_MAX 3
+/* Redis: every call (contract/proxy.md 1.16), a connection made, silence before it is asked for a sign
+ * of life, waits between attempts to connect (doubled from the one to the other). */
+#define PROXY_REDIS_MS 1000
+#define PROXY_REDIS_CONNECT_MS (3 * 1000)
+#define PROXY_REDIS_SILENCE_MS (3 * 1000)
+#define PROXY_REDIS_RETRY_MS 50
+#define PROXY_REDIS_RETRY_MS_MAX (5 * 1000)
+/* An answer, its parts, and what Redis has not read yet. */
+#define PROXY_REDIS_REPLY_BYTES_MAX (4 * 1024 * 1024)
+#define PROXY_REDIS_ELEMENTS_MAX 65536
+#define PROXY_REDIS_QUEUE_BYTES_MAX (4 * 1024 * 1024)
+/* One record; changes announced and not yet read; records being read, those of lookups not counted. */
+#define PROXY_REDIS_RECORD_BYTES_MAX (16 * 1024)
+#define PROXY_REDIS_CHANGES_MAX 8192
+#define PROXY_REDIS_READS_MAX 128
+/* All records are read again this long after the last time: when Redis announces changes, and when it
+ * does not. */
+#define PROXY_REDIS_RESCAN_MS (60 * 1000)
+#define PROXY_REDIS_POLL_MS (2 * 1000)
+#define PROXY_REDIS_SCAN_COUNT 256
 #define PROXY_ADMIN_BODY_BYTES_MAX (64 * 1024)
 #define PROXY_ADMIN_CONNECTIONS_MAX 256
 #define PROXY_WATCHERS_MAX 64

@@ -8,6 +8,7 @@
 #include "lib/err.h"
 #include "lib/options.h"
 #include "proxy/route/catalog.h"
+#include "proxy/route/sources.h"
 
 #define CONFIG_ADDRESS_BYTES 64
 
@@ -23,6 +24,7 @@ struct config {
 	const char *access_log;	     /* NULL: none; "-": stdout; else a file that is appended to */
 	const char *admin_token_file;
 	const char *wake_url, *wake_token_file; /* NULL: none */
+	struct sources_config sources;
 	struct option_list sandboxes;
 	int64_t workers, drain_ms, drain_delay_ms;
 	int64_t wake_timeout_ms, wake_waiters;

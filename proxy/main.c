@@ -11,6 +11,7 @@
 #include "proxy/config.h"
 #include "proxy/front/front.h"
 #include "proxy/front/metrics.h"
+#include "proxy/route/sources.h"
 #include "proxy/token_file.h"
 #include "proxy/waking.h"
 
@@ -26,6 +27,7 @@ struct app {
 	struct address_guard guard;
 	struct relay_options relay_options;
 	struct waking waking;
+	struct sources *sources;
 	struct front *front;
 	struct admin *admin;
 	uv_signal_t on_term, on_int;
@@ -50,6 +52,7 @@ static void on_admin_closed(void *user)
 	sigaddset(&signals, SIGTERM);
 	sigaddset(&signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	sources_close(app->sources);
 	uv_close((uv_handle_t *)&app->timer, NULL);
 	uv_close((uv_handle_t *)&app->drained, NULL);
 	uv_close((uv_handle_t *)&app->on_term, NULL);
@@ -225,7 +228,9 @@ static int write_metrics(struct buf *b, void *user)
 
 	if (metrics_write(b, app->front, app->catalog) < 0)
 		return -1;
-	return waking_write_metrics(b, &app->waking);
+	if (waking_write_metrics(b, &app->waking) < 0)
+		return -1;
+	return sources_write_metrics(app->sources, b);
 }
 
 static int open_front(struct app *app, struct err *err)
@@ -236,6 +241,7 @@ static int open_front(struct app *app, struct err *err)
 		.workers = (size_t)app->config.workers,
 		.catalog = app->catalog,
 		.wake = app->waking.wake,
+		.lookups = sources_lookups(app->sources),
 		.guard = &app->guard,
 		.options = &app->relay_options,
 		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
@@ -301,6 +307,7 @@ static int start(struct app *app, struct err *err)
 	if (read_token(app, err) < 0 || open_access_log(app, err) < 0 ||
 	    add_sandboxes(app, err) < 0 ||
 	    waking_open(&app->waking, &app->loop, app->catalog, &app->config, err) < 0 ||
+	    sources_open(&app->loop, app->catalog, &app->config.sources, &app->sources, err) < 0 ||
 	    open_front(app, err) < 0 || open_admin(app, err) < 0 ||
 	    front_start(app->front, err) < 0)
 		return -1;

@@ -191,8 +191,14 @@ bool relay_token_allows(struct relay *r)
 
 static bool admit(struct relay *r)
 {
-	if (!catalog_admit(r->record)) {
-		relay_fail(r, ERROR_LIMIT);
+	int status = catalog_admit(r->record);
+
+	if (status == -ESTALE && r->reroutes++ < PROXY_REROUTES_MAX) {
+		relay_route(r); /* dropped for want of use; its source still knows it */
+		return false;
+	}
+	if (status < 0) {
+		relay_fail(r, status == -EBUSY ? ERROR_LIMIT : ERROR_TRANSITIONAL);
 		return false;
 	}
 	r->admitted = r->record->lifecycle;

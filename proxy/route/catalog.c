@@ -1,9 +1,12 @@
 #include "proxy/route/catalog.h"
 
+#include <limits.h>
 #include <sys/random.h>
 
 #define SHARDS 256
 #define SHARD_TABLE_MIN 8
+/* In `active`: nobody is admitted any more. */
+#define LIFECYCLE_RETIRED INT_MIN
 
 /* One lock and one chained table; a table doubles when it is fuller than its size. */
 struct shard {
@@ -70,22 +73,18 @@ static struct lifecycle *lifecycle_new(const struct catalog *catalog, const char
 	return l;
 }
 
-bool catalog_admit(struct catalog_record *record)
+int catalog_admit(struct catalog_record *record)
 {
 	struct lifecycle *l = record->lifecycle;
 	int limit = record->entry.connection_limit;
 	int active = atomic_load_explicit(&l->active, memory_order_relaxed);
 
-	if (limit < 0) {
-		atomic_fetch_add_explicit(&l->active, 1, memory_order_relaxed);
-		return true;
-	}
-	while (active < limit)
+	while (active >= 0 && (limit < 0 || active < limit))
 		if (atomic_compare_exchange_weak_explicit(&l->active, &active, active + 1,
 							  memory_order_relaxed,
 							  memory_order_relaxed))
-			return true;
-	return false;
+			return 0;
+	return active < 0 ? -ESTALE : -EBUSY;
 }
 
 void lifecycle_leave(struct lifecycle *lifecycle)
@@ -488,6 +487,16 @@ int catalog_edit(struct catalog *catalog, struct str id, const char *expected_li
 	return status;
 }
 
+/* Under the write lock. */
+static void remove_current(struct catalog *catalog, struct catalog_record *record)
+{
+	catalog_record_hold(record); /* becomes the feed's */
+	exchange(catalog, str_of(record->entry.id), NULL);
+	atomic_store_explicit(&record->lifecycle->ended, true, memory_order_release);
+	catalog->revision++;
+	announce(catalog, CATALOG_REMOVED, record);
+}
+
 int catalog_remove(struct catalog *catalog, struct str id, const char *expected_lifecycle,
 		   struct err *err)
 {
@@ -500,15 +509,36 @@ int catalog_remove(struct catalog *catalog, struct str id, const char *expected_
 		status = err_set(err, ERR_NOT_FOUND, "no such sandbox");
 	else
 		status = check_expected(old, expected_lifecycle, err);
-	if (status == 0) {
-		catalog_record_hold(old); /* becomes the feed's */
-		exchange(catalog, id, NULL);
-		atomic_store_explicit(&old->lifecycle->ended, true, memory_order_release);
-		catalog->revision++;
-		announce(catalog, CATALOG_REMOVED, old);
-	}
+	if (status == 0)
+		remove_current(catalog, old);
 	pthread_mutex_unlock(&catalog->write_lock);
 	return status;
+}
+
+bool catalog_remove_record(struct catalog *catalog, struct catalog_record *record)
+{
+	bool is_current;
+
+	pthread_mutex_lock(&catalog->write_lock);
+	is_current = current(catalog, str_of(record->entry.id)) == record;
+	if (is_current)
+		remove_current(catalog, record);
+	pthread_mutex_unlock(&catalog->write_lock);
+	return is_current;
+}
+
+bool catalog_retire(struct catalog *catalog, struct catalog_record *record)
+{
+	struct lifecycle *l = record->lifecycle;
+	bool retired;
+
+	pthread_mutex_lock(&catalog->write_lock);
+	retired = current(catalog, str_of(record->entry.id)) == record &&
+		  atomic_compare_exchange_strong(&l->active, &(int){0}, LIFECYCLE_RETIRED);
+	if (retired)
+		remove_current(catalog, record);
+	pthread_mutex_unlock(&catalog->write_lock);
+	return retired;
 }
 
 size_t catalog_count(struct catalog *catalog)

@@ -140,6 +140,12 @@ int catalog_edit(struct catalog *catalog, struct str id, const char *expected_li
 int catalog_remove(struct catalog *catalog, struct str id, const char *expected_lifecycle,
 		   struct err *err) NODISCARD;
 
+/* Removes this very record; false when it is no longer the current one. */
+bool catalog_remove_record(struct catalog *catalog, struct catalog_record *record);
+/* Removes a record that nobody is using, without ending an exchange: false when it has some, or is no
+ * longer the current one. Who finds it at the same moment is refused by catalog_admit and looks again. */
+bool catalog_retire(struct catalog *catalog, struct catalog_record *record);
+
 size_t catalog_count(struct catalog *catalog);
 /* Every record (references), consistent at *ret_revision. The caller frees the array. */
 struct catalog_record **catalog_snapshot(struct catalog *catalog, size_t *ret_count,
@@ -154,8 +160,8 @@ uint64_t catalog_revision(struct catalog *catalog);
 ssize_t catalog_changes(struct catalog *catalog, uint64_t revision, struct catalog_change *ret_changes,
 			size_t max) NODISCARD;
 
-/* One more exchange, unless the record's limit is reached (false). */
-bool catalog_admit(struct catalog_record *record);
+/* One more exchange: 0, -EBUSY when the record's limit is reached, -ESTALE when it was retired. */
+int catalog_admit(struct catalog_record *record) NODISCARD;
 void lifecycle_leave(struct lifecycle *lifecycle);
 void lifecycle_hold(struct lifecycle *lifecycle);
 void lifecycle_release(struct lifecycle *lifecycle);

@@ -1,6 +1,5 @@
 #include "proxy/route/sandbox_json.h"
 
-
 static int put_text(struct buf *b, const char *key, const char *text)
 {
 	int status = buf_printf(b, ",\"%s\":", key);
@@ -11,6 +10,7 @@ static int put_text(struct buf *b, const char *key, const char *text)
 int sandbox_json_write(struct buf *b, const struct catalog_record *record)
 {
 	const struct sandbox_entry *e = &record->entry;
+	int active = atomic_load(&record->lifecycle->active);
 	int status = buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", e->id,
 				sandbox_state_name(e->state));
 
@@ -30,8 +30,24 @@ int sandbox_json_write(struct buf *b, const struct catalog_record *record)
 				    *e->envd_token_hash ? "true" : "false");
 	if (status == 0)
 		status = buf_printf(b, ",\"connection_limit\":%d,\"active\":%d,\"revision\":%llu}",
-				    e->connection_limit, atomic_load(&record->lifecycle->active),
+				    e->connection_limit, active > 0 ? active : 0,
 				    (unsigned long long)record->revision);
+	return status;
+}
+
+int sandbox_json_write_settings(struct buf *b, const struct sandbox_entry *e)
+{
+	int status = buf_printf(b, "\"state\":\"%s\",\"envd_port\":%u,\"connection_limit\":%d,"
+				   "\"auto_resume\":\"%s\"",
+				sandbox_state_name(e->state), e->envd_port ? e->envd_port : ENVD_PORT,
+				e->connection_limit, e->auto_resume ? "any" : "off");
+
+	if (status == 0)
+		status = put_text(b, "traffic_access_token", e->traffic_token);
+	if (status == 0)
+		status = put_text(b, "envd_access_token_sha256", e->envd_token_hash);
+	if (status == 0)
+		status = put_text(b, "mask_request_host", e->mask_host);
 	return status;
 }
 
@@ -95,8 +111,8 @@ static int read_auto_resume(const struct json_value *value, struct sandbox_patch
 	return 0;
 }
 
-static int read_entry(struct str key, const struct json_value *value, struct arena *arena,
-		      struct sandbox_patch *patch, struct err *err)
+int sandbox_json_read_key(struct str key, const struct json_value *value, struct arena *arena,
+			  struct sandbox_patch *patch, struct err *err)
 {
 	int64_t number;
 	int status;
@@ -129,8 +145,7 @@ static int read_entry(struct str key, const struct json_value *value, struct are
 		patch->connection_limit = (int)number;
 		return status;
 	}
-	return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%.*s\"", (int)size_min(key.len, 64),
-		       key.p);
+	return SANDBOX_JSON_UNKNOWN;
 }
 
 int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch *ret_patch,
@@ -148,7 +163,10 @@ int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch
 		struct str key = {0};
 		const struct json_value *value = json_entry(object, i, &key);
 
-		status = read_entry(key, value, arena, ret_patch, err);
+		status = sandbox_json_read_key(key, value, arena, ret_patch, err);
+		if (status == SANDBOX_JSON_UNKNOWN)
+			return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%.*s\"",
+				       (int)size_min(key.len, 64), key.p);
 		if (status < 0)
 			return status;
 	}

@@ -18,6 +18,10 @@
 
 int sandbox_json_write(struct buf *b, const struct catalog_record *record) NODISCARD;
 
+/* Every key that can be set but address and lifecycle id, secrets included, without braces:
+ * `"state":"running",...`. */
+int sandbox_json_write_settings(struct buf *b, const struct sandbox_entry *entry) NODISCARD;
+
 /* What a body says; `has` tells which parts it says. */
 struct sandbox_patch {
 	enum sandbox_state state;
@@ -34,6 +38,10 @@ struct sandbox_patch {
 /* Texts are in the arena. null puts the default back. Fills err with invalid_argument. */
 int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch *ret_patch,
 		      struct err *err) NODISCARD;
+/* One key of such an object, into *patch. SANDBOX_JSON_UNKNOWN when it is none of ours. */
+#define SANDBOX_JSON_UNKNOWN 1
+int sandbox_json_read_key(struct str key, const struct json_value *value, struct arena *arena,
+			  struct sandbox_patch *patch, struct err *err) NODISCARD;
 /* Fits catalog_edit: `user` is the struct sandbox_patch. */
 void sandbox_patch_apply(struct sandbox_entry *entry, void *user);
 

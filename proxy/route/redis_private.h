@@ -1,0 +1,76 @@
+/* Shared by redis.c (connections, lookups, what is told), redis_scan.c (all records) and redis_write.c
+ * (changes from here); for no one else. */
+#ifndef PROXY_ROUTE_REDIS_PRIVATE_H
+#define PROXY_ROUTE_REDIS_PRIVATE_H
+
+#include "lib/limits.h"
+#include "proxy/route/redis.h"
+#include "proxy/route/redis_record.h"
+
+struct redis_id {
+	char text[HOST_NAME_ID_BYTES_MAX + 1];
+};
+
+/* One pass over all records. */
+struct redis_scan {
+	bool running;
+	bool listed; /* the cursor has come round */
+	bool asking; /* for the next page */
+	char cursor[24];
+	struct redis_id *page; /* ids found, and how far they have been handed out */
+	size_t page_count, page_at;
+	/* What was known at the beginning, by id; what the scan does not meet is read once more. */
+	struct catalog_record **known;
+	bool *met;
+	size_t known_count, known_at;
+	struct redis_command command;
+};
+
+struct redis_source {
+	struct source source;
+	struct loop *loop;
+	struct catalog *catalog;
+	struct redis_config config;
+	struct redis_link *commands, *messages; /* NULL while there is no attempt */
+	bool commands_ready, notifications_known, notified, told_unnotified;
+	unsigned subscriptions; /* answers to the two of them */
+	bool online;
+	bool closing;
+	unsigned failures; /* to connect, one after the other */
+	unsigned open_handles;
+	uint64_t retry_ms;
+	uv_timer_t timer; /* offline: the next attempt; online: the next scan */
+	struct list_node parked; /* lookups that wait for a connection */
+	uv_timer_t parked_timer;
+	struct redis_id *changes; /* a ring of ids to read */
+	size_t change_first, change_count;
+	bool scan_again; /* once more, as soon as the running one is over */
+	size_t reads;	 /* under way for changes and scans */
+	struct redis_scan scan;
+	struct redis_command ask_notifications, set_notifications;
+	uint64_t complained_ms;
+	struct redis_totals totals;
+};
+
+/* redis.c */
+/* Hands out what is to be read, as far as there is room. */
+void redis_pump(struct redis_source *source);
+/* Reads one record and applies it; then `done` (may be NULL) with what it came to. */
+void redis_read(struct redis_source *source, const char *id, struct lookup *lookup,
+		struct redis_write *write);
+/* The catalog's own record of an id that came from Redis; NULL when it has none from there. */
+struct catalog_record *redis_known(struct redis_source *source, const char *id);
+
+/* redis_scan.c */
+void redis_scan_start(struct redis_source *source);
+void redis_scan_stop(struct redis_source *source);
+/* The next id to read; false: none now. */
+bool redis_scan_next(struct redis_source *source, struct redis_id *ret_id);
+/* Every id has been handed out, and the source may sleep until the next time. */
+void redis_scan_over(struct redis_source *source);
+
+/* redis_write.c */
+/* The record has been read back: `answer` as for a lookup. */
+void redis_write_applied(struct redis_write *write, enum lookup_answer answer);
+
+#endif

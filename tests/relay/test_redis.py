@@ -1,0 +1,538 @@
+"""The shared catalog in a real Redis: what is in it is found, at once; what Redis cannot say is never "not found"."""
+import json
+import os
+import tempfile
+import threading
+import time
+import unittest
+
+from redis_support import Redis, RedisClient
+from support import Connection, Proxy, Test, main, plain, wait_for
+
+KEY = "sandbox:catalog:"
+
+
+def record(address="127.0.0.1", execution="e1", **more):
+    """As E2B writes it."""
+    return json.dumps({"orchestrator_id": "node1", "orchestrator_ip": address, "execution_id": execution,
+                       "sandbox_started_at": "2026-11-28T00:00:00Z", "sandbox_max_length_in_hours": 24, **more})
+
+
+class RedisTest(Test):
+    def start_redis(self, **options):
+        redis = Redis(**options)
+        self.addCleanup(redis.close)
+        return redis
+
+    def start_proxy(self, redis, *flags, url=None):
+        proxy = self.start("--redis", url or redis.url, "--allow-loopback-upstreams", *flags, sandboxes=())
+        return proxy
+
+    def connected(self, proxy=None):
+        proxy = proxy or self.proxy
+        wait_for(lambda: proxy.metric("proxy_redis_connected") == 1, "the connection to Redis")
+
+    def scanned(self, proxy=None, times=1):
+        proxy = proxy or self.proxy
+        wait_for(lambda: proxy.metric("proxy_redis_scans_total") >= times, "a scan")
+
+    def known(self, sandbox, proxy=None):
+        return (proxy or self.proxy).call("GET", f"/sandboxes/{sandbox}")[0] == 200
+
+
+class Found(RedisTest):
+    def test_known_before_the_proxy_starts(self):
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "abc", record(execution="e7"))
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)  # whether connected yet or not
+        self.scanned()
+        body = proxy.call("GET", "/sandboxes/abc")[1]
+        self.assertEqual((body["lifecycle_id"], body["address"], body["state"]), ("e7", "127.0.0.1", "running"))
+
+    def test_over_tcp_with_database_and_password_file(self):
+        redis = self.start_redis(password="s3cr=t/@:")
+        redis.client.pipeline([("SELECT", 3), ("SET", KEY + "abc", record())])
+        server = self.serve()
+        with tempfile.NamedTemporaryFile("w", suffix=".password") as file:
+            file.write("s3cr=t/@:\n")
+            file.flush()
+            proxy = self.start_proxy(redis, "--redis-password-file", file.name,
+                                     url=f"redis://localhost:{redis.port}/3")
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        redis.client.call("SET", KEY + "def", record())  # in database 3, whose notifications are asked for
+        wait_for(lambda: self.known("def"), "the notification")
+
+    def test_password_in_the_url_percent_encoded(self):
+        redis = self.start_redis(password="p@ss:word/1")
+        redis.client.call("SET", KEY + "abc", record())
+        server = self.serve()
+        proxy = self.start_proxy(redis, url=f"redis://default:p%40ss%3Aword%2F1@127.0.0.1:{redis.port}")
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        self.assertFalse([line for line in proxy.log if "p@ss" in line or "p%40ss" in line])
+
+    def test_wrong_password_is_unavailable_and_said_without_it(self):
+        redis = self.start_redis(password="right")
+        proxy = self.start_proxy(redis, url=f"unix://:wrong1234@{redis.path}")
+        wait_for(lambda: any("WRONGPASS" in line for line in proxy.log), "the refusal in the log")
+        answer = proxy.ask("80-abc.sandbox.test")
+        self.assertEqual((answer.status, answer.get("X-Proxy-Error")), (503, "catalog_unavailable"))
+        self.assertFalse([line for line in proxy.log if "wrong1234" in line])
+
+    def test_made_a_moment_ago_is_found_before_anybody_tells(self):
+        redis = self.start_redis(notify="")  # nobody tells at all
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.connected()
+        for number in range(50):
+            redis.client.call("SET", f"{KEY}new{number}", record())
+            self.assertEqual(proxy.ask(self.host(server, f"new{number}")).status, 200)
+
+    def test_one_question_for_many_requests(self):
+        redis = self.start_redis()
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        redis.client.call("CONFIG", "RESETSTAT")
+        redis.client.call("CLIENT", "PAUSE", 300, "ALL")  # answers nobody for a while
+        clients = []
+        for _ in range(100):
+            client = proxy.connect()
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server, 'late')}\r\n\r\n")
+            clients.append(client)
+        for client in clients:
+            self.assertEqual(client.response().status, 502)
+            client.close()
+        reads = [line for line in redis.client.call("INFO", "commandstats").decode().split("\r\n")
+                 if line.startswith("cmdstat_getrange")]
+        calls = int(reads[0].split("calls=")[1].split(",")[0])
+        # One for those who came before it was put to Redis, one for those after it.
+        self.assertLessEqual(calls, 4)
+
+    def test_keys_beside_e2bs_own(self):
+        redis = self.start_redis()
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        redis.client.call("SET", KEY + "abc", record(
+            traffic_access_token="tok", mask_request_host="localhost:${PORT}", connection_limit=3, somebody_elses=[1]))
+        self.assertEqual(proxy.ask(self.host(server)).status, 403)
+        answer = proxy.ask(self.host(server), fields="e2b-traffic-access-token: tok\r\n")
+        fields = dict((key.lower(), value) for key, value in answer.json()["fields"])
+        self.assertEqual(fields["host"], f"localhost:{server.port}")
+        self.assertEqual(proxy.call("GET", "/sandboxes/abc")[1]["connection_limit"], 3)
+        redis.client.call("SET", KEY + "def", record(address="", state="paused"))
+        self.assertEqual(proxy.ask("80-def.sandbox.test").get("X-Proxy-Error"), "sandbox_paused")
+
+
+class Changes(RedisTest):
+    def test_s018_moves_and_leaves_at_once(self):
+        redis = self.start_redis()
+        there, elsewhere = self.serve(), self.serve(host="127.0.0.2")
+        redis.client.call("SET", KEY + "abc", record())
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        with proxy.connect() as client:  # a body under way, to where it was
+            client.send(f"POST / HTTP/1.1\r\nHost: {self.host(there)}\r\nContent-Length: 10\r\n\r\nabc")
+            wait_for(lambda: b"abc" in there.received, "the first bytes")
+            redis.client.call("SET", KEY + "abc", record(address="127.0.0.2", execution="e2"))
+            client.read_some()
+            self.assertTrue(client.eof or client.reset or b"502" in client.received[:20])
+        answer = proxy.ask(f"{elsewhere.port}-abc.sandbox.test")
+        self.assertEqual(answer.status, 200)
+        self.assertNotIn(b"defghij", there.received)
+        redis.client.call("DEL", KEY + "abc")
+        wait_for(lambda: not self.known("abc"), "the removal")
+        self.assertEqual(proxy.ask(self.host(there)).get("X-Proxy-Error"), "sandbox_not_found")
+
+    def test_same_address_and_new_execution_is_another_life(self):
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "abc", record())
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        redis.client.call("SET", KEY + "abc", record(execution="e2"))
+        wait_for(lambda: proxy.call("GET", "/sandboxes/abc")[1]["lifecycle_id"] == "e2", "the new life")
+
+    def test_expiry(self):
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "abc", record(), "PX", 300)
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        wait_for(lambda: not self.known("abc"), "the expiry")
+        self.assertEqual(proxy.ask(self.host(server)).status, 502)
+
+    def test_told_by_the_channel(self):
+        redis = self.start_redis(notify="")
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        redis.client.pipeline([("SET", KEY + "abc", record()), ("PUBLISH", "sandbox:catalog:changes", "abc")])
+        wait_for(lambda: self.known("abc"), "the message", 1)
+        self.assertEqual(proxy.metric("proxy_redis_notified"), 0)
+
+    def test_told_by_nobody(self):
+        redis = self.start_redis(notify="")
+        redis.client.call("SET", KEY + "old", record())
+        proxy = self.start_proxy(redis)
+        wait_for(lambda: self.known("old"), "the first scan")
+        redis.client.pipeline([("SET", KEY + "abc", record()), ("DEL", KEY + "old")])
+        wait_for(lambda: self.known("abc") and not self.known("old"), "the next scan")
+        self.assertTrue(any("notifications are off" in line for line in proxy.log))
+
+    def test_notifications_turned_on(self):
+        redis = self.start_redis(notify="Ez")
+        proxy = self.start_proxy(redis, "--redis-set-notifications")
+        self.scanned()
+        self.assertEqual(proxy.metric("proxy_redis_notified"), 1)
+        flags = redis.client.call("CONFIG", "GET", "notify-keyspace-events")[1].decode()
+        self.assertTrue(set("KEg$xez") <= set(flags), flags)
+        redis.client.call("SET", KEY + "abc", record())
+        wait_for(lambda: self.known("abc"), "the notification", 1)
+
+    def test_without_the_right_to_ask_for_the_configuration(self):
+        redis = self.start_redis()
+        redis.client.call("ACL", "SETUSER", "reader", "on", ">pw", "~sandbox:*", "&*", "+@read", "+@pubsub", "+ping",
+                          "+auth", "+select")
+        proxy = self.start_proxy(redis, url=f"unix://reader:pw@{redis.path}")
+        self.scanned()
+        redis.client.call("SET", KEY + "abc", record())
+        wait_for(lambda: self.known("abc"), "the notification", 1)
+        self.assertEqual(proxy.metric("proxy_redis_notified"), 1)
+
+    def test_command_line_and_admin_come_first(self):
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "mine", record(address="127.0.0.9"))
+        server = self.serve()
+        proxy = self.start_proxy(redis, "--sandbox", "mine=127.0.0.1")
+        self.scanned()
+        self.assertEqual(proxy.call("GET", "/sandboxes/mine")[1]["address"], "127.0.0.1")
+        redis.client.call("SET", KEY + "mine", record(address="127.0.0.8"))
+        redis.client.call("SET", KEY + "mark", record())
+        wait_for(lambda: self.known("mark"), "the notifications")
+        self.assertEqual(proxy.call("GET", "/sandboxes/mine")[1]["address"], "127.0.0.1")
+        redis.client.call("DEL", KEY + "mine")
+        redis.client.call("DEL", KEY + "mark")
+        wait_for(lambda: not self.known("mark"), "the notifications")
+        self.assertEqual(proxy.ask(self.host(server, "mine")).status, 200)
+
+
+class Unreadable(RedisTest):
+    def test_wrong_data_is_never_not_found(self):
+        redis = self.start_redis()
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        bad = {"notjson": "{", "list": "[]", "noaddress": record(address=""), "number": json.dumps({"orchestrator_ip": 5}),
+               "state": record(state="flying"), "empty": "", "large": record(junk="x" * 20000),
+               "deep": "[" * 3000, "twice": '{"orchestrator_ip":"127.0.0.1","orchestrator_ip":"127.0.0.2"}',
+               "nul": '{"orchestrator_ip":"127.0.0.1\\u0000"}', "port": record(address="127.0.0.1:80"),
+               "bytes": b"\xff\xfe"}
+        for name, value in bad.items():
+            before = proxy.metric("proxy_redis_unreadable_total")
+            redis.client.call("SET", KEY + name, value)
+            answer = proxy.ask(self.host(server, name))
+            self.assertEqual((name, answer.status, answer.get("X-Proxy-Error")), (name, 503, "catalog_unavailable"))
+            self.assertGreater(proxy.metric("proxy_redis_unreadable_total"), before)
+        redis.client.call("HSET", KEY + "hash", "a", "b")
+        self.assertEqual(proxy.ask(self.host(server, "hash")).status, 503)
+        self.assertTrue(any("record unreadable" in line for line in proxy.log))
+        redis.client.call("SET", KEY + "notjson", record())
+        self.assertEqual(proxy.ask(self.host(server, "notjson")).status, 200)
+
+    def test_unreadable_takes_away_what_was_known(self):
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "abc", record())
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        redis.client.call("SET", KEY + "abc", "{")
+        wait_for(lambda: not self.known("abc"), "the notification")
+        self.assertEqual(proxy.ask("80-abc.sandbox.test").status, 503)
+
+    def test_s005_address_that_is_never_dialled(self):
+        redis = self.start_redis()
+        proxy = self.start_proxy(redis)
+        for number, address in enumerate(("169.254.169.254", "0.0.0.0", "::", "fe80::1", "224.0.0.1", "fd00:ec2::254")):
+            redis.client.call("SET", f"{KEY}bad{number}", record(address=address))
+            answer = proxy.ask(f"80-bad{number}.sandbox.test")
+            self.assertEqual((answer.status, answer.get("X-Proxy-Error")), (502, "address_refused"))
+        redis.client.call("SET", KEY + "self", record(address="127.0.0.1"))
+        answer = proxy.ask(f"{proxy.admin_port}-self.sandbox.test")
+        self.assertEqual(answer.get("X-Proxy-Error"), "address_refused")
+        self.assertEqual(proxy.metric("proxy_errors_total", **{"class": "address_refused"}), 7)
+        self.assertTrue(any("address refused" in line and "169.254.169.254" in line for line in proxy.log))
+
+    def test_loopback_from_redis_needs_the_flag(self):
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "abc", record())
+        proxy = self.start("--redis", redis.url, sandboxes=())
+        self.assertEqual(proxy.ask("80-abc.sandbox.test").get("X-Proxy-Error"), "address_refused")
+
+
+class Outage(RedisTest):
+    def test_s001_outage_serves_what_is_known_and_does_not_know_the_rest(self):
+        redis = self.start_redis(keep=True)
+        redis.client.call("SET", KEY + "abc", record())
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        absent = proxy.ask(self.host(server, "nobody"))
+        self.assertEqual((absent.status, absent.get("X-Proxy-Error")), (502, "sandbox_not_found"))
+        redis.stop()
+        wait_for(lambda: proxy.metric("proxy_redis_connected") == 0, "the loss")
+        for _ in range(20):
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        started = time.monotonic()
+        unknown = proxy.ask(self.host(server, "nobody"))
+        self.assertLess(time.monotonic() - started, 1.5)
+        self.assertEqual((unknown.status, unknown.get("X-Proxy-Error")), (503, "catalog_unavailable"))
+        self.assertNotIn(b"not found", unknown.body)
+        self.assertTrue(unknown.get("Retry-After"))
+        redis.start()
+        redis.client.call("SET", KEY + "def", record())
+        wait_for(lambda: proxy.ask(self.host(server, "def")).status == 200, "the connection")
+        self.assertEqual(proxy.ask(self.host(server, "nobody")).status, 502)
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+    def test_not_there_when_the_proxy_starts(self):
+        directory = tempfile.mkdtemp()
+        path = os.path.join(directory, "socket")
+        self.addCleanup(os.rmdir, directory)
+        server = self.serve()
+        proxy = self.start("--redis", f"unix://{path}", "--allow-loopback-upstreams", sandboxes=("mine",))
+        self.assertEqual(proxy.ask(self.host(server, "mine")).status, 200)
+        self.assertEqual(proxy.ask(self.host(server)).status, 503)
+        redis = self.start_redis(path=path)
+        redis.client.call("SET", KEY + "abc", record())
+        wait_for(lambda: proxy.ask(self.host(server)).status == 200, "the connection")
+        redis.close()
+        self.addCleanup(lambda: os.path.exists(path) and os.unlink(path))
+
+    def test_hangs(self):
+        """It is there and says nothing: every call has a second."""
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "abc", record())
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        redis.process.send_signal(19)
+        try:
+            started = time.monotonic()
+            unknown = proxy.ask(self.host(server, "nobody"))
+            self.assertEqual(unknown.get("X-Proxy-Error"), "catalog_unavailable")
+            self.assertLess(time.monotonic() - started, 2.5)
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        finally:
+            redis.process.send_signal(18)
+        wait_for(lambda: proxy.ask(self.host(server, "nobody")).get("X-Proxy-Error") == "sandbox_not_found",
+                 "the connection")
+
+    def test_failover_to_one_with_other_data(self):
+        first = self.start_redis()
+        first.client.pipeline([("SET", KEY + "abc", record()), ("SET", KEY + "gone", record())])
+        server = self.serve()
+        proxy = self.start_proxy(first)
+        self.scanned()
+        self.assertTrue(self.known("gone"))
+        path = first.path
+        first.stop()
+        os.path.exists(path) and os.unlink(path)
+        second = self.start_redis(path=path)
+        second.client.pipeline([("SET", KEY + "abc", record(execution="e2")), ("SET", KEY + "def", record())])
+        wait_for(lambda: self.known("def") and not self.known("gone"), "the other one's data")
+        self.assertEqual(proxy.call("GET", "/sandboxes/abc")[1]["lifecycle_id"], "e2")
+        self.assertEqual(proxy.ask(self.host(server, "def")).status, 200)
+        self.assertEqual(proxy.metric("proxy_redis_losses_total"), 1)
+
+    def test_a_connection_cut_is_not_noticed_by_requests(self):
+        redis = self.start_redis()
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        for number in range(20):
+            self.connected()
+            redis.client.call("SET", f"{KEY}cut{number}", record())
+            redis.client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            self.assertEqual(proxy.ask(self.host(server, f"cut{number}")).status, 200)
+
+    def test_not_a_redis(self):
+        def speaks_http(connection):
+            connection.take_until(b"PING")
+            connection.send("HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        other = self.serve(speaks_http)
+        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
+        self.assertEqual(proxy.ask("80-abc.sandbox.test").status, 503)
+        wait_for(lambda: any("not Redis" in line for line in proxy.log), "the log")
+
+
+class Hostile(RedisTest):
+    """Something that speaks Redis' protocol and means no good."""
+
+    def against(self, answer_to):
+        def script(connection):
+            while True:
+                line = connection.take_until(b"\r\n")
+                if not line:
+                    return
+                words = []
+                for _ in range(int(line[1:])):
+                    size = int(connection.take_until(b"\r\n")[1:])
+                    words.append(connection.take(size + 2)[:-2].decode())
+                connection.send(answer_to(words))
+
+        other = self.serve(script)
+        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
+        return proxy
+
+    @staticmethod
+    def well(words):
+        if words[0] == "PING":
+            return b"+PONG\r\n"
+        if words[0] in ("SUBSCRIBE", "PSUBSCRIBE"):
+            return b"*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1\r\n" % (
+                len(words[0]), words[0].lower().encode(), len(words[1]), words[1].encode())
+        if words[0] == "CONFIG":
+            return b"*2\r\n$22\r\nnotify-keyspace-events\r\n$5\r\nKg$xe\r\n"
+        if words[0] == "SCAN":
+            return b"*2\r\n$1\r\n0\r\n*0\r\n"
+        return b"-ERR unknown\r\n"
+
+    def test_answers_of_any_kind(self):
+        odd = [b"*1\r\n*1\r\n*1\r\n:1\r\n", b":5\r\n", b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"*0\r\n",
+               b"*2\r\n:1\r\n:2\r\n", b"*2\r\n$3\r\nabc\r\n$3\r\ndef\r\n", b"*2\r\n$0\r\n\r\n*1\r\n:5\r\n",
+               b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n:5\r\n", b"*1\r\n$8\r\npmessage\r\n", b"-ERR no\r\n",
+               b"*2000000000\r\n", b"*2147483647\r\n$1\r\n", b"$2000000000\r\nabc", b"?\r\n", b"\r\n\r\n", b"*" * 100]
+        for command in ("PING", "CONFIG", "SCAN", "SUBSCRIBE", "PSUBSCRIBE", "GETRANGE"):
+            with self.subTest(command=command):
+                remaining = list(odd)
+
+                def answer_to(words, command=command, remaining=remaining):
+                    if words[0] == command and remaining:
+                        return remaining.pop()
+                    return self.well(words)
+
+                proxy = self.against(answer_to)
+
+                def asked(proxy=proxy, remaining=remaining):
+                    proxy.ask("80-abc.sandbox.test")
+                    return not remaining or proxy.process.poll() is not None
+
+                # Back-off makes the last ones slow; a few of each command's are enough of a zoo.
+                deadline = time.monotonic() + 0.8
+                while time.monotonic() < deadline and not asked():
+                    pass
+                self.assertIsNone(proxy.process.poll())
+                self.finish()
+
+    def test_endless_answer_is_cut_off(self):
+        def endless(connection):
+            connection.take_until(b"PING")
+            connection.send("$400000000\r\n")
+            block = b"x" * 65536
+            for _ in range(6000):
+                connection.send(block)
+
+        other = self.serve(endless)
+        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
+        wait_for(lambda: any("too large" in line for line in proxy.log), "the log")
+        self.assertLess(proxy.memory_kib(), 400 * 1024)
+
+
+class Many(RedisTest):
+    workers = 2
+
+    def latencies(self, proxy, server, count, sandbox="abc"):
+        """Of requests on one kept connection, in milliseconds, sorted."""
+        taken = []
+        with proxy.connect() as client:
+            for _ in range(count):
+                started = time.monotonic()
+                client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server, sandbox)}\r\n\r\n")
+                self.assertEqual(client.response().status, 200)
+                taken.append((time.monotonic() - started) * 1000)
+        return sorted(taken)
+
+    def test_ten_thousand_records(self):
+        redis = self.start_redis()
+        redis.client.pipeline([("SET", f"{KEY}many{number}", record()) for number in range(10000)])
+        server = self.serve()
+        started = time.monotonic()
+        proxy = self.start_proxy(redis)
+        wait_for(lambda: proxy.metric("proxy_sandboxes") == 10000, "all of them")
+        self.assertLess(time.monotonic() - started, 10)
+        self.assertEqual(proxy.ask(self.host(server, "many9999")).status, 200)
+        redis.client.call("FLUSHDB")  # tells nobody
+        redis.client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")  # so a scan is due
+        wait_for(lambda: proxy.metric("proxy_sandboxes") == 0, "none of them")
+
+    def test_s098_churn_does_not_touch_requests(self):
+        redis = self.start_redis()
+        redis.client.call("SET", KEY + "abc", record())
+        server = self.serve()
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        quiet = self.latencies(proxy, server, 400)
+        over = threading.Event()
+        made = []
+
+        def churn():
+            client = RedisClient(redis.path)
+            begun = time.monotonic()
+            while not over.is_set():
+                ids = [f"{KEY}churn{(len(made) * 10 + i) % 500}" for i in range(10)]
+                client.pipeline([("SET", key, record(execution=f"x{len(made)}")) for key in ids] +
+                                [("DEL", key) for key in ids[:5]])
+                made.append(15)
+                over.wait(max(0, begun + len(made) * 15 / 1000 - time.monotonic()))
+            client.close()
+
+        thread = threading.Thread(target=churn)
+        thread.start()
+        try:
+            busy = self.latencies(proxy, server, 800)
+            wait_for(lambda: sum(made) > 1000, "a thousand changes")
+        finally:
+            over.set()
+            thread.join()
+        self.assertGreater(proxy.metric("proxy_redis_changes_total"), 300)
+        p99_quiet, p99_busy = quiet[len(quiet) * 99 // 100], busy[len(busy) * 99 // 100]
+        # Shared cores: the bound is generous, a convoy would be far beyond it.
+        self.assertLess(p99_busy, p99_quiet * 5 + 20)
+
+    def test_more_changes_than_can_be_kept_in_mind(self):
+        redis = self.start_redis()
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        proxy.process.send_signal(19)
+        try:
+            client = RedisClient(redis.path)
+            for start in range(0, 20000, 1000):
+                client.pipeline([("SET", f"{KEY}much{number}", record()) for number in range(start, start + 1000)])
+            client.pipeline([("DEL", f"{KEY}much{number}") for number in range(1000)])
+            client.close()
+        finally:
+            proxy.process.send_signal(18)
+        wait_for(lambda: proxy.metric("proxy_sandboxes") == 19000, "all that is left", 30)
+
+
+class Flags(unittest.TestCase):
+    def refused(self, *flags):
+        with self.assertRaises(AssertionError) as caught:
+            Proxy(*flags)
+        return str(caught.exception)
+
+    def test_wrong_urls_are_said_without_the_password(self):
+        for url in ("http://x", "redis://", "redis://user@host", "redis://:hush1@host:0", "redis://:hush1@host:x",
+                    "redis://:hush1@host/db", "redis://:hush1%zz@host", "rediss://:hush1@host", "unix://:hush1@relative",
+                    "redis://[::1", "redis://a b"):
+            said = self.refused("--redis", url)
+            self.assertIn("Redis URL" if "rediss" not in url else "rediss", said)
+            self.assertNotIn("hush1", said)
+
+    def test_files_and_flags_that_need_it(self):
+        self.assertIn("need", self.refused("--redis-set-notifications"))
+        self.assertIn("/nonexistent", self.refused("--redis", "redis://x", "--redis-password-file", "/nonexistent"))
+
+
+if __name__ == "__main__":
+    main()
