@@ -268,6 +268,13 @@
 /* The platform's answer, its words for people apart. */
 #define PROXY_WAKE_ANSWER_BYTES_MAX (64 * 1024)
 #define PROXY_WAKE_RETRY_AFTER_S_MAX 3600
+/* Links to private ports (route/access.h) are good for this long at most, and unless told otherwise; and
+ * how many cookies of our own name are looked at, since pages of others may have set some. */
+#define PROXY_LINK_SECONDS_MAX (7 * 24 * 60 * 60)
+#define PROXY_LINK_SECONDS (60 * 60)
+#define PROXY_ACCESS_COOKIE_SECONDS (12 * 60 * 60)
+#define PROXY_ACCESS_COOKIES_MAX 4
+#define PROXY_LINK_PATH_BYTES_MAX 4096
 /* One side of a tunnel has ended, the other stays silent for this long. */
 #define PROXY_HALF_CLOSED_MS (60 * 60 * 1000)
 

@@ -142,6 +142,8 @@ static enum options_result check(struct config *config, const char *listen_text,
 	if (config->wake_timeout_ms < 1 || config->wake_timeout_ms > INT32_MAX ||
 	    config->wake_waiters < 0 || config->wake_waiters > INT32_MAX)
 		return complain("-wake-timeout-ms must be positive, -wake-waiters not negative");
+	if (config->access_cookie_seconds < 1 || config->access_cookie_seconds > INT32_MAX)
+		return complain("-access-cookie-seconds must be positive");
 	if (config->wake_token_file && !config->wake_url)
 		return complain("-wake-token-file needs -wake-url");
 	if (config->default_sandbox && !host_name_is_id(str_of(config->default_sandbox)))
@@ -182,6 +184,10 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "file with the password for it"},
 		{"redis-set-notifications", OPTION_BOOL, &config->sources.redis_set_notifications,
 		 "turn keyspace notifications on in that Redis (else it should have Kg$xe)"},
+		{"behind-tls", OPTION_BOOL, &config->behind_tls,
+		 "clients come over https that ends in front of the proxy: its cookies are for https alone"},
+		{"access-cookie-seconds", OPTION_INT, &config->access_cookie_seconds,
+		 "how long a browser that came by a link may use a private port (default 43200)"},
 		{"wake-url", OPTION_STRING, &config->wake_url,
 		 "http://host[:port]/path that is asked to wake paused sandboxes whose policy is resume=any"},
 		{"wake-token-file", OPTION_STRING, &config->wake_token_file,
@@ -202,6 +208,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 
 	memset(config, 0, sizeof(*config));
 	config->drain_ms = PROXY_DRAIN_MS;
+	config->access_cookie_seconds = PROXY_ACCESS_COOKIE_SECONDS;
 	config->wake_timeout_ms = PROXY_WAKE_TIMEOUT_MS;
 	config->wake_waiters = PROXY_WAKE_WAITERS_MAX;
 	result = options_parse(options, "proxy", summary, argc, argv, &rest);

@@ -28,6 +28,8 @@ struct config {
 	struct option_list sandboxes;
 	int64_t workers, drain_ms, drain_delay_ms;
 	int64_t wake_timeout_ms, wake_waiters;
+	int64_t access_cookie_seconds;
+	bool behind_tls;
 	bool allow_loopback, forwarded_fields, reuse_user_ports, incomplete, verbose;
 };
 

@@ -253,6 +253,8 @@ static int open_front(struct app *app, struct err *err)
 	app->relay_options = (struct relay_options){
 		.default_sandbox = app->config.default_sandbox,
 		.forwarded_fields = app->config.forwarded_fields,
+		.behind_tls = app->config.behind_tls,
+		.access_cookie_seconds = app->config.access_cookie_seconds,
 		.reuse_user_ports = app->config.reuse_user_ports,
 	};
 	return front_open(&config, &app->front, err);

@@ -1,9 +1,12 @@
 #include "proxy/admin/admin.h"
 
+#include <time.h>
+
 #include "lib/http_server.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/route/sandbox_json.h"
+#include "proxy/admin/links.h"
 #include "proxy/admin/watch.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)
@@ -234,13 +237,41 @@ static void handle_get(struct admin *admin, struct http_exchange *ex, struct str
 	catalog_record_release(record);
 }
 
+static void handle_links(struct admin *admin, struct http_exchange *ex, struct collected *c)
+{
+	struct catalog_record *record;
+	struct buf body;
+	struct err err;
+
+	if (catalog_find(admin->config.catalog, c->id, &record) < 0) {
+		http_respond_error(ex, 404, "no such sandbox");
+		return;
+	}
+	buf_init(&body, SANDBOX_BYTES_MAX);
+	http_response_header(ex, STR("Cache-Control"), STR("no-store"));
+	if (links_write(record, buf_str(&c->body), (int64_t)time(NULL), &ex->arena, &body, &err) < 0)
+		respond_err(ex, &err);
+	else
+		http_respond(ex, 201, "application/json", buf_str(&body));
+	buf_fini(&body);
+	catalog_record_release(record);
+}
+
 static void handle_sandbox(struct admin *admin, struct http_exchange *ex, struct str id)
 {
+	static const struct str links = STR("/links");
 	struct str method = ex->request.method;
+	bool for_links = str_ends_with(id, links);
 
+	if (for_links)
+		id.len -= links.len;
 	if (!host_name_is_id(id))
 		http_respond_error(ex, 400, "a sandbox id is [a-z0-9]+, at most %d bytes",
 				   HOST_NAME_ID_BYTES_MAX);
+	else if (for_links && str_equal(method, STR("POST")))
+		collect(admin, ex, id, handle_links);
+	else if (for_links)
+		http_respond_error(ex, 405, "POST");
 	else if (str_equal(method, STR("GET")) || str_equal(method, STR("HEAD")))
 		handle_get(admin, ex, id);
 	else if (str_equal(method, STR("PUT")))

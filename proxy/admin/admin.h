@@ -11,6 +11,7 @@
  *   PUT    /sandboxes/{id}            adds (201) or replaces (200)
  *   PATCH  /sandboxes/{id}            changes what the body names
  *   DELETE /sandboxes/{id}            204; what is connected to it is reset
+ *   POST   /sandboxes/{id}/links      a link to a private port, for browsers (admin/links.h)
  *   GET    /catalog                   {"complete":true,"count":3,"revision":7}
  *   PUT    /catalog                   {"complete":true}: from now on unknown means "not found"
  *

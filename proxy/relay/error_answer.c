@@ -46,6 +46,11 @@ static const struct cause causes[ERROR_CAUSES] = {
 	[ERROR_TOKEN_INVALID] = {403, "token_invalid",
 				 "The 'e2b-traffic-access-token' header is invalid",
 				 "Invalid Traffic Access Token"},
+	[ERROR_LINK_INVALID] = {403, "link_invalid", "The access link is invalid or has expired",
+				"Invalid Access Link"},
+	[ERROR_CROSS_SITE] = {403, "cross_site",
+			      "Pages of other hosts cannot use the access that this host was given",
+			      "Request From Another Site"},
 	[ERROR_LIMIT] = {429, "too_many_connections",
 			 "Too many connections to the sandbox (limit: %d)", "Too Many Connections", 1,
 			 .shows_limit = true},
@@ -273,22 +278,44 @@ int error_answer_body(const struct error_answer *answer, const struct http_reque
 		    : write_json(answer, request, message, body);
 }
 
-/* A browser asks first whether a page may send a request. Whatever is wrong with the sandbox, "yes"
- * is the useful answer: the request itself then shows the error. */
-static bool answer_preflight(struct http_exchange *ex, int status)
+bool error_answer_is_preflight(const struct http_request *request)
+{
+	return str_equal(request->method, STR("OPTIONS")) &&
+	       http_headers_get(&request->headers, STR("Origin")).p &&
+	       http_headers_get(&request->headers, STR("Access-Control-Request-Method")).len > 0;
+}
+
+/* What every page may see of an answer of ours. */
+static void allow_origin(struct http_exchange *ex)
+{
+	http_response_header(ex, STR("Access-Control-Allow-Origin"), STR("*"));
+	http_response_header(ex, STR("Access-Control-Expose-Headers"),
+			     STR("X-Proxy-Error, Retry-After"));
+	http_response_header(ex, STR("Vary"), STR("Origin"));
+}
+
+static void respond_preflight(struct http_exchange *ex)
 {
 	const struct http_headers *headers = &ex->request.headers;
-	struct str method = http_headers_get(headers, STR("Access-Control-Request-Method"));
 	struct str fields = http_headers_get(headers, STR("Access-Control-Request-Headers"));
 
-	if (!str_equal(ex->request.method, STR("OPTIONS")) || !method.len ||
-	    (status != 403 && status != 409 && status != 429 && status < 500))
-		return false;
-	http_response_header(ex, STR("Access-Control-Allow-Methods"), method);
+	http_response_header(ex, STR("Access-Control-Allow-Methods"),
+			     http_headers_get(headers, STR("Access-Control-Request-Method")));
 	if (fields.len)
 		http_response_header(ex, STR("Access-Control-Allow-Headers"), fields);
 	http_respond(ex, 204, NULL, (struct str){0});
-	return true;
+}
+
+void error_answer_preflight(struct http_exchange *ex)
+{
+	allow_origin(ex);
+	respond_preflight(ex);
+}
+
+/* Something is wrong with the sandbox, or with the access to it, and not with the request. */
+static bool is_of_sandbox(int status)
+{
+	return status == 403 || status == 409 || status == 429 || status >= 500;
 }
 
 void error_answer_send(struct http_exchange *ex, const struct error_answer *answer)
@@ -302,12 +329,11 @@ void error_answer_send(struct http_exchange *ex, const struct error_answer *answ
 	http_response_header(ex, STR("X-Proxy-Error"), str_of(cause->class));
 	http_response_header(ex, STR("Cache-Control"), STR("no-store"));
 	if (http_headers_get(&ex->request.headers, STR("Origin")).p) {
-		http_response_header(ex, STR("Access-Control-Allow-Origin"), STR("*"));
-		http_response_header(ex, STR("Access-Control-Expose-Headers"),
-				     STR("X-Proxy-Error, Retry-After"));
-		http_response_header(ex, STR("Vary"), STR("Origin"));
-		if (answer_preflight(ex, status))
+		allow_origin(ex);
+		if (error_answer_is_preflight(&ex->request) && is_of_sandbox(status)) {
+			respond_preflight(ex);
 			return;
+		}
 	}
 	if (cause->retry_after_s) {
 		snprintf(retry_after, sizeof(retry_after), "%u",

@@ -28,6 +28,8 @@ enum error_cause {
 	ERROR_TRANSITIONAL,
 	ERROR_TOKEN_MISSING,
 	ERROR_TOKEN_INVALID,
+	ERROR_LINK_INVALID,
+	ERROR_CROSS_SITE,
 	ERROR_LIMIT,
 	ERROR_CATALOG,
 	ERROR_PORT_CLOSED,
@@ -57,6 +59,11 @@ struct error_answer {
 
 /* Answers, or answers a CORS preflight with 204 so that the real request can show the error. */
 void error_answer_send(struct http_exchange *ex, const struct error_answer *answer);
+
+/* A browser asks whether a page may send a request. */
+bool error_answer_is_preflight(const struct http_request *request);
+/* "Yes": whatever is wrong with the sandbox, the request itself then shows it. */
+void error_answer_preflight(struct http_exchange *ex);
 
 /* The parts, for tests. */
 bool error_answer_wants_html(const struct http_headers *headers);

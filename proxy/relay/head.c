@@ -1,6 +1,7 @@
 #include "proxy/relay/head.h"
 
 #include "proxy/relay/upstream.h"
+#include "proxy/route/access.h"
 
 enum field_class {
 	FIELD_ORDINARY,	 /* passes; Connection may name it away */
@@ -13,6 +14,7 @@ enum field_class {
 	FIELD_TE,
 	FIELD_EXPECT,
 	FIELD_TOKEN,
+	FIELD_COOKIE,
 };
 
 static bool is(struct str name, struct str known)
@@ -31,8 +33,9 @@ static enum field_class classify(struct str name)
 	case 6:
 		if (is(name, STR("Expect")))
 			return FIELD_EXPECT;
-		return is(name, STR("Cookie")) || is(name, STR("Origin")) ? FIELD_PROTECTED
-									  : FIELD_ORDINARY;
+		if (is(name, STR("Cookie")))
+			return FIELD_COOKIE;
+		return is(name, STR("Origin")) ? FIELD_PROTECTED : FIELD_ORDINARY;
 	case 7:
 		if (is(name, STR("Upgrade")))
 			return FIELD_HOP;
@@ -111,6 +114,7 @@ void head_summarise(const struct http_request *request, struct head_summary *ret
 		case FIELD_CONNECTION:
 		case FIELD_HOST:
 		case FIELD_EXPECT:
+		case FIELD_COOKIE:
 			break;
 		}
 	}
@@ -242,6 +246,17 @@ static void append(struct http_headers *headers, struct str name, struct str val
 	headers->items[headers->count++] = (struct http_header){name, value};
 }
 
+static int append_cookies(struct http_headers *headers, const struct http_header *field,
+			  struct arena *arena)
+{
+	int status;
+	struct str value = access_strip_cookies(field->value, arena, &status);
+
+	if (status == 0 && value.p)
+		append(headers, field->name, value);
+	return status;
+}
+
 int head_for_sandbox(const struct head_request *head, struct arena *arena, struct http_header *items,
 		     struct http_headers *ret_headers)
 {
@@ -260,6 +275,9 @@ int head_for_sandbox(const struct head_request *head, struct arena *arena, struc
 		    (class == FIELD_ORDINARY &&
 		     !(names_fields && is_named(from, from->items[i].name))))
 			append(ret_headers, from->items[i].name, from->items[i].value);
+		else if (class == FIELD_COOKIE &&
+			 append_cookies(ret_headers, &from->items[i], arena) < 0)
+			return -ENOMEM;
 	}
 	if (head->summary->te_trailers)
 		append(ret_headers, STR("TE"), STR("trailers"));
@@ -274,15 +292,31 @@ int head_for_sandbox(const struct head_request *head, struct arena *arena, struc
 	return 0;
 }
 
-struct str head_target(const struct http_request *request, struct arena *arena)
+static struct str join_target(struct str path, struct str query, struct arena *arena)
 {
+	if (!path.len)
+		path = STR("/");
+	if (!query.p)
+		return path;
+	return str_of(arena_printf(arena, "%.*s?%.*s", (int)path.len, path.p, (int)query.len,
+				   query.p));
+}
+
+struct str head_target(const struct http_request *request, bool is_private, struct arena *arena)
+{
+	int status;
+	struct str query;
+
+	if (is_private && request->query.p) {
+		query = access_strip_query(request->query, arena, &status);
+		if (status < 0)
+			return (struct str){0};
+		if (query.p != request->query.p)
+			return join_target(request->path, query, arena);
+	}
 	if (request->target.len && request->target.p[0] == '/')
 		return request->target;
-	if (!request->query.p)
-		return request->path.len ? request->path : STR("/");
-	return str_of(arena_printf(arena, "%.*s?%.*s", (int)size_max(request->path.len, 1),
-				   request->path.len ? request->path.p : "/",
-				   (int)request->query.len, request->query.p));
+	return join_target(request->path, request->query, arena);
 }
 
 void head_for_client(const struct http_response *response, struct http_exchange *ex)

@@ -5,8 +5,8 @@
  *
  * Always removed: Connection and what it names (except fields that guard or route the request, so
  * that naming them is no trick), the other hop-by-hop fields, HTTP2-Settings, the routing headers,
- * the traffic token, and from requests Forwarded and X-Forwarded-For, -Host, -Proto, which a client
- * can write as it likes. "TE: trailers" is put back.
+ * the traffic token, the proxy's own cookies (route/access.h), and from requests Forwarded and
+ * X-Forwarded-For, -Host, -Proto, which a client can write as it likes. "TE: trailers" is put back.
  */
 #ifndef PROXY_RELAY_HEAD_H
 #define PROXY_RELAY_HEAD_H
@@ -48,8 +48,9 @@ struct head_request {
  * from the request or made in the arena. -ENOMEM when that refuses. */
 int head_for_sandbox(const struct head_request *head, struct arena *arena, struct http_header *items,
 		     struct http_headers *ret_headers) NODISCARD;
-/* The request target in origin form. {NULL, 0} when the arena refuses. */
-struct str head_target(const struct http_request *request, struct arena *arena);
+/* The request target in origin form, for a private port without the access parameter. {NULL, 0} when
+ * the arena refuses. */
+struct str head_target(const struct http_request *request, bool is_private, struct arena *arena);
 /* Adds what may pass of a response's fields to the exchange's. */
 void head_for_client(const struct http_response *response, struct http_exchange *ex);
 /* What may pass of an interim response's fields, into `items` (HTTP_HEADERS_MAX of them). */

@@ -58,6 +58,13 @@ void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms)
 	uv_timer_start(&r->timer, on_timer, wait_ms, 0);
 }
 
+void relay_answered(struct relay *r)
+{
+	assert(!r->begun);
+	r->answered = r->begun = true;
+	relay_close_dial(r);
+}
+
 void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail,
 		     unsigned retry_after_s)
 {
@@ -70,11 +77,9 @@ void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail
 		.retry_after_s = retry_after_s,
 	};
 
-	assert(!r->begun);
+	relay_answered(r);
 	r->failed = true;
 	r->error = cause;
-	r->begun = true;
-	relay_close_dial(r);
 	counter_add(&r->context->counters.errors[cause]);
 	error_answer_send(r->ex, &answer);
 }
@@ -168,25 +173,6 @@ static bool state_allows(struct relay *r)
 	}
 	relay_wait(r, ERROR_TRANSITIONAL);
 	return false;
-}
-
-/* envd checks its callers itself (contract/proxy.md 1.11). */
-bool relay_token_allows(struct relay *r)
-{
-	struct str token = str_of(r->record->entry.traffic_token);
-
-	if (!token.len || r->target.port == ENVD_PORT)
-		return true;
-	if (r->summary.traffic_tokens == 0) {
-		relay_fail(r, ERROR_TOKEN_MISSING);
-		return false;
-	}
-	if (r->summary.traffic_tokens > 1 ||
-	    !str_equal_constant_time(r->summary.traffic_token, token)) {
-		relay_fail(r, ERROR_TOKEN_INVALID);
-		return false;
-	}
-	return true;
 }
 
 static bool admit(struct relay *r)
@@ -334,7 +320,7 @@ static void on_lifecycle_ended(struct upstream_user *user)
 	struct relay *r = container_of(user, struct relay, user);
 
 	/* A response that is here already only waits for the client to take it. */
-	if (r->ex->closed || r->failed || (r->received_end && !r->tunnel))
+	if (r->ex->closed || r->answered || (r->received_end && !r->tunnel))
 		return;
 	if (!r->begun && !r->client && r->reroutes++ < PROXY_REROUTES_MAX) {
 		relay_route(r);
@@ -404,7 +390,7 @@ void relay_bad_request(struct http_exchange *ex, int status, const char *reason)
 		.detail = reason,
 	};
 
-	r->failed = r->begun = true;
+	r->answered = r->failed = r->begun = true;
 	r->error = answer.cause;
 	counter_add(&r->context->counters.errors[answer.cause]);
 	error_answer_send(ex, &answer);

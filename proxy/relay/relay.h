@@ -28,6 +28,8 @@
 struct relay_options {
 	const char *default_sandbox; /* for shared hosts without routing headers; NULL: none */
 	bool forwarded_fields;
+	bool behind_tls; /* clients come over TLS that ends in front of the proxy */
+	int64_t access_cookie_seconds;
 	bool reuse_user_ports; /* keep connections to user ports, for bodyless idempotent requests */
 };
 

@@ -1,5 +1,5 @@
-/* Shared by relay.c (which sandbox, and how a relay ends), waiting.c (for one that sleeps) and transfer.c
- * (what moves); for no one else. */
+/* Shared by relay.c (which sandbox, and how a relay ends), private_port.c (who may reach it), waiting.c
+ * (for one that sleeps) and transfer.c (what moves); for no one else. */
 #ifndef PROXY_RELAY_RELAY_PRIVATE_H
 #define PROXY_RELAY_RELAY_PRIVATE_H
 
@@ -32,7 +32,8 @@ struct relay {
 	unsigned wakes;		/* a sandbox was waited for so often */
 	enum error_cause error; /* when `failed`, or what dialling came to while sources are asked */
 	bool timer_open;
-	bool failed;	      /* answered by ourselves */
+	bool answered;	      /* by ourselves */
+	bool failed;	      /* the same, with an error */
 	bool reused;	      /* the sandbox's connection had served before */
 	bool replayed;	      /* once at most */
 	bool sent_end;	      /* the request body is complete, as the sandbox sees it */
@@ -50,7 +51,9 @@ void relay_stop_timer(struct relay *r);
 /* Once, when the exchange is over. */
 void relay_close_timer(struct relay *r);
 void relay_close_dial(struct relay *r);
-/* Answers by ourselves; nothing may have been answered before. */
+/* We are about to answer by ourselves, whatever it is; nothing may have been answered before. */
+void relay_answered(struct relay *r);
+/* Answers by ourselves with an error; nothing may have been answered before. */
 void relay_fail(struct relay *r, enum error_cause cause);
 /* The same with words that somebody else found, and when to try again; NULL and 0 for the usual ones. */
 void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail,
@@ -65,7 +68,8 @@ void relay_route(struct relay *r);
 void relay_dial_failed(struct relay *r, enum error_cause cause);
 /* Nobody waits for sources, or for the sandbox to run, any more. */
 void relay_stop_waiting(struct relay *r);
-/* Whether the request may reach the sandbox; if not, it was answered. */
+/* private_port.c */
+/* Whether the request may reach the sandbox; if not, it was answered. envd checks its callers itself. */
 bool relay_token_allows(struct relay *r);
 
 /* waiting.c */

@@ -78,7 +78,9 @@ static void send_request(struct relay *r, struct stream *stream)
 	struct http_header items[HEAD_FIELDS_MAX];
 	struct http_client_request request = {
 		.method = ex->request.method,
-		.target = head_target(&ex->request, &ex->arena),
+		.target = head_target(&ex->request,
+				      sandbox_port_is_private(&r->record->entry, r->target.port),
+				      &ex->arena),
 		/* Some servers insist on a length where they expect a body, if only of 0. */
 		.length = ex->request.length == HTTP_LENGTH_NONE && r->summary.has_length
 				  ? 0
@@ -235,7 +237,7 @@ static void on_client_body(struct http_client *c, const char *data, size_t len)
 	struct relay *r = http_client_user(c);
 	struct iovec piece = {.iov_base = (void *)data, .iov_len = len};
 
-	if (r->ex->closed || r->failed)
+	if (r->ex->closed || r->answered)
 		return;
 	if (r->tunnel)
 		r->moved_ms = loop_now_ms(r->context->loop);
@@ -269,7 +271,7 @@ static void on_client_body_end(struct http_client *c, const struct http_headers 
 	struct http_headers passed;
 
 	r->received_end = true;
-	if (!r->ex->closed && !r->failed) {
+	if (!r->ex->closed && !r->answered) {
 		head_trailers(trailers, items, &passed);
 		http_response_end(r->ex, passed.count ? &passed : NULL);
 	}
@@ -306,7 +308,7 @@ static void on_client_closed(struct http_client *c, int status)
 	bool untouched = !http_client_has_response_bytes(c);
 
 	r->client = NULL;
-	if (!r->ex->closed && !r->failed) {
+	if (!r->ex->closed && !r->answered) {
 		if (!r->begun && r->reused && untouched && is_replayable(&r->ex->request)) {
 			r->replayed = true;
 			r->sent_end = false;
@@ -337,7 +339,7 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 	struct relay *r = ex->user;
 	struct iovec piece = {.iov_base = (void *)data, .iov_len = len};
 
-	if (!r->client || r->failed || (r->received_end && !r->tunnel))
+	if (!r->client || r->answered || (r->received_end && !r->tunnel))
 		return; /* the answer is complete; what is left of the question goes nowhere */
 	if (r->tunnel)
 		r->moved_ms = loop_now_ms(r->context->loop);
@@ -349,7 +351,7 @@ static void on_body_end(struct http_exchange *ex)
 {
 	struct relay *r = ex->user;
 
-	if (!r->client || r->sent_end || r->failed)
+	if (!r->client || r->sent_end || r->answered)
 		return;
 	r->sent_end = true;
 	http_client_end(r->client, NULL);

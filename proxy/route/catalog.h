@@ -179,6 +179,11 @@ static inline bool sandbox_origin_is_source(enum sandbox_origin origin)
 const char *sandbox_state_name(enum sandbox_state state);
 /* -EINVAL for an unknown name. */
 int sandbox_state_parse(struct str name, enum sandbox_state *ret_state) NODISCARD;
+/* Whether the traffic token is needed for that port; envd on its own checks its callers itself. */
+static inline bool sandbox_port_is_private(const struct sandbox_entry *entry, unsigned port)
+{
+	return *entry->traffic_token && port != ENVD_PORT;
+}
 /* The state in which its processes run and connections may live. */
 static inline bool sandbox_state_is_live(enum sandbox_state state)
 {

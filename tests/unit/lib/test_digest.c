@@ -41,11 +41,31 @@ static void sha512_in_hex(void **state)
 				 "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f");
 }
 
+/* RFC 4231, test case 2; and a key that is longer than a block, case 6. */
+static void hmac_of_pieces(void **state)
+{
+	static const struct str pieces[] = {STR("what do ya want "), STR(""), STR("for nothing?")};
+	static const struct str text = STR("Test Using Larger Than Block-Size Key - Hash Key First");
+	static const unsigned char jefe[] = {0x5b, 0xdc, 0xc1, 0x46}, large[] = {0x60, 0xe4, 0x31, 0x59};
+	unsigned char mac[DIGEST_SHA256_BYTES];
+	char key[131];
+
+	(void)state;
+	digest_hmac_sha256(STR("Jefe"), pieces, ARRAY_LENGTH(pieces), mac);
+	assert_memory_equal(mac, jefe, sizeof(jefe));
+	assert_int_equal(mac[31], 0x43);
+	memset(key, 0xaa, sizeof(key));
+	digest_hmac_sha256((struct str){key, sizeof(key)}, &text, 1, mac);
+	assert_memory_equal(mac, large, sizeof(large));
+	assert_int_equal(mac[31], 0x54);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sha256_of_pieces),
 		cmocka_unit_test(sha512_in_hex),
+		cmocka_unit_test(hmac_of_pieces),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

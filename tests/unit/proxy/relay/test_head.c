@@ -117,6 +117,25 @@ static void case_164_platform_fields_end_here(void **state)
 	assert_true(str_equal(f->summary.routing.novita_port, STR("1")));
 }
 
+static void case_164_own_cookies_and_parameters_end_here(void **state)
+{
+	struct fixture *f = *state;
+
+	add(f, "Cookie", "a=b;  sandbox-access=v1.1.aa; c=\"d\"");
+	add(f, "cookie", "__Host-sandbox-access=v1.1.aa");
+	add(f, "Cookie", "sandbox-accessx=kept; xsandbox-access=kept");
+	assert_string_equal(run(f), "Host: 3000-abc.d:80|Cookie: a=b; c=\"d\"|"
+				    "Cookie: sandbox-accessx=kept; xsandbox-access=kept");
+	f->request.target = STR("/p?a=%20&sandbox_access=x&b");
+	f->request.path = STR("/p");
+	f->request.query = STR("a=%20&sandbox_access=x&b");
+	assert_true(str_equal(head_target(&f->request, true, &f->arena), STR("/p?a=%20&b")));
+	/* What is public has no such parameter: this one is the app's. */
+	assert_true(str_equal(head_target(&f->request, false, &f->arena), f->request.target));
+	f->request.query = STR("sandbox_access=x");
+	assert_true(str_equal(head_target(&f->request, true, &f->arena), STR("/p")));
+}
+
 static void case_163_s092_forwarded_fields(void **state)
 {
 	struct fixture *f = *state;
@@ -195,7 +214,7 @@ static void targets_in_origin_form(void **state)
 		f->request.target = str_of(rows[i].target);
 		f->request.path = str_of(rows[i].path);
 		f->request.query = str_of(rows[i].query);
-		assert_true(str_equal(head_target(&f->request, &f->arena), str_of(rows[i].expected)));
+		assert_true(str_equal(head_target(&f->request, false, &f->arena), str_of(rows[i].expected)));
 	}
 }
 
@@ -237,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(s047_hop_by_hop_fields),
 		TEST(case_164_platform_fields_end_here),
+		TEST(case_164_own_cookies_and_parameters_end_here),
 		TEST(case_163_s092_forwarded_fields),
 		TEST(s068_what_the_sandbox_sees_as_host),
 		TEST(s048_upgrade_tokens),

@@ -1,0 +1,156 @@
+#include "proxy/admin/links.h"
+
+#include "lib/limits.h"
+#include "proxy/route/access.h"
+
+struct wanted {
+	int64_t port, seconds;
+	struct str path, base;
+};
+
+static int bad(struct err *err, const char *what)
+{
+	return err_set(err, ERR_INVALID_ARGUMENT, "%s", what);
+}
+
+/* Bytes that may stand in a URL as they are. */
+static bool is_url_text(struct str text)
+{
+	for (size_t i = 0; i < text.len; i++)
+		if (text.p[i] <= ' ' || text.p[i] >= 0x7f || strchr("\"#<>\\^`{|}", text.p[i]))
+			return false;
+	return true;
+}
+
+/* "https://domain[:port]". */
+static bool is_base(struct str base)
+{
+	struct str name;
+
+	if (str_starts_with(base, STR("https://")))
+		name = (struct str){base.p + 8, base.len - 8};
+	else if (str_starts_with(base, STR("http://")))
+		name = (struct str){base.p + 7, base.len - 7};
+	else
+		return false;
+	return name.len > 0 && name.len <= HOST_NAME_BYTES_MAX && is_url_text(name) &&
+	       !memchr(name.p, '/', name.len) && !memchr(name.p, '?', name.len) &&
+	       !memchr(name.p, '@', name.len);
+}
+
+static int read_number(const struct json_value *value, int64_t most, int64_t *ret_number)
+{
+	if (json_type(value) != JSON_INT || json_int(value) < 1 || json_int(value) > most)
+		return -EINVAL;
+	*ret_number = json_int(value);
+	return 0;
+}
+
+static int read_entry(struct str key, const struct json_value *value, struct wanted *wanted,
+		      struct err *err)
+{
+	if (str_equal(key, STR("port")))
+		return read_number(value, 65535, &wanted->port) < 0 || wanted->port == ENVD_PORT
+			       ? bad(err, "port must be within 1 and 65535, and not envd's")
+			       : 0;
+	if (str_equal(key, STR("seconds")))
+		return read_number(value, PROXY_LINK_SECONDS_MAX, &wanted->seconds) < 0
+			       ? bad(err, "seconds must be within 1 and a week")
+			       : 0;
+	if (str_equal(key, STR("path"))) {
+		wanted->path = json_string(value);
+		return wanted->path.len == 0 || wanted->path.p[0] != '/' ||
+				       wanted->path.len > PROXY_LINK_PATH_BYTES_MAX ||
+				       !is_url_text(wanted->path)
+			       ? bad(err, "path must begin with / and hold what stands in a URL, no fragment")
+			       : 0;
+	}
+	if (str_equal(key, STR("base"))) {
+		wanted->base = json_string(value);
+		return is_base(wanted->base) ? 0 : bad(err, "base must be http(s)://domain[:port]");
+	}
+	return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%.*s\"", (int)size_min(key.len, 64),
+		       key.p);
+}
+
+static int read_wanted(struct str text, struct arena *arena, struct wanted *wanted, struct err *err)
+{
+	const struct json_value *object;
+	int status = json_parse(text, arena, &object, err);
+
+	*wanted = (struct wanted){.seconds = PROXY_LINK_SECONDS, .path = STR("/")};
+	if (status < 0)
+		return status;
+	if (json_type(object) != JSON_OBJECT)
+		return bad(err, "the body must be a JSON object");
+	for (size_t i = 0; i < json_length(object) && status == 0; i++) {
+		struct str key = {0};
+		const struct json_value *value = json_entry(object, i, &key);
+
+		status = read_entry(key, value, wanted, err);
+	}
+	if (status == 0 && !wanted->port)
+		return bad(err, "port is missing");
+	return status;
+}
+
+static int put_text(struct buf *b, const char *key, const char *text)
+{
+	int status = buf_printf(b, ",\"%s\":", key);
+
+	return status < 0 ? status : json_write_string(b, str_of(text), false);
+}
+
+static int write_link(const struct catalog_record *record, const struct wanted *wanted,
+		      const char *credential, int64_t expiry, struct arena *arena, struct buf *b)
+{
+	struct str base = wanted->base;
+	const char *colon = base.p ? (const char *)memchr(base.p, ':', base.len) : NULL;
+	size_t scheme = colon ? (size_t)(colon - base.p) + 3 : 0;
+	char *parameter = arena_printf(arena, "%s=%s", ACCESS_PARAMETER, credential);
+	char *path = parameter ? arena_printf(arena, "%.*s%c%s", (int)wanted->path.len, wanted->path.p,
+					      memchr(wanted->path.p, '?', wanted->path.len) ? '&' : '?',
+					      parameter)
+			       : NULL;
+	char *url;
+	int status;
+
+	if (!path)
+		return -ENOMEM;
+	status = buf_printf(b, "{\"port\":%lld,\"expires_at\":%lld", (long long)wanted->port,
+			    (long long)expiry);
+	if (status == 0)
+		status = put_text(b, "parameter", parameter);
+	if (status == 0)
+		status = put_text(b, "path", path);
+	if (status == 0 && base.p) {
+		url = arena_printf(arena, "%.*s%lld-%s.%.*s%s", (int)scheme, base.p,
+				   (long long)wanted->port, record->entry.id, (int)(base.len - scheme),
+				   base.p + scheme, path);
+		status = url ? put_text(b, "url", url) : -ENOMEM;
+	}
+	return status < 0 ? status : buf_append_str(b, STR("}\n"));
+}
+
+int links_write(const struct catalog_record *record, struct str text, int64_t now, struct arena *arena,
+		struct buf *b, struct err *err)
+{
+	struct access_scope scope = {
+		.token = str_of(record->entry.traffic_token),
+		.id = str_of(record->entry.id),
+	};
+	char credential[ACCESS_TEXT_BYTES];
+	struct wanted wanted;
+	int status = read_wanted(text, arena, &wanted, err);
+
+	if (status < 0)
+		return status;
+	if (!*record->entry.traffic_token)
+		return err_set(err, ERR_FAILED_PRECONDITION,
+			       "the sandbox's ports are public: no link is needed");
+	scope.port = (unsigned)wanted.port;
+	access_sign(ACCESS_LINK, &scope, now + wanted.seconds, credential);
+	status = write_link(record, &wanted, credential, now + wanted.seconds, arena, b);
+	wipe(credential, sizeof(credential));
+	return status < 0 ? err_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory") : 0;
+}

@@ -1,0 +1,182 @@
+#include "proxy/route/access.h"
+
+static const char *const kind_names[] = {[ACCESS_LINK] = "link", [ACCESS_BY_COOKIE] = "cookie"};
+
+void access_sign(enum access_kind kind, const struct access_scope *scope, int64_t expiry,
+		 char ret_text[ACCESS_TEXT_BYTES])
+{
+	unsigned char mac[DIGEST_SHA256_BYTES];
+	char tail[64];
+	const struct str pieces[] = {
+		STR("sandbox-access-v1\n"), str_of(kind_names[kind]), STR("\n"), scope->id,
+		{tail, (size_t)snprintf(tail, sizeof(tail), "\n%u\n%lld", scope->port,
+					(long long)expiry)},
+	};
+	int len = snprintf(ret_text, ACCESS_TEXT_BYTES, "v1.%lld.", (long long)expiry);
+
+	digest_hmac_sha256(scope->token, pieces, ARRAY_LENGTH(pieces), mac);
+	for (size_t i = 0; i < sizeof(mac); i++)
+		len += snprintf(ret_text + len, 3, "%02x", mac[i]);
+	wipe(mac, sizeof(mac));
+}
+
+bool access_verify(enum access_kind kind, const struct access_scope *scope, struct str text, int64_t now,
+		   int64_t seconds_max)
+{
+	struct str rest = text, version, expiry_text;
+	char right[ACCESS_TEXT_BYTES];
+	uint64_t expiry;
+	bool good;
+
+	if (!str_split(&rest, '.', &version) || !str_equal(version, STR("v1")) ||
+	    !str_split(&rest, '.', &expiry_text) ||
+	    str_to_u64(expiry_text, INT64_MAX, &expiry) < 0)
+		return false;
+	if (now < 0 || expiry <= (uint64_t)now || expiry - (uint64_t)now > (uint64_t)seconds_max)
+		return false;
+	access_sign(kind, scope, (int64_t)expiry, right);
+	good = str_equal_constant_time(text, str_of(right));
+	wipe(right, sizeof(right));
+	return good;
+}
+
+/* ---- queries ---- */
+
+/* "sandbox_access" or "sandbox_access=...". */
+static bool is_parameter(struct str piece, struct str *ret_value)
+{
+	static const struct str name = STR(ACCESS_PARAMETER);
+
+	if (!str_starts_with(piece, name) || (piece.len > name.len && piece.p[name.len] != '='))
+		return false;
+	*ret_value = piece.len > name.len
+			     ? (struct str){piece.p + name.len + 1, piece.len - name.len - 1}
+			     : (struct str){"", 0};
+	return true;
+}
+
+unsigned access_in_query(struct str query, struct str *ret_value)
+{
+	struct str rest = query, piece, value;
+	unsigned count = 0;
+
+	*ret_value = (struct str){0};
+	while (str_split(&rest, '&', &piece))
+		if (is_parameter(piece, &value) && count++ == 0)
+			*ret_value = value;
+	return count;
+}
+
+struct str access_strip_query(struct str query, struct arena *arena, int *ret_status)
+{
+	struct str rest = query, piece, value;
+	bool kept = false;
+	size_t len = 0;
+	char *text;
+
+	*ret_status = 0;
+	if (access_in_query(query, &value) == 0)
+		return query;
+	text = arena_alloc(arena, query.len + 1);
+	if (!text) {
+		*ret_status = -ENOMEM;
+		return query;
+	}
+	while (str_split(&rest, '&', &piece)) {
+		if (is_parameter(piece, &value))
+			continue;
+		/* An empty first piece leaves nothing but its separator. */
+		if (kept)
+			text[len++] = '&';
+		memcpy(text + len, piece.p, piece.len);
+		len += piece.len;
+		kept = true;
+	}
+	return kept ? (struct str){text, len} : (struct str){0};
+}
+
+/* ---- cookies ---- */
+
+static bool is_cookie(struct str piece, struct str name, struct str *ret_value)
+{
+	piece = str_trim(piece);
+	if (!str_starts_with(piece, name) || piece.len == name.len || piece.p[name.len] != '=')
+		return false;
+	*ret_value = (struct str){piece.p + name.len + 1, piece.len - name.len - 1};
+	return true;
+}
+
+bool access_next_cookie(struct str *rest, struct str name, struct str *ret_value)
+{
+	struct str piece;
+
+	while (str_split(rest, ';', &piece))
+		if (is_cookie(piece, name, ret_value))
+			return true;
+	return false;
+}
+
+static bool is_own_cookie(struct str piece)
+{
+	struct str value;
+
+	return is_cookie(piece, STR(ACCESS_COOKIE), &value) ||
+	       is_cookie(piece, STR(ACCESS_COOKIE_SECURE), &value);
+}
+
+/* The blank after the ";" that stood before it. */
+static struct str without_lead(struct str piece)
+{
+	while (piece.len && piece.p[0] == ' ') {
+		piece.p++;
+		piece.len--;
+	}
+	return piece;
+}
+
+static size_t put_cookie(char *text, size_t len, struct str piece)
+{
+	if (len)
+		text[len++] = ';';
+	else
+		piece = without_lead(piece);
+	memcpy(text + len, piece.p, piece.len);
+	return len + piece.len;
+}
+
+struct str access_strip_cookies(struct str field, struct arena *arena, int *ret_status)
+{
+	struct str rest = field, piece;
+	bool found = false;
+	size_t len = 0;
+	char *text;
+
+	*ret_status = 0;
+	while (!found && str_split(&rest, ';', &piece))
+		found = is_own_cookie(piece);
+	if (!found)
+		return field;
+	text = arena_alloc(arena, field.len + 1);
+	if (!text) {
+		*ret_status = -ENOMEM;
+		return field;
+	}
+	rest = field;
+	while (str_split(&rest, ';', &piece))
+		if (!is_own_cookie(piece))
+			len = put_cookie(text, len, piece);
+	return len ? (struct str){text, len} : (struct str){0};
+}
+
+/* ---- where to go on ---- */
+
+struct str access_clean_location(struct str path, struct str query, struct arena *arena)
+{
+	/* "//name" names a host, and browsers take "\" for "/": "/." in front keeps it a path. */
+	bool may_name_host =
+		path.len > 1 && (path.p[1] == '/' || path.p[1] == '\\' || path.p[1] <= ' ');
+	char *text = arena_printf(arena, "%s%.*s%s%.*s", may_name_host ? "/." : "", (int)path.len,
+				  path.p, query.p ? "?" : "", (int)query.len, query.p ? query.p : "");
+
+	return str_of(text);
+}
