@@ -531,6 +531,14 @@ enum http_parse_event http_parser_next_joined(struct http_parser *p, const char 
 	return HTTP_PARSE_BODY;
 }
 
+bool http_method_is_known(struct str method)
+{
+	for (int i = HTTP_DELETE; i <= HTTP_SOURCE; i++)
+		if (str_equal(method, str_of(llhttp_method_name((llhttp_method_t)i))))
+			return true;
+	return false;
+}
+
 bool http_parser_is_complete(const struct http_parser *p)
 {
 	return p->end_pending || p->done;

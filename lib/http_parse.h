@@ -70,6 +70,8 @@ enum http_parse_event http_parser_next_joined(struct http_parser *p, const char 
 #define HTTP_PARSE_ROOM_BYTES 4096
 /* True when HTTP_PARSE_END would be the next event without any further bytes. */
 bool http_parser_is_complete(const struct http_parser *p);
+/* True for the methods that requests may have at all; others are answered 501. */
+bool http_method_is_known(struct str method);
 /* The stream ended: 0 when that ends the message properly (a response without a length), -EPROTO
  * when it cuts it short. */
 int http_parser_finish(struct http_parser *p) NODISCARD;

@@ -51,6 +51,41 @@
 #define TCP_KEEPALIVE_INTERVAL_S 15
 #define TCP_KEEPALIVE_COUNT 4
 
+/* HTTP/2 towards clients (contract/proxy.md 1.14, S76-S87). Requests at once on a connection; more are
+ * refused with REFUSED_STREAM, which clients may send again. */
+#define HTTP2_STREAMS_MAX 100
+/* What a client may send before it is told to go on: for a stream to begin with, for one whose bytes
+ * keep being taken, and for all streams of a connection. */
+#define HTTP2_STREAM_WINDOW_BYTES (256 * 1024)
+#define HTTP2_STREAM_WINDOW_BYTES_MAX (1024 * 1024)
+#define HTTP2_CONNECTION_WINDOW_BYTES (1024 * 1024)
+/* What streams that nobody takes from may hold together without slowing the others down; beyond, it
+ * counts against the window of the connection. */
+#define HTTP2_HELD_BYTES_MAX (1024 * 1024)
+/* Marks of what a response has waiting; at most one write of its maker more. */
+#define HTTP2_STREAM_HIGH_MARK_BYTES (64 * 1024)
+#define HTTP2_STREAM_LOW_MARK_BYTES (16 * 1024)
+/* What goes to the connection in one write. */
+#define HTTP2_WRITE_BYTES (128 * 1024)
+/* Requests that come to nothing because the client resets them, breaks the rules or asks for more
+ * than it may, at once and a second; beyond, ENHANCE_YOUR_CALM. */
+#define HTTP2_RESETS_BURST 200
+#define HTTP2_RESETS_PER_S 20
+/* Frames that carry nothing (PING, SETTINGS, WINDOW_UPDATE, PRIORITY, RST_STREAM, empty DATA, unknown
+ * ones), at once and a second. So many bytes of bodies, either way, allow one more. */
+#define HTTP2_CONTROL_BURST 2000
+#define HTTP2_CONTROL_PER_S 200
+#define HTTP2_CONTROL_PER_BYTES 512
+#define HTTP2_CONTINUATIONS_MAX 8
+/* A head that is too large is read to its end and answered 431, unless it is so many times too large. */
+#define HTTP2_HEAD_EXCESS_MAX 4
+/* A client with requests open that is silent for so long is asked for a sign of life, and gone if it
+ * gives none for so long. */
+#define HTTP2_PING_SILENCE_MS (30 * 1000)
+#define HTTP2_PING_WAIT_MS (15 * 1000)
+/* Between "no new requests, please" and "no new requests" at an orderly stop, at most. */
+#define HTTP2_DRAIN_NOTICE_MS 1000
+
 /* The pool behind job_run, a thread more than may be taken by what waits or computes. Queued work
  * beyond the maximum is refused with resource_exhausted. */
 #define JOB_QUEUE_MAX 4096

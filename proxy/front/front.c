@@ -4,6 +4,7 @@
 
 #include "lib/http_server.h"
 #include "lib/log.h"
+#include "proxy/front/http2.h"
 
 /* What the main thread asks of a worker. */
 enum order { ORDER_NONE, ORDER_DRAIN, ORDER_ABORT };
@@ -13,6 +14,7 @@ struct worker {
 	struct loop loop;
 	pthread_t thread;
 	struct relay_context context;
+	struct http2_counters http2;
 	struct http_server *server; /* NULL once stopped */
 	uv_async_t wake;
 	struct catalog_listener listener;
@@ -81,10 +83,20 @@ static size_t connections_max(const struct front_config *config)
 	return size_max(size_min(HTTP_CONNECTIONS_MAX, rest / 2 / config->workers), 1);
 }
 
+static void on_http2(struct http_server *server, struct stream *stream, const char *peer,
+		     struct str early)
+{
+	struct relay_context *context = http_server_config_of(server)->user;
+	struct worker *w = container_of(context, struct worker, context);
+
+	http2_open(server, stream, peer, early, &w->http2);
+}
+
 static int open_worker(struct worker *w, struct front *front, size_t index, struct err *err)
 {
 	const struct front_config *config = &front->config;
 	const struct http_server_config server = {
+		.on_http2 = on_http2,
 		.dispatch = relay_dispatch,
 		.on_bad_request = relay_bad_request,
 		.user = &w->context,
@@ -243,6 +255,11 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		const struct relay_counters *c = &context->counters;
 
 		ret_totals->requests += counter_read(&c->requests);
+		ret_totals->http2_sessions += counter_read(&front->workers[i].http2.sessions);
+		ret_totals->http2_requests += counter_read(&front->workers[i].http2.requests);
+		ret_totals->http2_refused += counter_read(&front->workers[i].http2.refused);
+		ret_totals->http2_calmed += counter_read(&front->workers[i].http2.calmed);
+		ret_totals->http2_lost += counter_read(&front->workers[i].http2.lost);
 		ret_totals->tunnels += counter_read(&c->tunnels);
 		ret_totals->active += counter_read(&c->active);
 		ret_totals->replays += counter_read(&c->replays);

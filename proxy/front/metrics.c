@@ -28,6 +28,16 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		 "Responses that the sandbox's side cut short.", t.cut_by_sandbox},
 		{"proxy_access_log_dropped_total", "counter",
 		 "Lines of the access log that found no room.", t.access_log_dropped},
+		{"proxy_http2_connections_total", "counter", "Connections that spoke HTTP/2.",
+		 t.http2_sessions},
+		{"proxy_http2_requests_total", "counter", "Requests that came by HTTP/2.",
+		 t.http2_requests},
+		{"proxy_http2_refused_total", "counter",
+		 "Streams refused because their connection had too many.", t.http2_refused},
+		{"proxy_http2_calmed_total", "counter",
+		 "HTTP/2 connections ended because their client floods.", t.http2_calmed},
+		{"proxy_http2_lost_total", "counter",
+		 "HTTP/2 connections ended because their client gave no sign of life.", t.http2_lost},
 		{"proxy_sandboxes", "gauge", "Sandboxes in the catalog.", catalog_count(catalog)},
 	};
 
