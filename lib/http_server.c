@@ -259,6 +259,10 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 	if (!server->shared.config.idle_timeout_ms)
 		server->shared.config.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS;
 	server->shared.timeouts = config->timeouts ? *config->timeouts : usual;
+	if (!server->shared.timeouts.ping_silence)
+		server->shared.timeouts.ping_silence = HTTP2_PING_SILENCE_MS;
+	if (!server->shared.timeouts.ping_wait)
+		server->shared.timeouts.ping_wait = HTTP2_PING_WAIT_MS;
 	server->shared.on_gone = on_gone;
 	server->shared.on_http2 = config->on_http2 ? on_preface : NULL;
 	list_init(&server->guests);

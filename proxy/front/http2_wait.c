@@ -72,8 +72,8 @@ static uint64_t ping_deadline(const struct http2_session *s)
 {
 	if (s->stream_count == 0)
 		return UINT64_MAX;
-	return s->pinged_ms ? s->pinged_ms + HTTP2_PING_WAIT_MS
-			    : s->last_read_ms + HTTP2_PING_SILENCE_MS;
+	return s->pinged_ms ? s->pinged_ms + s->timeouts->ping_wait
+			    : s->last_read_ms + s->timeouts->ping_silence;
 }
 
 static uint64_t idle_deadline(const struct http2_session *s)
