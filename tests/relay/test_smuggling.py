@@ -166,11 +166,19 @@ class Smuggling(Test):
             self.assertNotIn(b"Settings", seen)
         seen = self.passed("POST / HTTP/1.1\r\nHost: HOST\r\nConnection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: 3\r\n\r\nabc")
         self.assertTrue(seen.endswith(b"\r\n\r\nabc"))
-        # The preface itself is no request.
-        got, closed, seen = self.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-        self.assertTrue(closed)
-        self.assertEqual(seen, b"")
-        self.assertNotEqual(got, 200)
+        # The preface itself is no request: it is answered with SETTINGS, and only at the very beginning.
+        before = len(self.server.received)
+        with self.proxy.connect() as client:
+            client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            self.assertEqual(client.take(9)[3:], b"\x04\x00\x00\x00\x00\x00")
+        self.assertEqual(self.server.received[before:], b"")
+        before = len(self.server.received)
+        with self.proxy.connect() as client:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(self.server)}\r\n\r\nPRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+            self.assertEqual(client.response().status, 200)
+            self.assertGreaterEqual(client.response().status, 400)
+            self.assertEqual(client.take_all(), b"")
+        self.assertNotIn(b"PRI", self.server.received[before:])
 
     def test_s049_blank_lines_and_what_follows(self):
         self.passed("\r\n\r\nGET / HTTP/1.1\r\nHost: HOST\r\n\r\n")
