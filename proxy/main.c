@@ -267,6 +267,7 @@ static int open_admin(struct app *app, struct err *err)
 		.port = app->config.admin.port,
 		.token = app->token,
 		.catalog = app->catalog,
+		.redis = sources_redis(app->sources),
 		.guard = &app->guard,
 		.write_metrics = write_metrics,
 		.user = app,

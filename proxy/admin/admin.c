@@ -7,6 +7,7 @@
 #include "lib/log.h"
 #include "proxy/route/sandbox_json.h"
 #include "proxy/admin/links.h"
+#include "proxy/admin/shared_change.h"
 #include "proxy/admin/watch.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)
@@ -55,6 +56,11 @@ static void respond_record(struct http_exchange *ex, int status, const struct ca
 		http_respond_error(ex, 500, "out of memory");
 	buf_fini(&body);
 }
+
+static const struct shared_change_answers answers = {
+	.with_record = respond_record,
+	.with_error = respond_err,
+};
 
 /* ---- what comes with a body ---- */
 
@@ -172,6 +178,11 @@ static void handle_put(struct admin *admin, struct http_exchange *ex, struct col
 		return;
 	sandbox_entry_init(&entry, id);
 	sandbox_patch_apply(&entry, &patch);
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id)) {
+		shared_change_put(admin->config.redis, admin->config.catalog, ex, &entry, expected,
+				  &answers);
+		return;
+	}
 	if (catalog_find(admin->config.catalog, c->id, &before) < 0)
 		before = NULL;
 	if (catalog_put(admin->config.catalog, &entry, expected, &record, &err) < 0) {
@@ -200,6 +211,11 @@ static void handle_patch(struct admin *admin, struct http_exchange *ex, struct c
 	}
 	if (!address_allows(admin, ex, &patch))
 		return;
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id)) {
+		shared_change_patch(admin->config.redis, admin->config.catalog, ex, c->id, &patch,
+				    buf_str(&c->body), expected, &answers);
+		return;
+	}
 	if (catalog_edit(admin->config.catalog, c->id, expected, sandbox_patch_apply, &patch,
 			 &record, &err) < 0) {
 		respond_err(ex, &err);
@@ -217,6 +233,11 @@ static void handle_delete(struct admin *admin, struct http_exchange *ex, struct 
 
 	if (!expected)
 		return;
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, id)) {
+		shared_change_delete(admin->config.redis, admin->config.catalog, ex, id, expected,
+				     &answers);
+		return;
+	}
 	if (catalog_remove(admin->config.catalog, id, expected, &err) < 0) {
 		respond_err(ex, &err);
 		return;

@@ -15,6 +15,9 @@
  *   GET    /catalog                   {"complete":true,"count":3,"revision":7}
  *   PUT    /catalog                   {"complete":true}: from now on unknown means "not found"
  *
+ * With a shared catalog (proxy --redis) PUT, PATCH and DELETE change the record in Redis, and so for every
+ * proxy on it; 503 while there is no connection to it. Sandboxes of the command line stay this proxy's.
+ *
  * Changes take ?lifecycle_id=ID to be made only if that is the sandbox's current one (409 if not).
  * With a token, "Authorization: Bearer <token>" is needed. Requests that come from web pages (Origin)
  * or under a foreign name (DNS rebinding) are refused.
@@ -23,13 +26,14 @@
 #define PROXY_ADMIN_ADMIN_H
 
 #include "lib/http_exchange.h"
-#include "proxy/route/catalog.h"
+#include "proxy/route/redis.h"
 
 struct admin_config {
 	const char *address;
 	unsigned port;
 	const char *token; /* "" = none */
 	struct catalog *catalog;
+	struct redis_source *redis; /* where shared records are changed; NULL: there are none */
 	struct address_guard *guard; /* the listener is added to it */
 	/* Appends metrics in Prometheus text form. */
 	int (*write_metrics)(struct buf *b, void *user);

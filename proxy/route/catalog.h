@@ -132,6 +132,9 @@ void catalog_record_release(struct catalog_record *record);
 int catalog_put(struct catalog *catalog, const struct sandbox_entry *entry,
 		const char *expected_lifecycle, struct catalog_record **ret_record, struct err *err)
 	NODISCARD;
+/* What catalog_put would say, and the lifecycle id that the record would have, without doing it. */
+int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry, const char *expected,
+		    char ret_lifecycle_id[CATALOG_TEXT_BYTES_MAX + 1], struct err *err) NODISCARD;
 /* The same for a change of an existing sandbox: `edit` alters the entry it is given, which is the
  * current one. Also not_found. Nothing else changes the record in between. */
 int catalog_edit(struct catalog *catalog, struct str id, const char *expected_lifecycle,

@@ -1,0 +1,208 @@
+/* What the catalog holds: records, the lifecycles they belong to, and what an entry may say. */
+#include <limits.h>
+#include <sys/random.h>
+
+#include "proxy/route/catalog_private.h"
+
+void lifecycle_hold(struct lifecycle *lifecycle)
+{
+	atomic_fetch_add_explicit(&lifecycle->references, 1, memory_order_relaxed);
+}
+
+void lifecycle_release(struct lifecycle *lifecycle)
+{
+	if (atomic_fetch_sub_explicit(&lifecycle->references, 1, memory_order_acq_rel) == 1)
+		free(lifecycle);
+}
+
+struct lifecycle *lifecycle_new(size_t worker_count, const char *id)
+{
+	struct lifecycle *l =
+		xcalloc(1, sizeof(*l) + worker_count * sizeof(l->worker_data[0]));
+
+	atomic_init(&l->references, 1);
+	atomic_init(&l->ended, false);
+	atomic_init(&l->active, 0);
+	l->worker_count = worker_count;
+	if (*id) {
+		snprintf(l->id, sizeof(l->id), "%s", id);
+	} else {
+		unsigned char random[16];
+
+		if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
+			abort(); /* cannot happen for 16 bytes once the kernel's pool is ready */
+		for (size_t i = 0; i < sizeof(random); i++)
+			snprintf(l->id + 2 * i, 3, "%02x", random[i]);
+	}
+	return l;
+}
+
+int catalog_admit(struct catalog_record *record)
+{
+	struct lifecycle *l = record->lifecycle;
+	int limit = record->entry.connection_limit;
+	int active = atomic_load_explicit(&l->active, memory_order_relaxed);
+
+	while (active >= 0 && (limit < 0 || active < limit))
+		if (atomic_compare_exchange_weak_explicit(&l->active, &active, active + 1,
+							  memory_order_relaxed,
+							  memory_order_relaxed))
+			return 0;
+	return active < 0 ? -ESTALE : -EBUSY;
+}
+
+void lifecycle_leave(struct lifecycle *lifecycle)
+{
+	int before = atomic_fetch_sub_explicit(&lifecycle->active, 1, memory_order_relaxed);
+
+	assert(before > 0);
+	(void)before;
+}
+
+void catalog_record_hold(struct catalog_record *record)
+{
+	atomic_fetch_add_explicit(&record->references, 1, memory_order_relaxed);
+}
+
+void catalog_record_release(struct catalog_record *record)
+{
+	if (atomic_fetch_sub_explicit(&record->references, 1, memory_order_acq_rel) != 1)
+		return;
+	lifecycle_release(record->lifecycle);
+	wipe(record->text, strlen(record->entry.traffic_token));
+	free(record);
+}
+
+/* Copies a text behind the record; the token comes first so that it can be wiped. */
+static const char *place(char **at, const char *text)
+{
+	size_t size = strlen(text) + 1;
+	char *placed = *at;
+
+	memcpy(placed, text, size);
+	*at += size;
+	return placed;
+}
+
+struct catalog_record *catalog_record_new(const struct sandbox_entry *entry,
+					  struct lifecycle *lifecycle)
+{
+	size_t size = strlen(entry->id) + strlen(entry->address) + strlen(entry->traffic_token) +
+		      strlen(entry->mask_host) + strlen(entry->envd_token_hash) + 5;
+	struct catalog_record *record = xcalloc(1, sizeof(*record) + size);
+	char *at = record->text;
+
+	record->entry = *entry;
+	record->entry.traffic_token = place(&at, entry->traffic_token);
+	record->entry.id = place(&at, entry->id);
+	record->entry.address = place(&at, entry->address);
+	record->entry.mask_host = place(&at, entry->mask_host);
+	record->entry.envd_token_hash = place(&at, entry->envd_token_hash);
+	record->lifecycle = lifecycle;
+	record->entry.lifecycle_id = lifecycle->id;
+	if (address_parse(str_of(entry->address), &record->address) < 0)
+		record->address.any.sa_family = AF_UNSPEC;
+	atomic_init(&record->references, 1);
+	return record;
+}
+
+void sandbox_entry_init(struct sandbox_entry *entry, const char *id)
+{
+	*entry = (struct sandbox_entry){
+		.id = id,
+		.state = SANDBOX_RUNNING,
+		.address = "",
+		.lifecycle_id = "",
+		.traffic_token = "",
+		.mask_host = "",
+		.envd_token_hash = "",
+		.connection_limit = CATALOG_NO_LIMIT,
+		.origin = SANDBOX_FROM_ADMIN,
+	};
+}
+
+static bool is_plain_text(const char *text)
+{
+	size_t len = strlen(text);
+
+	if (len > CATALOG_TEXT_BYTES_MAX)
+		return false;
+	for (size_t i = 0; i < len; i++)
+		if (text[i] <= ' ' || text[i] == 0x7f)
+			return false;
+	return true;
+}
+
+/* A name that the resolver may be asked for: letters, digits, "-._", no port. */
+static bool is_dialable_name(const char *text)
+{
+	for (; *text; text++)
+		if (!(*text >= 'a' && *text <= 'z') && !(*text >= 'A' && *text <= 'Z') &&
+		    !(*text >= '0' && *text <= '9') && *text != '-' && *text != '.' && *text != '_')
+			return false;
+	return true;
+}
+
+/* "" or the lower-case hex of SHA-256. */
+static bool is_token_hash(const char *text)
+{
+	return !*text || (strlen(text) == 64 && strspn(text, "0123456789abcdef") == 64);
+}
+
+int catalog_check_entry(const struct sandbox_entry *entry, struct err *err)
+{
+	union address address;
+
+	if (!host_name_is_id(str_of(entry->id)))
+		return err_set(err, ERR_INVALID_ARGUMENT, "id must match [a-z0-9]+, at most %d bytes",
+			       HOST_NAME_ID_BYTES_MAX);
+	if (!is_plain_text(entry->address) || !is_plain_text(entry->lifecycle_id) ||
+	    !is_plain_text(entry->traffic_token) || !is_plain_text(entry->mask_host))
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "texts are at most %d printable ASCII bytes without blanks",
+			       CATALOG_TEXT_BYTES_MAX);
+	if (!is_token_hash(entry->envd_token_hash))
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "the hash of envd's token is 64 lower-case hexadecimal digits");
+	if (!*entry->address && sandbox_state_is_live(entry->state))
+		return err_set(err, ERR_INVALID_ARGUMENT, "a %s sandbox needs an address",
+			       sandbox_state_name(entry->state));
+	if (address_parse(str_of(entry->address), &address) < 0 && !is_dialable_name(entry->address))
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "address must be an IP address or a host name, without a port");
+	if (entry->envd_port > 65535)
+		return err_set(err, ERR_INVALID_ARGUMENT, "envd_port must be within 1 and 65535");
+	if (entry->connection_limit < CATALOG_NO_LIMIT)
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "connection_limit must be -1 (none), 0 (refuse all) or a number");
+	return 0;
+}
+
+bool catalog_record_continues(const struct catalog_record *old, const struct sandbox_entry *entry)
+{
+	return sandbox_state_is_live(old->entry.state) && sandbox_state_is_live(entry->state) &&
+	       strcmp(old->entry.address, entry->address) == 0 &&
+	       old->entry.envd_port == entry->envd_port &&
+	       (!*entry->lifecycle_id || strcmp(old->lifecycle->id, entry->lifecycle_id) == 0);
+}
+
+static const char *const state_names[] = {
+	[SANDBOX_RUNNING] = "running",	 [SANDBOX_PAUSING] = "pausing",
+	[SANDBOX_PAUSED] = "paused",	 [SANDBOX_RESUMING] = "resuming",
+	[SANDBOX_STOPPING] = "stopping",
+};
+
+const char *sandbox_state_name(enum sandbox_state state)
+{
+	return state_names[state];
+}
+
+int sandbox_state_parse(struct str name, enum sandbox_state *ret_state)
+{
+	for (size_t i = 0; i < ARRAY_LENGTH(state_names); i++)
+		if (str_equal(name, str_of(state_names[i]))) {
+			*ret_state = (enum sandbox_state)i;
+			return 0;
+		}
+	return -EINVAL;
+}
