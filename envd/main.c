@@ -7,6 +7,7 @@
 
 #include "build_info.h"
 #include "envd/app.h"
+#include "envd/cli/cli.h"
 #include "envd/filesystem/user.h"
 #include "envd/sandbox/forwarder.h"
 #include "envd/sandbox/machine.h"
@@ -273,12 +274,18 @@ static int start(const struct arguments *arguments)
 int main(int argc, char **argv)
 {
 	struct arguments arguments = {.port = ENVD_PORT_DEFAULT, .cgroup_root = "", .kill_scope = "all"};
+	const struct cli_command *command;
 
 	occupy_standard_descriptors();
+	/* Process 1 gets words of the kernel's command line that are none of ours. */
+	command = argc > 1 && getpid() != 1 ? cli_find(argv[1]) : NULL;
+	if (command)
+		return cli_run(command, argc - 1, argv + 1);
 	switch (parse_arguments(&arguments, argc, argv)) {
 	case OPTIONS_OK:
 		break;
 	case OPTIONS_HELP:
+		cli_print_commands();
 		return EXIT_SUCCESS;
 	case OPTIONS_BAD:
 		return EXIT_USAGE;

@@ -1,0 +1,159 @@
+#include "envd/cli/target.h"
+
+#include <netdb.h>
+
+#include "envd/rpc/base64.h"
+#include "lib/limits.h"
+
+#define PORT_DEFAULT "49983"
+#define URL_DEFAULT "http://127.0.0.1:" PORT_DEFAULT
+#define TARGET_ARENA_BYTES (256 * 1024)
+
+void target_init(struct target *target)
+{
+	*target = (struct target){0};
+	loop_init(&target->loop);
+	arena_init(&target->arena, TARGET_ARENA_BYTES);
+}
+
+static const char *from_environment(const char *given, const char *name)
+{
+	const char *value = given ? given : getenv(name);
+
+	return value && *value ? value : NULL;
+}
+
+static bool is_plain(struct str s)
+{
+	for (size_t i = 0; i < s.len; i++)
+		if ((unsigned char)s.p[i] <= ' ' || (unsigned char)s.p[i] >= 0x7f)
+			return false;
+	return s.len > 0;
+}
+
+static int add_field(struct target *target, struct str name, struct str value, struct err *err)
+{
+	if (!is_plain(value))
+		return err_set(err, ERR_INVALID_ARGUMENT, "%.*s: blanks and control characters cannot be sent",
+			       (int)name.len, name.p);
+	if (http_headers_add(&target->fields, &target->arena, name, value) < 0)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "%.*s is too long", (int)name.len, name.p);
+	return 0;
+}
+
+/* "Basic <user>:", as the SDKs have it (contract/sdk.md 1.2). */
+static int add_user(struct target *target, struct err *err)
+{
+	char *plain = arena_printf(&target->arena, "%s:", target->user);
+	size_t len = plain ? strlen(plain) : 0;
+	char *text = plain ? arena_alloc(&target->arena, sizeof("Basic ") + base64_encoded_length(len)) : NULL;
+
+	if (!text)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "the user's name is too long");
+	memcpy(text, "Basic ", 6);
+	base64_encode(plain, len, text + 6);
+	/* The blank is ours. */
+	if (http_headers_add(&target->fields, &target->arena, STR("Authorization"), str_of(text)) < 0)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "the user's name is too long");
+	return 0;
+}
+
+static int add_fields(struct target *target, struct err *err)
+{
+	const char *token = from_environment(NULL, "ENVD_ACCESS_TOKEN");
+	int status = http_headers_add(&target->fields, &target->arena, STR("Host"), target->authority);
+
+	if (status < 0)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "the URL is too long");
+	if (target->user && (status = add_user(target, err)) < 0)
+		return status;
+	if (token && (status = add_field(target, STR("X-Access-Token"), str_of(token), err)) < 0)
+		return status;
+	if (!target->sandbox)
+		return 0;
+	status = add_field(target, STR("E2b-Sandbox-Id"), str_of(target->sandbox), err);
+	return status < 0 ? status
+			  : add_field(target, STR("E2b-Sandbox-Port"), STR(PORT_DEFAULT), err);
+}
+
+/* "host", "host:port", "[v6]:port" into two texts. */
+static int split_authority(struct target *target, struct str authority, const char **ret_host,
+			   const char **ret_port, struct err *err)
+{
+	struct str host = authority, port = {NULL, 0};
+	const char *colon = authority.len ? memchr(authority.p, ':', authority.len) : NULL;
+
+	if (authority.len && authority.p[0] == '[') {
+		const char *end = memchr(authority.p, ']', authority.len);
+
+		if (!end)
+			return err_set(err, ERR_INVALID_ARGUMENT, "the URL's host lacks a ']'");
+		host = (struct str){authority.p + 1, (size_t)(end - authority.p) - 1};
+		colon = end + 1 < authority.p + authority.len ? end + 1 : NULL;
+		if (colon && *colon != ':')
+			return err_set(err, ERR_INVALID_ARGUMENT, "the URL's port is not a number");
+	} else if (colon) {
+		host.len = (size_t)(colon - authority.p);
+	}
+	if (colon)
+		port = (struct str){colon + 1, (size_t)(authority.p + authority.len - colon) - 1};
+	*ret_host = arena_strndup(&target->arena, host.p, host.len);
+	*ret_port = colon ? arena_strndup(&target->arena, port.p, port.len) : "80";
+	if (!host.len || !*ret_host || !*ret_port || !is_plain(authority) ||
+	    memchr(authority.p, '@', authority.len))
+		return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
+	return 0;
+}
+
+int target_open(struct target *target, struct err *err)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+	struct str rest;
+	const char *host = NULL, *port = NULL;
+	int status;
+
+	target->url = from_environment(target->url, "ENVD_URL");
+	target->sandbox = from_environment(target->sandbox, "ENVD_SANDBOX");
+	if (!target->url)
+		target->url = URL_DEFAULT;
+	rest = str_of(target->url);
+	if (str_starts_with(rest, STR("https://")))
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "%s: https is not spoken here; use the proxy's plain port", target->url);
+	if (!str_starts_with(rest, STR("http://")))
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not an http:// URL", target->url);
+	rest.p += 7;
+	rest.len -= 7;
+	if (rest.len && rest.p[rest.len - 1] == '/')
+		rest.len--;
+	if (rest.len && memchr(rest.p, '/', rest.len))
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s: only a host can be given, no path",
+			       target->url);
+	target->authority = rest;
+	status = split_authority(target, rest, &host, &port, err);
+	if (status == 0)
+		status = add_fields(target, err);
+	if (status < 0)
+		return status;
+	/* Every name below localhost is this machine (RFC 6761 section 6.3), whatever the resolver says. */
+	if (str_ends_with(str_of(host), STR(".localhost")))
+		host = "localhost";
+	status = getaddrinfo(host, port, &hints, &target->addresses);
+	if (status != 0)
+		return err_set(err, ERR_UNAVAILABLE, "%s: %s", target->url,
+			       status == EAI_SYSTEM ? errno_text(errno) : gai_strerror(status));
+	return 0;
+}
+
+void target_run(struct target *target)
+{
+	loop_run(&target->loop);
+}
+
+void target_fini(struct target *target)
+{
+	if (target->addresses)
+		freeaddrinfo(target->addresses);
+	arena_release_wiped(&target->arena);
+	loop_fini(&target->loop);
+}
