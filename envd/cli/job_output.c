@@ -1,0 +1,377 @@
+/* `envd job logs`, input, watch: streams that go on where they were when a connection is lost. */
+#include <poll.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "envd/cli/job.h"
+#include "lib/limits.h"
+
+#define RETRY_FIRST_MS 100
+#define RETRY_MAX_MS 5000
+#define RETRY_DEFAULT_S 60
+#define INPUT_BYTES (64 * 1024)
+
+/* ---- after a lost connection ---- */
+
+struct retry {
+	int64_t limit_ms, failing_since_ms; /* since 0: not failing */
+	int64_t wait_ms;
+	bool said;
+};
+
+static void retry_succeeded(struct retry *retry)
+{
+	if (retry->said)
+		dprintf(STDERR_FILENO, "envd: connected again\n");
+	retry->failing_since_ms = 0;
+	retry->said = false;
+}
+
+/* False when it is hopeless: not a matter of the connection, or for too long. */
+static bool retry_again(struct retry *retry, const struct err *err)
+{
+	int64_t now_ms = monotonic_ms();
+	struct timespec pause;
+
+	if (err->kind != ERR_UNAVAILABLE)
+		return false;
+	if (!retry->failing_since_ms) {
+		retry->failing_since_ms = now_ms;
+		retry->wait_ms = RETRY_FIRST_MS;
+	} else if (!retry->said) {
+		retry->said = true;
+		dprintf(STDERR_FILENO, "envd: the connection is lost, trying again\n");
+	}
+	if (now_ms - retry->failing_since_ms >= retry->limit_ms)
+		return false;
+	pause = (struct timespec){retry->wait_ms / 1000, retry->wait_ms % 1000 * 1000000};
+	nanosleep(&pause, NULL);
+	retry->wait_ms = retry->wait_ms * 2 < RETRY_MAX_MS ? retry->wait_ms * 2 : RETRY_MAX_MS;
+	return true;
+}
+
+/* ---- output ---- */
+
+struct output {
+	struct call call;
+	struct job_follow what;
+	struct retry retry;
+	struct err err;
+	bool failed, reader_left;
+	bool has_ended; /* the job; then `code` */
+	int code;
+	bool json;
+};
+
+static void note_gap(const Jobs__OutputResponse *part)
+{
+	char text[PRINT_TEXT_BYTES];
+
+	dprintf(STDERR_FILENO, "envd: %s were dropped here\n",
+		print_size(part->oldest_offset - part->offset, text));
+}
+
+static void on_output(struct call *call, const ProtobufCMessage *message)
+{
+	struct output *o = call->user;
+	const Jobs__OutputResponse *part = (const Jobs__OutputResponse *)message;
+	bool is_stderr = part->stream == JOBS__STREAM__STREAM_STDERR;
+	uint64_t *offset = is_stderr ? &o->what.stderr_offset : &o->what.stdout_offset;
+
+	retry_succeeded(&o->retry);
+	if (part->job) {
+		o->has_ended = job_has_ended(part->job);
+		o->code = job_exit_code(part->job);
+	}
+	if (o->json && !part->keepalive)
+		print_json(message);
+	if (part->gap) {
+		if (!o->json)
+			note_gap(part);
+		*offset = part->oldest_offset;
+		return;
+	}
+	if (!part->data.len)
+		return;
+	*offset = part->offset + part->data.len;
+	if (o->json || print_bytes(is_stderr ? STDERR_FILENO : STDOUT_FILENO, part->data.data, part->data.len))
+		return;
+	o->reader_left = true;
+	call_cancel(call);
+}
+
+static void on_output_done(struct call *call, const struct err *err)
+{
+	struct output *o = call->user;
+
+	o->failed = err != NULL;
+	if (err)
+		o->err = *err;
+}
+
+int job_follow(struct target *target, const struct job_follow *what)
+{
+	static const struct call_handler handler = {.on_message = on_output, .on_done = on_output_done};
+	struct output o = {.what = *what, .json = target->json};
+
+	o.retry.limit_ms = what->retry_s * 1000;
+	do {
+		Jobs__OutputRequest request = JOBS__OUTPUT_REQUEST__INIT;
+
+		request.id = (char *)(uintptr_t)what->id;
+		request.stream = what->stream;
+		request.stdout_offset = o.what.stdout_offset;
+		request.stderr_offset = o.what.stderr_offset;
+		request.follow = what->follow;
+		call_open(&o.call, target, CALL_SERVER_STREAM, "/jobs.Jobs/Output", &request.base,
+			  &jobs__output_response__descriptor, &handler, &o);
+		target_run(target);
+	} while (o.failed && !o.reader_left && retry_again(&o.retry, &o.err));
+	if (o.reader_left)
+		return EXIT_FAILURE;
+	if (o.failed)
+		return print_error(&o.err);
+	return what->follow && o.has_ended ? o.code : EXIT_SUCCESS;
+}
+
+int job_logs(int argc, char **argv)
+{
+	struct target target;
+	struct job_follow what = {.retry_s = RETRY_DEFAULT_S, .stream = JOBS__STREAM__STREAM_BOTH};
+	bool only_stdout = false, only_stderr = false;
+	int64_t offset = 0;
+	const struct option options[] = {
+		{"follow", OPTION_BOOL, &what.follow, "go on until the job has ended"},
+		{"stdout", OPTION_BOOL, &only_stdout, "only this"},
+		{"stderr", OPTION_BOOL, &only_stderr, "only this"},
+		{"offset", OPTION_INT, &offset, "leave out the first so many bytes of each"},
+		{"retry", OPTION_INT, &what.retry_s,
+		 "seconds without a connection until giving up (default 60)"},
+		TARGET_OPTIONS(&target),
+		{0},
+	};
+	struct err err;
+	int rest, result;
+
+	target_init(&target);
+	result = cli_parse(options, "envd job logs",
+			   "job logs [options] ID\n\nPrints a job's output. Followed to the end, the exit code is "
+			   "the job's.\n",
+			   argc, argv, &rest);
+	if (result != CLI_GO_ON)
+		;
+	else if (argc - rest != 1)
+		result = cli_usage("job logs: which job?");
+	else if (offset < 0 || what.retry_s < 0 || what.retry_s > INT32_MAX || (only_stdout && only_stderr))
+		result = cli_usage("job logs: one stream, and numbers from 0 up");
+	else if (target_open(&target, &err) < 0)
+		result = print_error(&err);
+	else {
+		what.id = argv[rest];
+		what.stdout_offset = what.stderr_offset = (uint64_t)offset;
+		if (only_stdout)
+			what.stream = JOBS__STREAM__STREAM_STDOUT;
+		if (only_stderr)
+			what.stream = JOBS__STREAM__STREAM_STDERR;
+		result = job_follow(&target, &what);
+	}
+	target_fini(&target);
+	return result;
+}
+
+/* ---- input ---- */
+
+struct input {
+	struct target *target;
+	char *id;
+	struct retry retry;
+	uint64_t offset; /* of what was taken, in the whole input */
+	struct err err;
+};
+
+/* Sends until all of it was taken. */
+static int write_input(struct input *in, const char *data, size_t len, bool close)
+{
+	int64_t wait_ms = RETRY_FIRST_MS;
+
+	for (;;) {
+		Jobs__WriteStdinRequest request = JOBS__WRITE_STDIN_REQUEST__INIT;
+		const Jobs__WriteStdinResponse *response;
+		ProtobufCMessage *message;
+		struct arena arena;
+		uint64_t taken;
+		int status;
+
+		request.id = in->id;
+		request.offset = in->offset;
+		request.data = (ProtobufCBinaryData){len, (uint8_t *)(uintptr_t)data};
+		request.close = close;
+		arena_init(&arena, RPC_ARENA_BYTES);
+		status = call_unary(in->target, "/jobs.Jobs/WriteStdin", &request.base,
+				    &jobs__write_stdin_response__descriptor, &arena, &message, &in->err);
+		response = status == 0 ? (const Jobs__WriteStdinResponse *)message : NULL;
+		taken = response && response->taken > in->offset ? response->taken - in->offset : 0;
+		arena_release(&arena);
+		if (status < 0) {
+			if (retry_again(&in->retry, &in->err))
+				continue;
+			return status;
+		}
+		retry_succeeded(&in->retry);
+		taken = taken < len ? taken : len;
+		in->offset += taken;
+		data += taken;
+		len -= taken;
+		if (len == 0)
+			return 0;
+		/* It is slow to read. */
+		wait_ms = taken ? RETRY_FIRST_MS : wait_ms * 2 < RETRY_MAX_MS ? wait_ms * 2 : RETRY_MAX_MS;
+		nanosleep(&(struct timespec){wait_ms / 1000, wait_ms % 1000 * 1000000}, NULL);
+	}
+}
+
+static int pass_input(struct input *in)
+{
+	auto_free char *bytes = xmalloc(INPUT_BYTES);
+	int status = 0;
+
+	while (status == 0) {
+		ssize_t len = read(STDIN_FILENO, bytes, INPUT_BYTES);
+
+		if (len < 0 && errno == EAGAIN)
+			poll(&(struct pollfd){.fd = STDIN_FILENO, .events = POLLIN}, 1, -1);
+		else if (len < 0 && errno != EINTR)
+			return err_set_sys(&in->err, ERR_INTERNAL, errno, "standard input");
+		else if (len >= 0)
+			status = write_input(in, bytes, (size_t)len, len == 0);
+		if (len == 0)
+			break;
+	}
+	return status;
+}
+
+/* Where to begin when nothing is said: behind what the job has taken so far. */
+static int find_offset(struct input *in)
+{
+	Jobs__GetRequest request = JOBS__GET_REQUEST__INIT;
+	ProtobufCMessage *message;
+	struct arena arena;
+	int status;
+
+	arena_init(&arena, RPC_ARENA_BYTES);
+	request.id = in->id;
+	status = call_unary(in->target, "/jobs.Jobs/Get", &request.base, &jobs__get_response__descriptor,
+			    &arena, &message, &in->err);
+	if (status == 0)
+		in->offset = ((Jobs__GetResponse *)message)->stdin_offset;
+	arena_release(&arena);
+	return status;
+}
+
+int job_input(int argc, char **argv)
+{
+	struct target target;
+	const struct option options[] = {TARGET_OPTIONS(&target), {0}};
+	struct input in = {.target = &target, .retry = {.limit_ms = RETRY_DEFAULT_S * 1000}};
+	int rest, result;
+
+	target_init(&target);
+	result = cli_parse(options, "envd job input",
+			   "job input [options] ID\n\nPasses standard input on to a job that was made with -i, "
+			   "and ends its input.\n",
+			   argc, argv, &rest);
+	if (result != CLI_GO_ON)
+		;
+	else if (argc - rest != 1)
+		result = cli_usage("job input: which job?");
+	else {
+		in.id = argv[rest];
+		result = target_open(&target, &in.err) < 0 || find_offset(&in) < 0 || pass_input(&in) < 0
+				 ? print_error(&in.err)
+				 : EXIT_SUCCESS;
+	}
+	target_fini(&target);
+	return result;
+}
+
+/* ---- watch ---- */
+
+struct watch {
+	struct call call;
+	struct retry retry;
+	uint64_t revision;
+	struct err err;
+	bool failed, json;
+};
+
+static void on_change(struct call *call, const ProtobufCMessage *message)
+{
+	struct watch *w = call->user;
+	const Jobs__WatchResponse *change = (const Jobs__WatchResponse *)message;
+	struct table t;
+
+	retry_succeeded(&w->retry);
+	if (change->revision)
+		w->revision = change->revision;
+	if (change->keepalive)
+		return;
+	if (w->json) {
+		print_json(message);
+		return;
+	}
+	if (!change->job)
+		return;
+	table_init(&t, 3);
+	table_add(&t, "%s", change->job->id);
+	table_add(&t, "%s", change->deleted ? "removed" : job_state_text(change->job->state));
+	table_add(&t, "%s", change->job->exit ? change->job->exit->status : change->job->name);
+	table_print(&t);
+	table_fini(&t);
+}
+
+static void on_watch_done(struct call *call, const struct err *err)
+{
+	struct watch *w = call->user;
+
+	w->failed = err != NULL;
+	if (err)
+		w->err = *err;
+}
+
+int job_watch(int argc, char **argv)
+{
+	static const struct call_handler handler = {.on_message = on_change, .on_done = on_watch_done};
+	struct target target;
+	const struct option options[] = {TARGET_OPTIONS(&target), {0}};
+	struct watch w = {.retry = {.limit_ms = RETRY_DEFAULT_S * 1000}};
+	int rest, result;
+
+	target_init(&target);
+	result = cli_parse(options, "envd job watch",
+			   "job watch [options] [ID...]\n\nPrints what becomes of jobs, until it is interrupted.\n",
+			   argc, argv, &rest);
+	if (result == CLI_GO_ON) {
+		result = EXIT_SUCCESS;
+		if (target_open(&target, &w.err) < 0)
+			result = print_error(&w.err);
+	} else {
+		rest = argc;
+	}
+	w.json = target.json;
+	while (result == EXIT_SUCCESS && target.addresses) {
+		Jobs__WatchRequest request = JOBS__WATCH_REQUEST__INIT;
+
+		request.since_revision = w.revision;
+		request.ids = argv + rest;
+		request.n_ids = (size_t)(argc - rest);
+		call_open(&w.call, &target, CALL_SERVER_STREAM, "/jobs.Jobs/Watch", &request.base,
+			  &jobs__watch_response__descriptor, &handler, &w);
+		target_run(&target);
+		if (!w.failed)
+			break;
+		if (!retry_again(&w.retry, &w.err))
+			result = print_error(&w.err);
+	}
+	target_fini(&target);
+	return result;
+}

@@ -1,0 +1,202 @@
+/* `envd job run`. */
+#include <unistd.h>
+
+#include "envd/cli/job.h"
+#include "lib/limits.h"
+
+static const char summary[] =
+	"job run [options] COMMAND [ARGUMENT...]\n\nStarts a job that goes on by itself, and prints its id. With "
+	"-follow its output comes here, and\nits exit code is that of envd; Ctrl-C ends the following, not the "
+	"job.\n";
+
+struct run {
+	struct target target;
+	const char *name, *key, *cwd, *memory, *cpus, *time, *output, *grace, *webhook;
+	int64_t pids;
+	struct option_list environment;
+	bool follow, merged, terminal, input;
+	Jobs__CreateRequest request;
+	Jobs__Command command;
+	Jobs__Limits limits;
+	Jobs__Terminal size;
+	Jobs__Stdin stdin;
+	Jobs__Webhook hook;
+};
+
+static char *text_of(const char *text)
+{
+	return (char *)(uintptr_t)(text ? text : "");
+}
+
+/* NULL when all is well, else the option that is not. */
+static const char *read_limits(struct run *run)
+{
+	uint64_t cpus_ms;
+
+	jobs__limits__init(&run->limits);
+	if (run->memory && !job_parse_size(run->memory, &run->limits.memory_bytes))
+		return "-memory";
+	if (run->output && !job_parse_size(run->output, &run->limits.output_bytes))
+		return "-output";
+	if (!job_parse_duration(run->time, &run->limits.wall_time_ms))
+		return "-time";
+	/* Thousandths of a processor, as of a second. */
+	if (!job_parse_duration(run->cpus, &cpus_ms) || cpus_ms > UINT32_MAX)
+		return "-cpus";
+	run->limits.cpu_millis = (uint32_t)cpus_ms;
+	if (run->pids < 0 || run->pids > INT32_MAX)
+		return "-pids";
+	run->limits.pids = (uint32_t)run->pids;
+	if (!job_parse_duration(run->grace, &run->request.stop_grace_ms))
+		return "-grace";
+	if (run->grace)
+		run->request.opt_stop_grace_ms_case =
+			JOBS__CREATE_REQUEST__OPT_STOP_GRACE_MS_STOP_GRACE_MS;
+	return NULL;
+}
+
+static bool read_environment(const struct option_list *list, Jobs__Command__EnvsEntry *entries,
+			     Jobs__Command__EnvsEntry **pointers)
+{
+	for (size_t i = 0; i < list->count; i++) {
+		char *text = (char *)(uintptr_t)list->items[i];
+		char *value = strchr(text, '=');
+
+		if (!value || value == text)
+			return false;
+		*value = '\0';
+		jobs__command__envs_entry__init(&entries[i]);
+		entries[i].key = text;
+		entries[i].value = value + 1;
+		pointers[i] = &entries[i];
+	}
+	return true;
+}
+
+static void fill_request(struct run *run, char **argv, int argc)
+{
+	run->command.argv = argv;
+	run->command.n_argv = (size_t)argc;
+	run->command.cwd = text_of(run->cwd);
+	run->command.user = text_of(run->target.user);
+	run->request.command = &run->command;
+	run->request.name = text_of(run->name);
+	run->request.client_key = text_of(run->key);
+	run->request.limits = &run->limits;
+	run->request.output_mode = run->merged ? JOBS__OUTPUT_MODE__OUTPUT_MODE_MERGED
+					       : JOBS__OUTPUT_MODE__OUTPUT_MODE_SPLIT;
+	if (run->terminal) {
+		jobs__terminal__init(&run->size);
+		run->command.terminal = &run->size;
+	}
+	if (run->input) {
+		jobs__stdin__init(&run->stdin);
+		run->stdin.mode = JOBS__STDIN_MODE__STDIN_MODE_PIPE;
+		run->request.stdin = &run->stdin;
+	}
+	if (run->webhook) {
+		jobs__webhook__init(&run->hook);
+		run->hook.url = text_of(run->webhook);
+		run->hook.key = text_of(getenv("ENVD_WEBHOOK_KEY"));
+		run->request.webhook = &run->hook;
+	}
+}
+
+static int create(struct run *run)
+{
+	struct job_follow what = {
+		.stream = JOBS__STREAM__STREAM_BOTH, .follow = true, .retry_s = 60};
+	const Jobs__Job *job;
+	ProtobufCMessage *message;
+	struct arena arena;
+	struct err err;
+	int result = EXIT_SUCCESS;
+
+	arena_init(&arena, RPC_ARENA_BYTES);
+	if (call_unary(&run->target, "/jobs.Jobs/Create", &run->request.base,
+		       &jobs__create_response__descriptor, &arena, &message, &err) < 0) {
+		result = print_error(&err);
+		goto out;
+	}
+	job = ((Jobs__CreateResponse *)message)->job;
+	if (!job) {
+		err_set(&err, ERR_INTERNAL, "an answer without a job");
+		result = print_error(&err);
+		goto out;
+	}
+	if (run->follow) {
+		what.id = job->id;
+		result = job_follow(&run->target, &what);
+	} else if (run->target.json) {
+		print_json(message);
+	} else {
+		print_bytes(STDOUT_FILENO, job->id, strlen(job->id));
+		print_bytes(STDOUT_FILENO, "\n", 1);
+	}
+	if (!run->follow && job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_START) {
+		err_set(&err, ERR_FAILED_PRECONDITION, "%s", job->message);
+		result = print_error(&err);
+	}
+out:
+	arena_release(&arena);
+	return result;
+}
+
+static int start(struct run *run, char **argv, int argc)
+{
+	auto_free Jobs__Command__EnvsEntry *entries =
+		xcalloc(run->environment.count + 1, sizeof(*entries));
+	auto_free Jobs__Command__EnvsEntry **pointers =
+		xcalloc(run->environment.count + 1, sizeof(*pointers));
+	const char *wrong = read_limits(run);
+	struct err err;
+
+	if (wrong)
+		return cli_usage("job run: the value of %s is wrong", wrong);
+	if (!read_environment(&run->environment, entries, pointers))
+		return cli_usage("job run: -env wants NAME=VALUE");
+	run->command.envs = pointers;
+	run->command.n_envs = run->environment.count;
+	fill_request(run, argv, argc);
+	return target_open(&run->target, &err) < 0 ? print_error(&err) : create(run);
+}
+
+int job_run_command(int argc, char **argv)
+{
+	struct run run = {0};
+	const struct option options[] = {
+		{"follow", OPTION_BOOL, &run.follow, "its output here, until it has ended"},
+		{"name", OPTION_STRING, &run.name, "for people, need not be unique"},
+		{"key", OPTION_STRING, &run.key, "the same key again is the same job, not another one"},
+		{"cwd", OPTION_STRING, &run.cwd, "working directory"},
+		{"env", OPTION_LIST, &run.environment, "NAME=VALUE"},
+		{"merged", OPTION_BOOL, &run.merged, "both outputs in one, in exactly their order"},
+		{"t", OPTION_BOOL, &run.terminal, "in a terminal"},
+		{"i", OPTION_BOOL, &run.input, "with input (envd job input)"},
+		{"memory", OPTION_STRING, &run.memory, "at most so much, such as 512M"},
+		{"cpus", OPTION_STRING, &run.cpus, "at most so many, such as 1.5"},
+		{"pids", OPTION_INT, &run.pids, "at most so many processes and threads"},
+		{"time", OPTION_STRING, &run.time, "at most so long, such as 10m"},
+		{"output", OPTION_STRING, &run.output, "keep the last so much of each output, such as 100M"},
+		{"grace", OPTION_STRING, &run.grace, "between SIGTERM and SIGKILL when it is stopped"},
+		{"webhook", OPTION_STRING, &run.webhook,
+		 "URL to call at the end, signed with ENVD_WEBHOOK_KEY"},
+		TARGET_OPTIONS(&run.target),
+		{0},
+	};
+	int rest, result;
+
+	target_init(&run.target);
+	jobs__create_request__init(&run.request);
+	jobs__command__init(&run.command);
+	result = cli_parse(options, "envd job run", summary, argc, argv, &rest);
+	if (result != CLI_GO_ON)
+		;
+	else if (rest == argc)
+		result = cli_usage("job run: which command?");
+	else
+		result = start(&run, argv + rest, argc - rest);
+	options_list_fini(&run.environment);
+	target_fini(&run.target);
+	return result;
+}
