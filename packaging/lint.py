@@ -19,7 +19,7 @@ LINES_MAX = 700
 WRAPPED = [
     (r"llhttp\.h", r"lib/http_parse\.c"),
     (r"jansson\.h", r"lib/json\.c|tests/.*"),
-    (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
+    (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/cli/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
     (r"openssl/", r"proxy/front/(tls[a-z_]*|http2_websocket)\.[ch]|tests/.*"),
     (r"nghttp2/", r"proxy/front/http2[a-z_]*\.[ch]|tests/.*"),
     (r"hiredis/", r"proxy/route/redis[a-z_]*\.c|tests/.*"),

@@ -15,9 +15,14 @@
 #define DEPTH_MAX 200
 
 static const char summary[] =
-	"cp [-r] SOURCE... DESTINATION\n\nCopies files. Paths in the sandbox begin with ':'. - is standard input or "
-	"output:\n  envd cp report.txt :/home/user/\n  envd cp -r :/app/build ./build\n  tar c . | envd cp - :/tmp/all.tar\n"
-	"Symbolic links and special files below a directory are left out, which is said.\n";
+	"cp [-r] SOURCE... DESTINATION\n\nCopies files. Paths in the sandbox begin with ':'. - is standard "
+	"input or output:\n"
+	"  envd cp report.txt :/home/user/\n"
+	"  envd cp -r :/app/build ./build\n"
+	"  tar c . | envd cp - :/tmp/all.tar\n"
+	"Symbolic links and special files below a directory are left out, which is said. Permissions are\n"
+	"kept on the way here as far as whether a file can be run; files that are uploaded get the\n"
+	"sandbox's usual ones.\n";
 
 struct copy {
 	struct target target;

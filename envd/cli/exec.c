@@ -35,6 +35,7 @@ struct exec {
 	uint32_t pid; /* 0: not started */
 	Process__ProcessSelector selector;
 	unsigned signals;
+	bool reader_left; /* of our output */
 	uv_signal_t on_interrupt, on_terminate, on_window;
 	bool signals_open;
 	struct termios saved;
@@ -210,22 +211,42 @@ static void open_input(struct exec *exec)
 
 /* ---- signals ---- */
 
-static void on_stop_signal(uv_signal_t *handle, int number)
+static void on_signal_done(struct call *call, const struct err *err)
 {
-	struct exec *exec = handle->data;
+	struct exec *exec = call->user;
+
+	(void)err;
+	exec->signal_busy = false;
+	if (!exec->reader_left)
+		return;
+	exec->result = EXIT_OF_SIGNAL + SIGPIPE;
+	leave(exec);
+}
+
+static void stop_command(struct exec *exec)
+{
+	static const struct call_handler handler = {.on_done = on_signal_done};
 	Process__SendSignalRequest request = PROCESS__SEND_SIGNAL_REQUEST__INIT;
 
-	if (!exec->pid) {
-		exec->result = EXIT_OF_SIGNAL + number;
-		leave(exec);
-	}
 	if (exec->signal_busy)
 		return;
 	exec->signal_busy = true;
 	request.process = &exec->selector;
 	request.signal = exec->signals++ ? PROCESS__SIGNAL__SIGNAL_SIGKILL : PROCESS__SIGNAL__SIGNAL_SIGTERM;
 	call_open(&exec->signal, &exec->target, CALL_UNARY, "/process.Process/SendSignal", &request.base,
-		  &process__send_signal_response__descriptor, &nothing_handler, &exec->signal_busy);
+		  &process__send_signal_response__descriptor, &handler, exec);
+}
+
+static void on_stop_signal(uv_signal_t *handle, int number)
+{
+	struct exec *exec = handle->data;
+
+	if (exec->pid) {
+		stop_command(exec);
+	} else {
+		exec->result = EXIT_OF_SIGNAL + number;
+		leave(exec);
+	}
 }
 
 static void send_size(struct exec *exec);
@@ -301,11 +322,11 @@ static int code_of(const Process__ProcessEvent__EndEvent *end)
 
 static void write_output(struct exec *exec, int fd, const ProtobufCBinaryData *data)
 {
-	if (print_bytes(fd, data->data, data->len))
+	if (exec->reader_left || print_bytes(fd, data->data, data->len))
 		return;
-	/* Nobody reads any more: the command learns it as it would from a pipe. */
-	exec->result = EXIT_OF_SIGNAL + SIGPIPE;
-	call_cancel(&exec->start);
+	/* Nobody reads any more. Here it would be SIGPIPE; there it would go on for ever. */
+	exec->reader_left = true;
+	stop_command(exec);
 }
 
 static void on_started(struct exec *exec, uint32_t pid)

@@ -348,7 +348,8 @@ int job_watch(int argc, char **argv)
 
 	target_init(&target);
 	result = cli_parse(options, "envd job watch",
-			   "job watch [options] [ID...]\n\nPrints what becomes of jobs, until it is interrupted.\n",
+			   "job watch [options] [ID...]\n\nPrints what becomes of jobs, until it is "
+			   "interrupted.\n",
 			   argc, argv, &rest);
 	if (result == CLI_GO_ON) {
 		result = EXIT_SUCCESS;

@@ -414,8 +414,8 @@ static int wait_for(int argc, char **argv)
 {
 	static const struct each each = {
 		"envd job wait",
-		"job wait [options] ID...\n\nWaits until one of the jobs has ended, or does what is asked for. The exit "
-		"code is that of the\njob that ended; 124 when the time is over.\n",
+		"job wait [options] ID...\n\nWaits until one of the jobs has ended, or does what is asked for. "
+		"The exit code is that of\nthe job that ended; 124 when the time is over.\n",
 		"/jobs.Jobs/Wait", &jobs__wait_response__descriptor};
 	Jobs__WaitRequest request = JOBS__WAIT_REQUEST__INIT;
 	Jobs__WaitCondition until = JOBS__WAIT_CONDITION__INIT;
