@@ -39,6 +39,7 @@ struct http_server_timeouts {
 struct http_server_config {
 	/* Both may be NULL: HTTP/1 in plain text, and the preface is a bad request. */
 	void (*on_accept)(struct http_server *server, struct stream *stream, const char *peer);
+	void *accept_user; /* for on_accept, by http_server_config_of */
 	/* `early` (preface included) and `peer` are valid during the call only. */
 	void (*on_http2)(struct http_server *server, struct stream *stream, const char *peer,
 			 struct str early);

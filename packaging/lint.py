@@ -42,7 +42,7 @@ BANNED_CALLS = (
 # These files run on the loop's thread from end to end.
 ON_LOOP = (
     r"lib/(http[a-z_]*|stream[a-z_]*|loop)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|"
-    r"proxy/(front|relay)/.*\.c"
+    r"proxy/(front/(?!tls_(certificate|store|development)\.c)|relay/).*\.c"
 )
 BLOCKING_CALLS = (
     "fopen freopen fgets fread opendir readdir scandir stat lstat fstatat statx open openat creat unlink unlinkat rename "

@@ -6,6 +6,7 @@
 
 static const char summary[] =
 	"Routes <port>-<sandboxid>.<domain> to that port of that sandbox.\n"
+	"\"proxy dev-certificate DIR\" makes certificates for this machine (-help says more).\n"
 	"Prints \"proxy listening on ADDRESS:PORT, admin on ADDRESS:PORT\" when it is ready.\n";
 
 int config_parse_endpoint(struct str text, struct config_endpoint *ret_endpoint)
@@ -124,11 +125,22 @@ static enum options_result complain(const char *what)
 	return OPTIONS_BAD;
 }
 
-static enum options_result check(struct config *config, const char *listen_text,
-				 const char *admin_text)
+static enum options_result check_listeners(struct config *config, const char *listen_text,
+					   const char *listen_tls_text)
 {
-	if (config_parse_endpoint(str_of(listen_text), &config->listen) < 0 || config->listen.none)
-		return complain("-listen must be ADDRESS:PORT with an IP address");
+	if (config_parse_endpoint(str_of(listen_text), &config->listen) < 0)
+		return complain("-listen must be ADDRESS:PORT with an IP address, or \"none\"");
+	if (config_parse_endpoint(str_of(listen_tls_text), &config->listen_tls) < 0)
+		return complain("-listen-tls must be ADDRESS:PORT with an IP address, or \"none\"");
+	if (config->listen.none && config->listen_tls.none)
+		return complain("-listen and -listen-tls cannot both be \"none\"");
+	if (!config->listen_tls.none && config->certificates.count == 0)
+		return complain("-listen-tls needs -certificate");
+	return OPTIONS_OK;
+}
+
+static enum options_result check(struct config *config, const char *admin_text)
+{
 	if (config_parse_endpoint(str_of(admin_text), &config->admin) < 0)
 		return complain("-admin must be ADDRESS:PORT with an IP address, or \"none\"");
 	if (config->workers == 0)
@@ -153,12 +165,19 @@ static enum options_result check(struct config *config, const char *listen_text,
 
 enum options_result config_read(struct config *config, int argc, char **argv)
 {
-	const char *listen_text = "127.0.0.1:3002", *admin_text = "127.0.0.1:3003";
+	const char *listen_text = "127.0.0.1:3002", *listen_tls_text = "none";
+	const char *admin_text = "127.0.0.1:3003";
 	enum options_result result;
 	int rest;
 	const struct option options[] = {
 		{"listen", OPTION_STRING, &listen_text,
-		 "ADDRESS:PORT for sandbox traffic (default 127.0.0.1:3002; port 0: the kernel chooses)"},
+		 "ADDRESS:PORT for sandbox traffic (default 127.0.0.1:3002; port 0: the kernel chooses), or "
+		 "\"none\""},
+		{"listen-tls", OPTION_STRING, &listen_tls_text,
+		 "ADDRESS:PORT for the same over TLS (default \"none\")"},
+		{"certificate", OPTION_LIST, &config->certificates,
+		 "CERT.pem,KEY.pem, or one file with both, or a directory of NAME.crt with NAME.key; the first "
+		 "one is the default"},
 		{"admin", OPTION_STRING, &admin_text,
 		 "ADDRESS:PORT of the admin API (default 127.0.0.1:3003), or \"none\""},
 		{"admin-token-file", OPTION_STRING, &config->admin_token_file,
@@ -215,7 +234,9 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	if (result == OPTIONS_OK && rest < argc)
 		result = complain("there are no arguments besides flags");
 	if (result == OPTIONS_OK)
-		result = check(config, listen_text, admin_text);
+		result = check_listeners(config, listen_text, listen_tls_text);
+	if (result == OPTIONS_OK)
+		result = check(config, admin_text);
 	if (result != OPTIONS_OK)
 		config_fini(config);
 	return result;
@@ -224,4 +245,5 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 void config_fini(struct config *config)
 {
 	options_list_fini(&config->sandboxes);
+	options_list_fini(&config->certificates);
 }

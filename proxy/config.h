@@ -19,13 +19,13 @@ struct config_endpoint {
 };
 
 struct config {
-	struct config_endpoint listen, admin;
+	struct config_endpoint listen, listen_tls, admin; /* one of the first two at least is there */
 	const char *default_sandbox; /* NULL: none */
 	const char *access_log;	     /* NULL: none; "-": stdout; else a file that is appended to */
 	const char *admin_token_file;
 	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct sources_config sources;
-	struct option_list sandboxes;
+	struct option_list sandboxes, certificates;
 	int64_t workers, drain_ms, drain_delay_ms;
 	int64_t wake_timeout_ms, wake_waiters;
 	int64_t access_cookie_seconds;

@@ -11,6 +11,8 @@
 #include "proxy/config.h"
 #include "proxy/front/front.h"
 #include "proxy/front/metrics.h"
+#include "proxy/front/tls_development.h"
+#include "proxy/front/tls_reload.h"
 #include "proxy/route/sources.h"
 #include "proxy/token_file.h"
 #include "proxy/waking.h"
@@ -29,6 +31,7 @@ struct app {
 	struct waking waking;
 	struct sources *sources;
 	struct front *front;
+	struct tls_reload *certificates; /* NULL: no TLS */
 	struct admin *admin;
 	uv_signal_t on_term, on_int;
 	uv_timer_t timer;
@@ -53,6 +56,8 @@ static void on_admin_closed(void *user)
 	sigaddset(&signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	sources_close(app->sources);
+	if (app->certificates)
+		tls_reload_close(app->certificates);
 	uv_close((uv_handle_t *)&app->timer, NULL);
 	uv_close((uv_handle_t *)&app->drained, NULL);
 	uv_close((uv_handle_t *)&app->on_term, NULL);
@@ -226,18 +231,33 @@ static int write_metrics(struct buf *b, void *user)
 {
 	struct app *app = user;
 
-	if (metrics_write(b, app->front, app->catalog) < 0)
+	if (metrics_write(b, app->front, app->catalog, app->certificates) < 0)
 		return -1;
 	if (waking_write_metrics(b, &app->waking) < 0)
 		return -1;
 	return sources_write_metrics(app->sources, b);
 }
 
+static struct front_address listen_address(const struct config_endpoint *endpoint)
+{
+	return (struct front_address){endpoint->none ? NULL : endpoint->address, endpoint->port};
+}
+
+static int open_certificates(struct app *app, struct err *err)
+{
+	const struct option_list *sources = &app->config.certificates;
+
+	if (app->config.listen_tls.none)
+		return 0;
+	return tls_reload_open(&app->loop, sources->items, sources->count, &app->certificates, err);
+}
+
 static int open_front(struct app *app, struct err *err)
 {
 	const struct front_config config = {
-		.address = app->config.listen.address,
-		.port = app->config.listen.port,
+		.listen = {[FRONT_PLAIN] = listen_address(&app->config.listen),
+			   [FRONT_TLS] = listen_address(&app->config.listen_tls)},
+		.tls = app->certificates ? tls_reload_tls(app->certificates) : NULL,
 		.workers = (size_t)app->config.workers,
 		.catalog = app->catalog,
 		.wake = app->waking.wake,
@@ -269,6 +289,7 @@ static int open_admin(struct app *app, struct err *err)
 		.catalog = app->catalog,
 		.redis = sources_redis(app->sources),
 		.guard = &app->guard,
+		.certificates = app->certificates,
 		.write_metrics = write_metrics,
 		.user = app,
 	};
@@ -291,8 +312,15 @@ static void print_ready(const struct app *app)
 {
 	char text[ADDRESS_TEXT_BYTES] = "";
 
-	format_endpoint(&app->config.listen, front_port(app->front), text, sizeof(text));
-	printf("proxy listening on %s", text);
+	if (!app->config.listen.none)
+		format_endpoint(&app->config.listen, front_port(app->front, FRONT_PLAIN), text,
+				sizeof(text));
+	printf("proxy listening on %s", app->config.listen.none ? "none" : text);
+	if (!app->config.listen_tls.none) {
+		format_endpoint(&app->config.listen_tls, front_port(app->front, FRONT_TLS), text,
+				sizeof(text));
+		printf(", TLS on %s", text);
+	}
 	if (app->admin) {
 		format_endpoint(&app->config.admin, admin_port(app->admin), text, sizeof(text));
 		printf(", admin on %s", text);
@@ -308,7 +336,7 @@ static int start(struct app *app, struct err *err)
 	uv_signal_init(&app->loop.uv, &app->on_term);
 	uv_signal_init(&app->loop.uv, &app->on_int);
 	if (read_token(app, err) < 0 || open_access_log(app, err) < 0 ||
-	    add_sandboxes(app, err) < 0 ||
+	    add_sandboxes(app, err) < 0 || open_certificates(app, err) < 0 ||
 	    waking_open(&app->waking, &app->loop, app->catalog, &app->config, err) < 0 ||
 	    sources_open(&app->loop, app->catalog, &app->config.sources, &app->sources, err) < 0 ||
 	    open_front(app, err) < 0 || open_admin(app, err) < 0 ||
@@ -324,6 +352,8 @@ int main(int argc, char **argv)
 	static struct app app;
 	struct err err;
 
+	if (argc > 1 && strcmp(argv[1], "dev-certificate") == 0)
+		return tls_development_main(argc - 1, argv + 1);
 	switch (config_read(&app.config, argc, argv)) {
 	case OPTIONS_OK:
 		break;
@@ -349,6 +379,8 @@ int main(int argc, char **argv)
 	front_close(app.front);
 	if (app.admin)
 		admin_free(app.admin);
+	if (app.certificates)
+		tls_reload_free(app.certificates);
 	loop_fini(&app.loop);
 	catalog_free(app.catalog);
 	if (app.access_log_fd >= 0)

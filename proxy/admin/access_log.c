@@ -206,6 +206,8 @@ static int put_entry(struct buf *b, const struct access_entry *e)
 		status = put_text(b, "end", str_of(e->end));
 	if (status == 0 && e->tunnel)
 		status = buf_append_str(b, STR(",\"tunnel\":true"));
+	if (status == 0 && e->tls)
+		status = buf_printf(b, ",\"tls\":\"%s\"", e->tls);
 	if (status == 0)
 		status = buf_printf(b, ",\"received\":%llu,\"sent\":%llu,\"duration_ms\":%llu",
 				    (unsigned long long)e->received, (unsigned long long)e->sent,

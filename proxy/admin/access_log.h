@@ -49,6 +49,7 @@ struct access_entry {
 	const char *peer;
 	struct str user_agent;
 	bool tunnel;
+	const char *tls; /* "TLSv1.3"; NULL: plain text */
 };
 
 /* `sink` is borrowed. */

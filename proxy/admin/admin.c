@@ -6,6 +6,7 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/route/sandbox_json.h"
+#include "proxy/admin/certificates.h"
 #include "proxy/admin/links.h"
 #include "proxy/admin/shared_change.h"
 #include "proxy/admin/watch.h"
@@ -434,6 +435,8 @@ static void dispatch(struct http_exchange *ex)
 			       (struct str){path.p + prefix.len, path.len - prefix.len});
 	} else if (str_equal(path, STR("/catalog"))) {
 		handle_catalog(admin, ex);
+	} else if (str_equal(path, STR("/certificates/reload"))) {
+		certificates_reload(admin->config.certificates, ex);
 	} else if (str_equal(path, STR("/metrics"))) {
 		handle_metrics(admin, ex);
 	} else {

@@ -14,6 +14,8 @@
  *   POST   /sandboxes/{id}/links      a link to a private port, for browsers (admin/links.h)
  *   GET    /catalog                   {"complete":true,"count":3,"revision":7}
  *   PUT    /catalog                   {"complete":true}: from now on unknown means "not found"
+ *   POST   /certificates/reload       200 {"certificates":2}; 409 with the reason when one could not be
+ *                                     read, and what was there before stays (404 without TLS)
  *
  * With a shared catalog (proxy --redis) PUT, PATCH and DELETE change the record in Redis, and so for every
  * proxy on it; 503 while there is no connection to it. Sandboxes of the command line stay this proxy's.
@@ -28,6 +30,8 @@
 #include "lib/http_exchange.h"
 #include "proxy/route/redis.h"
 
+struct tls_reload;
+
 struct admin_config {
 	const char *address;
 	unsigned port;
@@ -35,6 +39,7 @@ struct admin_config {
 	struct catalog *catalog;
 	struct redis_source *redis; /* where shared records are changed; NULL: there are none */
 	struct address_guard *guard; /* the listener is added to it */
+	struct tls_reload *certificates; /* NULL: no TLS */
 	/* Appends metrics in Prometheus text form. */
 	int (*write_metrics)(struct buf *b, void *user);
 	void *user;

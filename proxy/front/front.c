@@ -5,9 +5,15 @@
 #include "lib/http_server.h"
 #include "lib/log.h"
 #include "proxy/front/http2.h"
+#include "proxy/front/tls_accept.h"
 
 /* What the main thread asks of a worker. */
 enum order { ORDER_NONE, ORDER_DRAIN, ORDER_ABORT };
+
+struct listener {
+	struct worker *worker;
+	struct http_server *server; /* NULL: none, or stopped */
+};
 
 struct worker {
 	struct front *front;
@@ -15,7 +21,9 @@ struct worker {
 	pthread_t thread;
 	struct relay_context context;
 	struct http2_counters http2;
-	struct http_server *server; /* NULL once stopped */
+	struct listener listeners[FRONT_LISTENERS];
+	unsigned serving;	       /* those not stopped */
+	struct tls_acceptor *acceptor; /* NULL: no TLS */
 	uv_async_t wake;
 	struct catalog_listener listener;
 	atomic_int order;
@@ -24,7 +32,7 @@ struct worker {
 
 struct front {
 	struct front_config config;
-	unsigned port;
+	unsigned ports[FRONT_LISTENERS];
 	atomic_size_t running;
 	size_t count;
 	struct worker workers[];
@@ -36,17 +44,38 @@ static void on_catalog_change(struct catalog_listener *listener)
 }
 
 /* The last exchange is over: everything that keeps the loop alive goes. */
-static void on_server_stopped(void *user)
+static void close_rest(struct worker *w)
 {
-	struct worker *w = user;
-
-	w->server = NULL;
 	catalog_unlisten(w->front->config.catalog, &w->listener);
 	upstream_pool_close(&w->context.pool);
 	lookup_desk_close(&w->context.lookup_desk);
 	access_log_close(&w->context.access_log);
 	wake_desk_close(&w->context.wake_desk);
 	uv_close((uv_handle_t *)&w->wake, NULL);
+}
+
+static void on_server_stopped(void *user)
+{
+	struct listener *listener = user;
+
+	listener->server = NULL;
+	if (--listener->worker->serving == 0)
+		close_rest(listener->worker);
+}
+
+static void stop_servers(struct worker *w)
+{
+	for (size_t i = 0; i < FRONT_LISTENERS; i++)
+		if (w->listeners[i].server)
+			http_server_stop(w->listeners[i].server, on_server_stopped,
+					 &w->listeners[i]);
+}
+
+static void abort_servers(struct worker *w)
+{
+	for (size_t i = 0; i < FRONT_LISTENERS; i++)
+		if (w->listeners[i].server)
+			http_server_abort(w->listeners[i].server);
 }
 
 static void on_wake(uv_async_t *async)
@@ -57,11 +86,11 @@ static void on_wake(uv_async_t *async)
 	upstream_pool_sweep(&w->context.pool);
 	if (order >= ORDER_DRAIN && !w->draining) {
 		w->draining = true;
-		http_server_stop(w->server, on_server_stopped, w);
+		stop_servers(w);
 	}
-	if (order == ORDER_ABORT && !w->aborted && w->server) {
+	if (order == ORDER_ABORT && !w->aborted) {
 		w->aborted = true;
-		http_server_abort(w->server);
+		abort_servers(w);
 	}
 }
 
@@ -79,8 +108,11 @@ static size_t connections_max(const struct front_config *config)
 {
 	size_t taken = DESCRIPTORS_RESERVED + config->descriptors / 8;
 	size_t rest = config->descriptors > taken ? config->descriptors - taken : 0;
+	size_t listeners = 0;
 
-	return size_max(size_min(HTTP_CONNECTIONS_MAX, rest / 2 / config->workers), 1);
+	for (size_t i = 0; i < FRONT_LISTENERS; i++)
+		listeners += config->listen[i].address != NULL;
+	return size_max(size_min(HTTP_CONNECTIONS_MAX, rest / 2 / config->workers / listeners), 1);
 }
 
 static void on_http2(struct http_server *server, struct stream *stream, const char *peer,
@@ -92,13 +124,17 @@ static void on_http2(struct http_server *server, struct stream *stream, const ch
 	http2_open(server, stream, peer, early, &w->http2);
 }
 
-static int open_worker(struct worker *w, struct front *front, size_t index, struct err *err)
+static int open_listener(struct worker *w, enum front_listener which, struct err *err)
 {
+	struct front *front = w->front;
 	const struct front_config *config = &front->config;
+	const struct front_address *listen = &config->listen[which];
 	const struct http_server_config server = {
 		.on_http2 = on_http2,
 		.dispatch = relay_dispatch,
 		.on_bad_request = relay_bad_request,
+		.on_accept = which == FRONT_TLS ? tls_acceptor_accept : NULL,
+		.accept_user = w->acceptor,
 		.user = &w->context,
 		.idle_timeout_ms = HTTP_PROXY_IDLE_TIMEOUT_MS,
 		.connections_max = connections_max(config),
@@ -107,15 +143,59 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	};
 	int status;
 
+	w->listeners[which].worker = w;
+	if (!listen->address)
+		return 0;
+	if (which == FRONT_TLS && server.on_http2)
+		tls_offer_http2(config->tls);
+	status = http_server_listen(&w->loop, &server, listen->address, front->ports[which],
+				    &w->listeners[which].server);
+	if (status < 0)
+		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u",
+				   listen->address, front->ports[which]);
+	front->ports[which] = http_server_port(w->listeners[which].server);
+	w->serving++;
+	return 0;
+}
+
+/* After its loop has ended. */
+static void finish_worker(struct worker *w)
+{
+	if (w->acceptor)
+		tls_acceptor_free(w->acceptor);
+	loop_fini(&w->loop);
+}
+
+/* What was opened of one whose listeners could not all be. */
+static void on_unopened(void *user)
+{
+	(void)user;
+}
+
+static void undo_worker(struct worker *w)
+{
+	for (size_t i = 0; i < FRONT_LISTENERS; i++)
+		if (w->listeners[i].server)
+			http_server_stop(w->listeners[i].server, on_unopened, NULL);
+	loop_run(&w->loop);
+	finish_worker(w);
+}
+
+static int open_worker(struct worker *w, struct front *front, size_t index, struct err *err)
+{
+	const struct front_config *config = &front->config;
+	int status = 0;
+
 	w->front = front;
 	loop_init(&w->loop);
-	status = http_server_listen(&w->loop, &server, config->address, front->port, &w->server);
+	if (config->listen[FRONT_TLS].address)
+		w->acceptor = tls_acceptor_new(&w->loop, config->tls);
+	for (size_t i = 0; i < FRONT_LISTENERS && status == 0; i++)
+		status = open_listener(w, (enum front_listener)i, err);
 	if (status < 0) {
-		loop_fini(&w->loop);
-		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u",
-				   config->address, front->port);
+		undo_worker(w);
+		return status;
 	}
-	front->port = http_server_port(w->server);
 	w->context.loop = &w->loop;
 	w->context.catalog = config->catalog;
 	w->context.options = config->options;
@@ -132,19 +212,23 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 /* Of one that was opened and never started. */
 static void close_worker(struct worker *w)
 {
-	http_server_stop(w->server, on_server_stopped, w);
+	stop_servers(w);
 	loop_run(&w->loop);
-	loop_fini(&w->loop);
+	finish_worker(w);
 }
 
-static void add_listener(const struct front *front)
+static void add_listeners(const struct front *front)
 {
 	union address listener;
 
-	if (address_parse(str_of(front->config.address), &listener) < 0)
-		return;
-	address_set_port(&listener, front->port);
-	address_guard_add_listener(front->config.guard, &listener);
+	for (size_t i = 0; i < FRONT_LISTENERS; i++) {
+		const char *address = front->config.listen[i].address;
+
+		if (!address || address_parse(str_of(address), &listener) < 0)
+			continue;
+		address_set_port(&listener, front->ports[i]);
+		address_guard_add_listener(front->config.guard, &listener);
+	}
 }
 
 int front_open(const struct front_config *config, struct front **ret_front, struct err *err)
@@ -155,7 +239,8 @@ int front_open(const struct front_config *config, struct front **ret_front, stru
 	assert(config->workers > 0 && config->workers <= PROXY_WORKERS_MAX);
 	front = xcalloc(1, sizeof(*front) + config->workers * sizeof(struct worker));
 	front->config = *config;
-	front->port = config->port;
+	for (size_t i = 0; i < FRONT_LISTENERS; i++)
+		front->ports[i] = config->listen[i].port;
 	for (; front->count < config->workers; front->count++) {
 		status = open_worker(&front->workers[front->count], front, front->count, err);
 		if (status < 0) {
@@ -165,14 +250,14 @@ int front_open(const struct front_config *config, struct front **ret_front, stru
 			return status;
 		}
 	}
-	add_listener(front);
+	add_listeners(front);
 	*ret_front = front;
 	return 0;
 }
 
-unsigned front_port(const struct front *front)
+unsigned front_port(const struct front *front, enum front_listener which)
 {
-	return front->port;
+	return front->ports[which];
 }
 
 static void *run_worker(void *user)
@@ -237,14 +322,30 @@ void front_close(struct front *front)
 	for (size_t i = 0; i < front->count; i++) {
 		struct worker *w = &front->workers[i];
 
-		if (w->started)
-			pthread_join(w->thread, NULL);
-		else
+		if (!w->started) {
 			close_worker(w);
-		if (w->started)
-			loop_fini(&w->loop);
+			continue;
+		}
+		pthread_join(w->thread, NULL);
+		finish_worker(w);
 	}
 	free(front);
+}
+
+static void add_tls(const struct worker *w, struct front_totals *totals)
+{
+	const struct tls_counters *c;
+
+	if (!w->acceptor)
+		return;
+	c = tls_acceptor_counters(w->acceptor);
+	totals->tls_12 += counter_read(&c->handshakes_12);
+	totals->tls_13 += counter_read(&c->handshakes_13);
+	totals->tls_resumed += counter_read(&c->resumed);
+	totals->tls_failed += counter_read(&c->failed);
+	totals->tls_timed_out += counter_read(&c->timed_out);
+	totals->tls_left += counter_read(&c->left);
+	totals->tls_plain_http += counter_read(&c->plain_http);
 }
 
 void front_totals(const struct front *front, struct front_totals *ret_totals)
@@ -272,5 +373,6 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->reused += counter_read(&context->pool.reused);
 		ret_totals->access_log_dropped += counter_read(&context->access_log.dropped);
 		ret_totals->idle_upstreams += counter_read(&context->pool.idle_now);
+		add_tls(&front->workers[i], ret_totals);
 	}
 }

@@ -10,14 +10,23 @@
 
 #include "proxy/relay/relay.h"
 
-struct front_config {
-	const char *address; /* IP literal */
+enum front_listener { FRONT_PLAIN, FRONT_TLS, FRONT_LISTENERS };
+
+struct front_address {
+	const char *address; /* IP literal; NULL: no such listener */
 	unsigned port;	     /* 0: the kernel chooses */
+};
+
+struct tls;
+
+struct front_config {
+	struct front_address listen[FRONT_LISTENERS];
+	struct tls *tls; /* for FRONT_TLS; outlives the front */
 	size_t workers;
 	struct catalog *catalog;
 	struct lookups *lookups; /* NULL: the catalog has no sources to ask */
 	struct wake *wake; /* NULL: sandboxes are not waited for */
-	struct address_guard *guard; /* the listener is added to it */
+	struct address_guard *guard; /* the listeners are added to it */
 	const struct relay_options *options;
 	struct access_sink *access_sink; /* NULL: no access log */
 	size_t descriptors; /* how many the process may have */
@@ -32,13 +41,14 @@ struct front_totals {
 	uint64_t http2_sessions, http2_requests, http2_refused, http2_calmed, http2_lost;
 	uint64_t cut_by_client, cut_by_sandbox;
 	uint64_t access_log_dropped;
+	uint64_t tls_12, tls_13, tls_resumed, tls_failed, tls_timed_out, tls_left, tls_plain_http;
 };
 
 struct front;
 
 /* Listens; nothing is accepted before front_start. Fills err when it cannot. */
 int front_open(const struct front_config *config, struct front **ret_front, struct err *err) NODISCARD;
-unsigned front_port(const struct front *front);
+unsigned front_port(const struct front *front, enum front_listener which);
 /* Starts the threads; the guard is complete by now. */
 int front_start(struct front *front, struct err *err) NODISCARD;
 /* Stops accepting; running exchanges finish. */

@@ -1,11 +1,57 @@
 #include "proxy/front/metrics.h"
 
+#include "proxy/front/tls_reload.h"
+
 struct metric {
 	const char *name, *type, *help;
 	uint64_t value;
 };
 
-int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog)
+static int write_tls(struct buf *b, const struct front_totals *t)
+{
+	return buf_printf(
+		b,
+		"# HELP proxy_tls_handshakes_total TLS handshakes by how they ended.\n"
+		"# TYPE proxy_tls_handshakes_total counter\n"
+		"proxy_tls_handshakes_total{result=\"ok\",version=\"TLSv1.2\"} %llu\n"
+		"proxy_tls_handshakes_total{result=\"ok\",version=\"TLSv1.3\"} %llu\n"
+		"proxy_tls_handshakes_total{result=\"failed\"} %llu\n"
+		"proxy_tls_handshakes_total{result=\"timeout\"} %llu\n"
+		"proxy_tls_handshakes_total{result=\"left\"} %llu\n"
+		"proxy_tls_handshakes_total{result=\"plain_http\"} %llu\n"
+		"# HELP proxy_tls_resumed_total Of the successful ones, those that resumed a session.\n"
+		"# TYPE proxy_tls_resumed_total counter\n"
+		"proxy_tls_resumed_total %llu\n",
+		(unsigned long long)t->tls_12, (unsigned long long)t->tls_13,
+		(unsigned long long)t->tls_failed, (unsigned long long)t->tls_timed_out,
+		(unsigned long long)t->tls_left, (unsigned long long)t->tls_plain_http,
+		(unsigned long long)t->tls_resumed);
+}
+
+static int write_certificates(struct buf *b, struct tls_reload *certificates)
+{
+	struct tls_reload_totals t;
+
+	tls_reload_totals(certificates, &t);
+	return buf_printf(b,
+			  "# HELP proxy_certificates Certificates in use.\n"
+			  "# TYPE proxy_certificates gauge\nproxy_certificates %zu\n"
+			  "# HELP proxy_certificates_expire_seconds When the first of them expires, Unix "
+			  "time.\n# TYPE proxy_certificates_expire_seconds gauge\n"
+			  "proxy_certificates_expire_seconds %lld\n"
+			  "# HELP proxy_certificate_reloads_total Times the certificates were read again.\n"
+			  "# TYPE proxy_certificate_reloads_total counter\n"
+			  "proxy_certificate_reloads_total %llu\n"
+			  "# HELP proxy_certificate_reload_failures_total Of these, those that kept an old "
+			  "one for want of a usable new one.\n"
+			  "# TYPE proxy_certificate_reload_failures_total counter\n"
+			  "proxy_certificate_reload_failures_total %llu\n",
+			  t.certificates, (long long)t.expires_s, (unsigned long long)t.done,
+			  (unsigned long long)t.failed);
+}
+
+int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog,
+		  struct tls_reload *certificates)
 {
 	struct front_totals t;
 	int status = 0;
@@ -45,6 +91,10 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		status = buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", metrics[i].name,
 				    metrics[i].help, metrics[i].name, metrics[i].type, metrics[i].name,
 				    (unsigned long long)metrics[i].value);
+	if (status == 0)
+		status = write_tls(b, &t);
+	if (status == 0 && certificates)
+		status = write_certificates(b, certificates);
 	if (status == 0)
 		status = buf_append_str(b, STR("# HELP proxy_errors_total Answers by the proxy itself.\n"
 					       "# TYPE proxy_errors_total counter\n"));

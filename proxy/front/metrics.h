@@ -4,6 +4,10 @@
 
 #include "proxy/front/front.h"
 
-int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog) NODISCARD;
+struct tls_reload;
+
+/* `certificates`: NULL without TLS. */
+int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog,
+		  struct tls_reload *certificates) NODISCARD;
 
 #endif

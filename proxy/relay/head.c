@@ -285,7 +285,8 @@ int head_for_sandbox(const struct head_request *head, struct arena *arena, struc
 		append(ret_headers, STR("Expect"), STR("100-continue"));
 	if (head->forwarded_fields) {
 		append(ret_headers, STR("X-Forwarded-For"), address_of(head->peer));
-		append(ret_headers, STR("X-Forwarded-Proto"), STR("http"));
+		append(ret_headers, STR("X-Forwarded-Proto"),
+		       head->secure ? STR("https") : STR("http"));
 	}
 	if (head->forwarded_fields || is_masked(head))
 		append(ret_headers, STR("X-Forwarded-Host"), head->request->authority);

@@ -38,6 +38,7 @@ struct head_request {
 	const struct head_summary *summary;
 	const char *peer;      /* "10.0.0.1:55000" */
 	bool forwarded_fields; /* add X-Forwarded-For, -Proto and -Host */
+	bool secure;	       /* the client came over TLS */
 	bool expect_continue;  /* pass the expectation on */
 };
 

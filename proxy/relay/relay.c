@@ -128,6 +128,13 @@ static struct str target_id(const struct relay *r)
 	return (struct str){r->target.id, r->target.id_len};
 }
 
+/* Whether the client had reason to send this host's request on this connection. */
+static bool is_misdirected(const struct http_exchange *ex)
+{
+	return ex->security &&
+	       !ex->security->covers(ex->security, host_name_without_port(ex->request.authority));
+}
+
 /* False when the request was answered. */
 static bool find_target(struct relay *r)
 {
@@ -147,6 +154,10 @@ static bool find_target(struct relay *r)
 	}
 	if (result != HOST_NAME_OK) {
 		relay_fail(r, host_cause(result));
+		return false;
+	}
+	if (is_misdirected(r->ex)) {
+		relay_fail(r, ERROR_MISDIRECTED);
 		return false;
 	}
 	if (r->target.port == ENVD_PORT && internal_path_is_refused(request->path)) {

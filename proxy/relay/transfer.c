@@ -95,6 +95,7 @@ static void send_request(struct relay *r, struct stream *stream)
 		.summary = &r->summary,
 		.peer = ex->peer,
 		.forwarded_fields = r->context->options->forwarded_fields,
+		.secure = ex->security != NULL,
 		.expect_continue = ex->request.expect_continue && has_body(&ex->request),
 	};
 	int status = head_for_sandbox(&head, &ex->arena, items, &request.headers);
@@ -388,6 +389,7 @@ static void log_access(const struct relay *r, int status)
 		.peer = ex->peer,
 		.user_agent = http_headers_get(&ex->request.headers, STR("User-Agent")),
 		.tunnel = r->tunnel,
+		.tls = ex->security ? ex->security->version : NULL,
 	};
 
 	access_log_write(&r->context->access_log, &entry);

@@ -114,6 +114,17 @@ static bool is_port_suffix(struct str s)
 	return true;
 }
 
+struct str host_name_without_port(struct str authority)
+{
+	size_t len = authority.len;
+
+	while (len > 0 && is_digit(authority.p[len - 1]))
+		len--;
+	if (len > 0 && authority.p[len - 1] == ':')
+		authority.len = len - 1;
+	return authority;
+}
+
 static bool is_address(int family, struct str text)
 {
 	unsigned char address[sizeof(struct in6_addr)];

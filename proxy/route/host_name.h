@@ -51,6 +51,8 @@ bool host_name_take_header(struct host_name_headers *headers, struct str name, s
 enum host_name_result host_name_route(struct str authority, const struct host_name_headers *headers,
 				      struct host_name *ret_target);
 
+/* The host of an authority that host_name_route takes; brackets of an address stay. */
+struct str host_name_without_port(struct str authority);
 /* True for a sandbox id: [a-z0-9]+ of at most HOST_NAME_ID_BYTES_MAX. */
 bool host_name_is_id(struct str id);
 /* The canonical decimal of 1..65535: no sign, blank or leading zero. 0 for anything else. */

@@ -2,25 +2,140 @@
 every byte it gets, and a client that sends bytes as written. Ports come from the kernel, every wait has
 a deadline, nothing sleeps to synchronise.
 """
+import atexit
 import http.client
 import json
 import os
 import re
 import resource
+import shutil
 import socket
+import ssl
 import struct
 import subprocess
+import tempfile
 import threading
 import time
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PATIENCE = 15
+# RELAY_TLS=1: what a test's clients say goes over TLS, where the test does not choose itself.
+OVER_TLS = os.environ.get("RELAY_TLS") == "1"
 
 
 def program():
     given = os.environ.get("PROXY_BIN")
     return given or os.path.join(ROOT, os.environ.get("OUT", "build"), "dev", "bin", "proxy")
+
+
+class Certificates:
+    """A directory with a certificate authority of our own and one certificate, as `proxy dev-certificate` makes
+    them, once for a test run."""
+
+    directory = None
+
+    @classmethod
+    def get(cls):
+        if not cls.directory:
+            holder = tempfile.mkdtemp(prefix="relay-certificates-")
+            atexit.register(shutil.rmtree, holder, ignore_errors=True)
+            subprocess.run([program(), "dev-certificate", holder], check=True, stdout=subprocess.DEVNULL)
+            cls.directory = holder
+        return cls.directory
+
+
+class TlsSocket:
+    """TLS over a connected socket, with the calls that Connection makes. Unlike Python's own it can end one
+    direction (close_notify, then FIN) and go on reading; an end of the peer without close_notify is a reset.
+    One thread may send while another receives."""
+
+    def __init__(self, sock, context, name=None, session=None):
+        self.raw = sock
+        self.state, self.order = threading.Lock(), threading.Lock()  # of the TLS engine; of what is sent
+        self.unsent = b""
+        self.incoming, self.outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self.tls = context.wrap_bio(self.incoming, self.outgoing, server_hostname=name, session=session)
+        try:
+            self.pump(self.tls.do_handshake)
+        except BaseException:
+            sock.close()
+            raise
+
+    def flush(self, call=None, *arguments):
+        """Sends what the engine has to say, after a call that makes it say something."""
+        with self.order:
+            try:
+                with self.state:
+                    if call:
+                        call(*arguments)
+            finally:
+                with self.state:
+                    data = self.outgoing.read()
+                if data:
+                    self.raw.sendall(data)
+
+    def pump(self, call, *arguments):
+        while True:
+            try:
+                with self.state:
+                    return call(*arguments)
+            except ssl.SSLWantReadError:
+                pass
+            finally:
+                if self.outgoing.pending:
+                    try:
+                        self.flush()
+                    except OSError:  # an alert that nobody takes any more
+                        pass
+            data = self.raw.recv(65536)
+            if data:
+                self.incoming.write(data)
+            else:
+                self.incoming.write_eof()
+
+    def sendall(self, data):
+        for at in range(0, len(data), 1 << 20):
+            self.flush(self.tls.write, data[at:at + (1 << 20)])
+
+    def send(self, data):
+        """For sockets that do not block: BlockingIOError when the kernel takes nothing."""
+        while True:
+            if self.unsent:
+                self.unsent = self.unsent[self.raw.send(self.unsent):]
+                continue
+            if not data:
+                return 0
+            with self.state:
+                self.tls.write(data)
+                self.unsent = self.outgoing.read()
+            try:
+                self.unsent = self.unsent[self.raw.send(self.unsent):]
+            except BlockingIOError:
+                pass
+            return len(data)
+
+    def recv(self, count):
+        try:
+            return self.pump(self.tls.read, count)
+        except ssl.SSLZeroReturnError:
+            return b""
+        except ssl.SSLEOFError as error:
+            raise ConnectionResetError("the end came without close_notify") from error
+
+    def shutdown(self, how):
+        if how == socket.SHUT_WR:
+            try:
+                self.flush(self.tls.unwrap)
+            except ssl.SSLWantReadError:
+                pass
+        self.raw.shutdown(how)
+
+    def close(self):
+        self.raw.close()
+
+    def __getattr__(self, name):
+        return getattr(self.raw, name)
 
 
 def wait_for(condition, what="condition", patience=PATIENCE):
@@ -258,25 +373,34 @@ class Server:
 
 
 class Proxy:
-    def __init__(self, *flags, env=None, workers=2, descriptors=None):
+    def __init__(self, *flags, env=None, workers=2, descriptors=None, over_tls=None):
         def limit():
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
+        self.over_tls = OVER_TLS if over_tls is None else over_tls
+        self.certificates = [] if "--certificate" in flags or not self.over_tls else ["--certificate", Certificates.get()]
         self.process = subprocess.Popen(
-            [program(), "--listen", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
+            [program(), *self.listen(0), "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limit if descriptors else None,
             # Under AddressSanitizer freed memory must not count as growth.
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:quarantine_size_mb=1", **(env or {})})
         self.out, self.log = [], []
         line = self.process.stdout.readline().decode()
-        match = re.match(r"proxy listening on \S+:(\d+), admin on \S+:(\d+)$", line.strip())
+        match = re.match(r"proxy listening on (?:none|\S+:(\d+))(?:, TLS on \S+:(\d+))?, admin on \S+:(\d+)$", line.strip())
         if not match:
             raise AssertionError(f"not ready: {line!r} {self.process.stderr.read().decode()}")
-        self.port, self.admin_port = int(match.group(1)), int(match.group(2))
+        self.plain_port, self.tls_port, self.admin_port = (int(port) if port else None for port in match.groups())
+        self.port = self.tls_port if self.over_tls else self.plain_port
         self.collectors = [threading.Thread(target=self.collect, args=pair, daemon=True)
                            for pair in ((self.process.stdout, self.out), (self.process.stderr, self.log))]
         for thread in self.collectors:
             thread.start()
+
+    def listen(self, port):
+        """The flags by which a proxy listens as this one does."""
+        plain = "none" if OVER_TLS and self.over_tls else f"127.0.0.1:{port}"
+        tls = f"127.0.0.1:{port}" if self.over_tls else "none"
+        return ["--listen", plain, "--listen-tls", tls, *self.certificates]
 
     @staticmethod
     def collect(stream, lines):
@@ -284,7 +408,14 @@ class Proxy:
             lines.append(line.decode("utf-8", "replace").rstrip("\n"))
 
     def connect(self):
-        return Connection(socket.create_connection(("127.0.0.1", self.port), PATIENCE))
+        sock = socket.create_connection(("127.0.0.1", self.port), PATIENCE)
+        return Connection(TlsSocket(sock, self.tls_context()) if self.over_tls else sock)
+
+    @staticmethod
+    def tls_context(authority=None):
+        context = ssl.create_default_context(cafile=authority or os.path.join(Certificates.get(), "ca.pem"))
+        context.check_hostname = False
+        return context
 
     def ask(self, host, target="/", method="GET", fields="", body=b"", version="1.1"):
         """One request on a connection of its own; the response."""

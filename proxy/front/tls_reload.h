@@ -1,0 +1,38 @@
+/*
+ * The certificates' life beside the connections, on the main loop: loaded at the start, loaded again
+ * (in the pool) on SIGHUP, on demand, and when a file near them changes, and ticket keys renewed from
+ * time to time. Running connections go on with what they have; new ones get the new certificates. A
+ * file that cannot be used keeps the certificate that came from it before, and the log, the metrics
+ * and the answer to who asked say so (contract/proxy.md S90).
+ */
+#ifndef PROXY_FRONT_TLS_RELOAD_H
+#define PROXY_FRONT_TLS_RELOAD_H
+
+#include "lib/loop.h"
+#include "proxy/front/tls.h"
+
+struct tls_reload;
+
+struct tls_reload_totals {
+	uint64_t done, failed; /* reloads; those in which something could not be loaded */
+	size_t certificates;
+	int64_t expires_s; /* the first of them, Unix time */
+};
+
+/* Told of one load, on the loop: 0 and what came of it, or what made all of it fail. */
+typedef void tls_reload_told(void *user, const struct tls_load_result *result, const struct err *err);
+
+/* Loads and sets up (blocking; at the start). `sources` as in tls_store.h, borrowed. */
+int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
+		    struct tls_reload **ret_reload, struct err *err) NODISCARD;
+struct tls *tls_reload_tls(const struct tls_reload *reload);
+/* Loads again. `told` comes exactly once, in any case before the loop ends; a second request during a load
+ * is one more load. */
+void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user);
+/* Any thread. */
+void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_totals);
+/* Closes its handles; tls_reload_free once the loop has ended, and nobody uses the struct tls. */
+void tls_reload_close(struct tls_reload *reload);
+void tls_reload_free(struct tls_reload *reload);
+
+#endif
