@@ -95,7 +95,7 @@ static void send_request(struct relay *r, struct stream *stream)
 		.summary = &r->summary,
 		.peer = ex->peer,
 		.forwarded_fields = r->context->options->forwarded_fields,
-		.secure = ex->security != NULL,
+		.secure = ex->security || r->context->options->behind_tls,
 		.expect_continue = ex->request.expect_continue && has_body(&ex->request),
 	};
 	int status = head_for_sandbox(&head, &ex->arena, items, &request.headers);
