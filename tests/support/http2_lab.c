@@ -138,6 +138,10 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 		lab.goaway_code = frame->goaway.error_code;
 		lab.goaway_last = frame->goaway.last_stream_id;
 	}
+	if (frame->hd.type == NGHTTP2_DATA && frame->hd.stream_id != lab.data_id) {
+		lab.data_id = frame->hd.stream_id;
+		lab.turns++;
+	}
 	if (frame->hd.type == NGHTTP2_PING && !(frame->hd.flags & NGHTTP2_FLAG_ACK))
 		lab.pings++;
 	if (frame->hd.type == NGHTTP2_RST_STREAM)
@@ -183,6 +187,8 @@ static void open_client(const nghttp2_settings_entry *settings, size_t count)
 	/* The client may do wrong, and more of it at once than the server allows. */
 	nghttp2_option_set_no_http_messaging(option, 1);
 	nghttp2_option_set_peer_max_concurrent_streams(option, 1000);
+	nghttp2_option_set_max_send_header_block_length(option, 1024 * 1024);
+	nghttp2_option_set_no_auto_window_update(option, lab.windows_by_hand);
 	assert_int_equal(nghttp2_session_client_new2(&lab.client, callbacks, &lab, option), 0);
 	nghttp2_option_del(option);
 	nghttp2_session_callbacks_del(callbacks);
@@ -224,7 +230,11 @@ void http2_lab_settle(void)
 
 void http2_lab_open(struct http_server_config config, const nghttp2_settings_entry *settings, size_t count)
 {
+	bool mute = lab.mute_at_first, by_hand = lab.windows_by_hand_at_first;
+
 	memset(&lab, 0, sizeof(lab));
+	lab.mute = mute;
+	lab.windows_by_hand = by_hand;
 	for (size_t i = 0; i < HTTP2_LAB_STREAMS; i++) {
 		buf_init(&lab.seen[i].fields, SIZE_MAX / 2);
 		buf_init(&lab.seen[i].body, SIZE_MAX / 2);

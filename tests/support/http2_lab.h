@@ -41,11 +41,16 @@ struct http2_lab {
 	size_t dispatched, refused, goaways;
 	uint32_t goaway_code, streams_max, connect_protocol;
 	int32_t goaway_last;
+	int32_t data_id; /* whose DATA came last ... */
+	size_t turns;	 /* ... and how often that was another's than before */
 	size_t pings;
 	bool stopped, broken;
 	bool start;   /* the handler wants bodies at once ... */
 	bool answer;  /* ... or answers "hello" */
-	bool mute;    /* what the server sends does not reach the client */
+	bool mute;    /* what the server sends does not reach the client ... */
+	bool mute_at_first; /* ... for the next lab that is opened, from its beginning */
+	bool windows_by_hand; /* the client session opens no window by itself */
+	bool windows_by_hand_at_first; /* the same for the next lab */
 };
 
 extern struct http2_lab lab;
