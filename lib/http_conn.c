@@ -224,7 +224,7 @@ static bool step_idle(struct http_conn *c, struct str *in)
 	if (in->len == 0) {
 		if (c->eof)
 			finish_conn(c);
-		else if (c->shared->stopping)
+		else if (c->shared->stopping && loop_now_ms(c->shared->loop) >= c->shared->stop_idle_ms)
 			stream_queued(c->stream) ? enter(c, HTTP_CONN_LINGER) : close_conn(c, 0, false);
 		return false;
 	}

@@ -42,8 +42,8 @@ static uint64_t state_deadline(const struct http_conn *c)
 
 	switch ((enum http_conn_state)c->state) {
 	case HTTP_CONN_IDLE:
-		return c->since_ms +
-		       (c->served ? c->shared->config.idle_timeout_ms : t->first_byte);
+		last = c->since_ms + (c->served ? c->shared->config.idle_timeout_ms : t->first_byte);
+		return c->shared->stopping && c->shared->stop_idle_ms < last ? c->shared->stop_idle_ms : last;
 	case HTTP_CONN_READ_HEAD:
 		return c->since_ms + t->head;
 	case HTTP_CONN_EXCHANGE:

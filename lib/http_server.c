@@ -128,7 +128,7 @@ static void format_peer(const struct sockaddr_storage *address, char *ret_text, 
 			snprintf(ret_text, size, "[%s]:%u", host, ntohs(in6->sin6_port));
 		}
 	} else {
-		snprintf(ret_text, size, "unknown");
+		snprintf(ret_text, size, address->ss_family == AF_UNIX ? "local" : "unknown");
 	}
 }
 
@@ -204,8 +204,7 @@ static int parse_address(const char *address, unsigned port, struct sockaddr_sto
 	return -EINVAL;
 }
 
-static int open_listener(const char *address, unsigned port, bool reuse_port, int *ret_fd,
-			 unsigned *ret_port)
+static int open_listener(const char *address, unsigned port, bool reuse_port, int *ret_fd)
 {
 	struct sockaddr_storage storage;
 	socklen_t len;
@@ -223,12 +222,6 @@ static int open_listener(const char *address, unsigned port, bool reuse_port, in
 	stream_uv_keep_alive(fd); /* accepted sockets inherit it */
 	if (bind(fd, (struct sockaddr *)&storage, len) < 0 || listen(fd, LISTEN_BACKLOG) < 0)
 		return -errno;
-	len = sizeof(storage);
-	if (getsockname(fd, (struct sockaddr *)&storage, &len) < 0)
-		return -errno;
-	*ret_port = ntohs(storage.ss_family == AF_INET
-				  ? ((struct sockaddr_in *)&storage)->sin_port
-				  : ((struct sockaddr_in6 *)&storage)->sin6_port);
 	*ret_fd = take_fd(&fd);
 	return 0;
 }
@@ -273,16 +266,16 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 	return server;
 }
 
-int http_server_listen(struct loop *loop, const struct http_server_config *config,
-		       const char *address, unsigned port, struct http_server **ret_server)
+int http_server_listen_on(struct loop *loop, const struct http_server_config *config, int fd,
+			  struct http_server **ret_server)
 {
-	auto_close int fd = -1;
 	struct http_server *server;
-	unsigned bound = 0;
-	int status = open_listener(address, port, config->reuse_port, &fd, &bound);
+	struct sockaddr_storage storage;
+	socklen_t len = sizeof(storage);
+	int status;
 
-	if (status < 0)
-		return status;
+	if (getsockname(fd, (struct sockaddr *)&storage, &len) < 0)
+		return -errno;
 	server = http_server_new(loop, config);
 	status = uv_poll_init(&loop->uv, &server->poll, fd);
 	if (status < 0) {
@@ -291,11 +284,32 @@ int http_server_listen(struct loop *loop, const struct http_server_config *confi
 	}
 	uv_timer_init(&loop->uv, &server->retry);
 	server->handles = 2;
-	server->fd = take_fd(&fd);
-	server->port = bound;
+	server->fd = fd;
+	if (storage.ss_family == AF_INET)
+		server->port = ntohs(((struct sockaddr_in *)&storage)->sin_port);
+	else if (storage.ss_family == AF_INET6)
+		server->port = ntohs(((struct sockaddr_in6 *)&storage)->sin6_port);
 	resume_accepting(server);
 	*ret_server = server;
 	return 0;
+}
+
+int http_server_listen(struct loop *loop, const struct http_server_config *config,
+		       const char *address, unsigned port, struct http_server **ret_server)
+{
+	auto_close int fd = -1;
+	int status = open_listener(address, port, config->reuse_port, &fd);
+
+	if (status == 0)
+		status = http_server_listen_on(loop, config, fd, ret_server);
+	if (status == 0)
+		(void)take_fd(&fd);
+	return status;
+}
+
+int http_server_fd(const struct http_server *server)
+{
+	return server->fd;
 }
 
 unsigned http_server_port(const struct http_server *server)
@@ -384,6 +398,12 @@ static void tell_guests(struct http_server *server, bool abort)
 
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user)
 {
+	http_server_stop_gently(server, 0, stopped, user);
+}
+
+void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
+			     void (*stopped)(void *user), void *user)
+{
 	struct list_node *node;
 
 	server->stopped = stopped;
@@ -391,6 +411,7 @@ void http_server_stop(struct http_server *server, void (*stopped)(void *user), v
 	if (server->shared.stopping)
 		return;
 	server->shared.stopping = true;
+	server->shared.stop_idle_ms = loop_now_ms(server->shared.loop) + idle_ms;
 	if (server->fd >= 0) {
 		server->poll.data = server->retry.data = server;
 		uv_close((uv_handle_t *)&server->poll, on_handle_closed);

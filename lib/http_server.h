@@ -61,7 +61,14 @@ struct http_server_config {
 /* `address` is "127.0.0.1" or "::1" style; port 0 lets the kernel choose. */
 int http_server_listen(struct loop *loop, const struct http_server_config *config,
 		       const char *address, unsigned port, struct http_server **ret_server) NODISCARD;
+/* The same on a socket that somebody else bound, who may go on listening on it, too; takes ownership of
+ * `fd` on success. */
+int http_server_listen_on(struct loop *loop, const struct http_server_config *config, int fd,
+			  struct http_server **ret_server) NODISCARD;
+/* 0 for a socket in the file system. */
 unsigned http_server_port(const struct http_server *server);
+/* The listening socket, to be handed on; -1 when there is none. */
+int http_server_fd(const struct http_server *server);
 /* Serves one connected stream as HTTP/1 (or by its preface); takes ownership. */
 void http_server_adopt(struct http_server *server, struct stream *stream, const char *peer);
 /* The same for a stream that is known to speak HTTP/2: calls on_http2, which must be set. */
@@ -93,6 +100,11 @@ size_t http_server_connections(const struct http_server *server);
 /* Stops accepting; idle connections close, busy ones finish their exchange and close ("Connection:
  * close"). `stopped` is called once nothing is left. */
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user);
+/* The same for a server whose successor has the listening socket already: a request may be on its way on
+ * a connection between two, so these are closed only when they have been idle for so long, or after
+ * the next answer, which says "Connection: close". */
+void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
+			     void (*stopped)(void *user), void *user);
 /* Resets what is still open after http_server_stop. */
 void http_server_abort(struct http_server *server);
 
