@@ -281,6 +281,16 @@
 #define PROXY_REDIS_RESCAN_MS (60 * 1000)
 #define PROXY_REDIS_POLL_MS (2 * 1000)
 #define PROXY_REDIS_SCAN_COUNT 256
+/* DNS: how long a request waits for it, how long an answer holds, a "no such name", and a sandbox that
+ * nobody uses; sandboxes known from there, names remembered not to exist, refreshes at a time. */
+#define PROXY_DNS_MS (3 * 1000)
+#define PROXY_DNS_TTL_MS_MIN 1000
+#define PROXY_DNS_TTL_MS_MAX (5 * 1000)
+#define PROXY_DNS_NEGATIVE_MS 1000
+#define PROXY_DNS_IDLE_MS (60 * 1000)
+#define PROXY_DNS_RECORDS_MAX 16384
+#define PROXY_DNS_NEGATIVE_MAX 4096
+#define PROXY_DNS_REFRESHES_MAX 256
 #define PROXY_ADMIN_BODY_BYTES_MAX (64 * 1024)
 #define PROXY_ADMIN_CONNECTIONS_MAX 256
 #define PROXY_WATCHERS_MAX 64

@@ -50,6 +50,16 @@ unsigned address_port(const union address *address)
 						       : address->v6.sin6_port);
 }
 
+void address_format_host(const union address *address, char *ret_text, size_t size)
+{
+	const void *bytes = address->any.sa_family == AF_INET ? (const void *)&address->v4.sin_addr
+							      : &address->v6.sin6_addr;
+
+	if ((address->any.sa_family != AF_INET && address->any.sa_family != AF_INET6) ||
+	    !inet_ntop(address->any.sa_family, bytes, ret_text, (socklen_t)size))
+		snprintf(ret_text, size, "?");
+}
+
 void address_format(const union address *address, char *ret_text, size_t size)
 {
 	char host[INET6_ADDRSTRLEN];

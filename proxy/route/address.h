@@ -50,6 +50,8 @@ struct address_guard {
 int address_parse(struct str text, union address *ret_address) NODISCARD;
 void address_set_port(union address *address, unsigned port);
 unsigned address_port(const union address *address);
+/* "10.0.0.1", "fd00::5". */
+void address_format_host(const union address *address, char *ret_text, size_t size);
 /* "10.0.0.1:80", "[fd00::5]:80". */
 void address_format(const union address *address, char *ret_text, size_t size);
 

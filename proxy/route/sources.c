@@ -3,9 +3,14 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "proxy/route/dns.h"
+
+#define DNS_PORT 53
+
 struct sources {
 	struct lookups *lookups;
 	struct redis_source *redis; /* NULL: none */
+	struct dns_source *dns;	    /* NULL: none */
 };
 
 /* ---- options ---- */
@@ -53,6 +58,45 @@ static int open_redis(struct sources *sources, struct loop *loop, struct catalog
 	return status;
 }
 
+/* "10.0.0.10" or "10.0.0.10:5353". */
+static int parse_server(struct str text, union address *ret_server)
+{
+	const char *colon = memchr(text.p, ':', text.len);
+	uint64_t port = DNS_PORT;
+
+	if (colon) {
+		struct str number = {colon + 1, text.len - (size_t)(colon + 1 - text.p)};
+
+		if (str_to_u64(number, 65535, &port) < 0)
+			return -EINVAL;
+		text.len = (size_t)(colon - text.p);
+	}
+	if (address_parse(text, ret_server) < 0 || ret_server->any.sa_family != AF_INET)
+		return -EINVAL;
+	address_set_port(ret_server, (unsigned)port);
+	return 0;
+}
+
+static int open_dns(struct sources *sources, struct loop *loop, struct catalog *catalog,
+		    const struct sources_config *config, struct err *err)
+{
+	struct dns_config dns = {.has_server = config->dns_server != NULL};
+	int status;
+
+	if (!config->dns_template)
+		return !config->dns_server
+			       ? 0
+			       : err_set(err, ERR_INVALID_ARGUMENT, "-dns-server needs -dns-template");
+	status = dns_template_parse(str_of(config->dns_template), &dns.template, err);
+	if (status < 0)
+		return status;
+	if (dns.has_server && parse_server(str_of(config->dns_server), &dns.server) < 0)
+		return err_set(err, ERR_INVALID_ARGUMENT, "-dns-server must be IPV4-ADDRESS[:PORT]");
+	sources->dns = dns_open(loop, catalog, &dns);
+	lookups_add(sources->lookups, dns_as_source(sources->dns));
+	return 0;
+}
+
 int sources_open(struct loop *loop, struct catalog *catalog, const struct sources_config *config,
 		 struct sources **ret_sources, struct err *err)
 {
@@ -61,6 +105,8 @@ int sources_open(struct loop *loop, struct catalog *catalog, const struct source
 
 	sources->lookups = lookups_open(loop);
 	status = open_redis(sources, loop, catalog, config, err);
+	if (status == 0)
+		status = open_dns(sources, loop, catalog, config, err);
 	if (status < 0) {
 		sources_close(sources);
 		return status;
@@ -83,6 +129,8 @@ void sources_close(struct sources *sources)
 {
 	if (sources->redis)
 		redis_close(sources->redis);
+	if (sources->dns)
+		dns_close(sources->dns);
 	lookups_close(sources->lookups);
 	free(sources);
 }
@@ -141,6 +189,21 @@ static int write_redis(const struct redis_source *redis, struct buf *b)
 	return write_all(b, metrics, ARRAY_LENGTH(metrics));
 }
 
+static int write_dns(const struct dns_source *dns, struct buf *b)
+{
+	struct dns_totals t;
+
+	dns_totals(dns, &t);
+	const struct metric metrics[] = {
+		{"proxy_dns_found_total", "counter", "Names that DNS had an address for.", t.found},
+		{"proxy_dns_absent_total", "counter", "Names that DNS had none for.", t.absent},
+		{"proxy_dns_failed_total", "counter", "Questions no name server answered.", t.failed},
+		{"proxy_dns_records", "gauge", "Sandboxes known from DNS.", t.records},
+	};
+
+	return write_all(b, metrics, ARRAY_LENGTH(metrics));
+}
+
 int sources_write_metrics(const struct sources *sources, struct buf *b)
 {
 	int status = 0;
@@ -149,5 +212,7 @@ int sources_write_metrics(const struct sources *sources, struct buf *b)
 		status = write_lookups(sources->lookups, b);
 	if (status == 0 && sources->redis)
 		status = write_redis(sources->redis, b);
+	if (status == 0 && sources->dns)
+		status = write_dns(sources->dns, b);
 	return status;
 }

@@ -17,6 +17,8 @@ struct sources_config {
 	const char *redis; /* a URL (redis_url.h); NULL: none */
 	const char *redis_password_file;
 	bool redis_set_notifications;
+	const char *dns_template; /* NULL: none */
+	const char *dns_server;	  /* IPv4[:PORT]; NULL: the system's */
 };
 
 struct sources;

@@ -8,7 +8,7 @@ import time
 import unittest
 
 from redis_support import Redis, RedisClient
-from support import Connection, Proxy, Test, main, plain, wait_for
+from support import Connection, Proxy, Test, main, wait_for
 
 KEY = "sandbox:catalog:"
 

@@ -1,0 +1,246 @@
+"""Sandboxes that only DNS knows, as in Kubernetes: a scripted name server beside the real proxy."""
+import threading
+import time
+import unittest
+
+from dns_support import NOERROR, REFUSED, SERVFAIL, NameServer
+from support import Proxy, Test, main, wait_for
+
+
+class DnsTest(Test):
+    def start_dns(self, *flags, template="{id}.pods.test", sandboxes=()):
+        self.dns = NameServer()
+        self.addCleanup(self.dns.stop)
+        return self.start("--dns-template", template, "--dns-server", self.dns.address, "--allow-loopback-upstreams",
+                          *flags, sandboxes=sandboxes)
+
+    def known(self, sandbox):
+        return self.proxy.call("GET", f"/sandboxes/{sandbox}")[0] == 200
+
+    def cause(self, host):
+        answer = self.proxy.ask(host)
+        return answer.status, answer.get("X-Proxy-Error")
+
+
+class Answers(DnsTest):
+    def test_found(self):
+        proxy = self.start_dns()
+        server = self.serve()
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        body = proxy.call("GET", "/sandboxes/abc")[1]
+        self.assertEqual((body["address"], body["lifecycle_id"]), ("127.0.0.1", "127.0.0.1"))
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        self.assertEqual(self.dns.count("abc"), 1)
+
+    def test_found_by_ipv6_alone(self):
+        proxy = self.start_dns()
+        server = self.serve(host="::1")
+        self.dns.names["abc"] = ["::1"]
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+    def test_s001_no_such_name_no_answer_and_no_address_are_told_apart(self):
+        proxy = self.start_dns()
+        server = self.serve()
+        self.dns.names.update(broken=SERVFAIL, refused=REFUSED, bare=[], noerror=NOERROR)
+        self.assertEqual(self.cause(self.host(server, "nobody")), (502, "sandbox_not_found"))
+        self.assertEqual(self.cause(self.host(server, "bare")), (502, "sandbox_not_found"))
+        self.assertEqual(self.cause(self.host(server, "broken")), (503, "catalog_unavailable"))
+        self.assertEqual(self.cause(self.host(server, "refused")), (503, "catalog_unavailable"))
+        self.dns.silent = True
+        started = time.monotonic()
+        self.assertEqual(self.cause(self.host(server, "silent")), (503, "catalog_unavailable"))
+        self.assertLess(time.monotonic() - started, 5)
+        self.assertTrue(any("no answer from a name server" in line for line in proxy.log))
+        self.assertGreaterEqual(proxy.metric("proxy_dns_failed_total"), 2)
+
+    def test_no_such_name_is_remembered_for_a_moment_only(self):
+        proxy = self.start_dns()
+        server = self.serve()
+        for _ in range(20):
+            self.assertEqual(proxy.ask(self.host(server)).status, 502)
+        self.assertLessEqual(self.dns.count("abc"), 4)  # one a second, on a slow machine
+        self.dns.names["abc"] = ["127.0.0.1"]
+        wait_for(lambda: proxy.ask(self.host(server)).status == 200, "the name")
+
+    def test_one_question_for_many_requests(self):
+        proxy = self.start_dns()
+        server = self.serve()
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.dns.hold.clear()
+        clients = [proxy.connect() for _ in range(100)]
+        for client in clients:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        wait_for(lambda: self.dns.asked, "the question")
+        wait_for(lambda: proxy.metric("proxy_active_exchanges") == 100, "all of them")
+        self.dns.hold.set()
+        for client in clients:
+            self.assertEqual(client.response().status, 200)
+            client.close()
+        self.assertEqual(self.dns.count("abc"), 1)
+
+    def test_s020_client_leaves_while_it_waits(self):
+        proxy = self.start_dns()
+        self.dns.hold.clear()
+        with proxy.connect() as client:
+            client.send("GET / HTTP/1.1\r\nHost: 80-abc.sandbox.test\r\n\r\n")
+            wait_for(lambda: self.dns.asked, "the question")
+            client.abort()
+            wait_for(lambda: proxy.metric("proxy_active_exchanges") == 0, "the end", 1)
+        self.dns.hold.set()
+
+    def test_stops_while_it_waits(self):
+        proxy = self.start_dns()
+        self.dns.silent = True
+        client = proxy.connect()
+        client.send("GET / HTTP/1.1\r\nHost: 80-abc.sandbox.test\r\n\r\n")
+        wait_for(lambda: self.dns.asked, "the question")
+        for _ in range(3):
+            proxy.process.send_signal(15)
+        client.take_all()
+        client.close()
+        self.assertEqual(proxy.process.wait(10), 0)
+
+    def test_s005_rebinding_to_what_is_never_dialled(self):
+        """DNS says what it likes: every address is judged when it is dialled."""
+        proxy = self.start_dns()
+        for number, address in enumerate(("169.254.169.254", "0.0.0.0", "::ffff:169.254.169.254", "fe80::1", "::")):
+            self.dns.names[f"bad{number}"] = [address]
+            self.assertEqual(self.cause(f"80-bad{number}.sandbox.test"), (502, "address_refused"))
+        self.dns.names["self"] = ["127.0.0.1"]
+        self.assertEqual(self.cause(f"{proxy.admin_port}-self.sandbox.test"), (502, "address_refused"))
+        self.assertEqual(proxy.metric("proxy_errors_total", **{"class": "address_refused"}), 6)
+        self.assertTrue(any("address refused" in line and "169.254.169.254" in line for line in proxy.log))
+
+    def test_s005_loopback_needs_the_flag(self):
+        self.dns = NameServer()
+        self.addCleanup(self.dns.stop)
+        self.start("--dns-template", "{id}.pods.test", "--dns-server", self.dns.address, sandboxes=())
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.assertEqual(self.cause("80-abc.sandbox.test"), (502, "address_refused"))
+
+    def test_garbage(self):
+        proxy = self.start_dns()
+        for number, garbage in enumerate((b"", b"\xc0", b"\xc0\x0c" * 50, b"\xff" * 400, b"\x00" * 11,
+                                          b"\xc0\x0c\x00\x01\x00\x01\x00\x00\x00\x01\xff\xff\x7f")):
+            self.dns.garbage = garbage
+            status = proxy.ask(f"80-garbage{number}.sandbox.test").status
+            self.assertIn(status, (502, 503))
+        self.dns.garbage = None
+        server = self.serve()
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+    def test_more_addresses_than_are_looked_at(self):
+        proxy = self.start_dns()
+        server = self.serve()
+        self.dns.names["abc"] = ["127.0.0.1"] + [f"127.9.8.{number}" for number in range(24)]
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        self.assertEqual(proxy.call("GET", "/sandboxes/abc")[1]["address"], "127.0.0.1")
+
+    def test_other_sources_come_first(self):
+        proxy = self.start_dns(sandboxes=("mine",))
+        server = self.serve()
+        self.dns.names.update(mine=["127.0.0.9"], later=["127.0.0.9"])
+        self.assertEqual(proxy.ask(self.host(server, "mine")).status, 200)
+        self.assertEqual(self.dns.count("mine"), 0)
+        proxy.call("PUT", "/sandboxes/later", {"address": "127.0.0.1"})
+        self.assertEqual(proxy.ask(self.host(server, "later")).status, 200)
+        self.assertEqual(proxy.call("DELETE", "/sandboxes/later")[0], 204)
+        self.dns.names["later"] = ["127.0.0.1"]
+        self.assertEqual(proxy.ask(self.host(server, "later")).status, 200)
+        self.assertEqual(self.dns.count("later"), 1)
+
+
+class Time(DnsTest):
+    def test_s018_another_address_is_another_life(self):
+        proxy = self.start_dns()
+        gate = threading.Event()
+        self.addCleanup(gate.set)
+        old = self.serve(lambda connection: (connection.request(), gate.wait(20)))
+        new = self.serve(host="127.0.0.2")
+        self.dns.names["abc"] = ["127.0.0.1"]
+        with proxy.connect() as client:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(old)}\r\n\r\n")
+            wait_for(lambda: old.received, "the request")
+            self.dns.names["abc"] = ["127.0.0.2"]
+            client.read_some()  # reset, or told that the sandbox it went to is gone
+            self.assertTrue(client.reset or client.eof or b" 502 " in client.received)
+        self.assertEqual(proxy.ask(self.host(new)).status, 200)
+        self.assertEqual(proxy.call("GET", "/sandboxes/abc")[1]["lifecycle_id"], "127.0.0.2")
+
+    def test_order_of_addresses_does_not_matter(self):
+        proxy = self.start_dns()
+        self.serve()
+        self.dns.names["abc"] = ["127.0.0.3", "127.0.0.2"]
+        server = self.serve(host="127.0.0.2")
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        before = proxy.call("GET", "/sandboxes/abc")[1]
+        self.dns.names["abc"] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
+        asked = self.dns.count("abc")
+        wait_for(lambda: self.dns.count("abc") > asked + 1, "two refreshes")
+        self.assertEqual(proxy.call("GET", "/sandboxes/abc")[1]["revision"], before["revision"])
+
+    def test_gone_pod_is_not_found(self):
+        proxy = self.start_dns()
+        server = self.serve()
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        del self.dns.names["abc"]
+        wait_for(lambda: not self.known("abc"), "the removal")
+        self.assertEqual(self.cause(self.host(server)), (502, "sandbox_not_found"))
+
+    def test_name_server_fails_and_what_is_known_stays(self):
+        proxy = self.start_dns()
+        server = self.serve()
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        self.dns.names["abc"] = SERVFAIL
+        failed = proxy.metric("proxy_dns_failed_total")
+        wait_for(lambda: proxy.metric("proxy_dns_failed_total") > failed + 1, "failed refreshes")
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+    def test_s029_moved_and_not_yet_told(self):
+        """The port is closed where it was: DNS is asked again before that is the answer."""
+        proxy = self.start_dns()
+        self.dns.ttl = 3600
+        server = self.serve(host="127.0.0.2")
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.assertEqual(self.cause(self.host(server)), (502, "port_closed"))
+        started = time.monotonic()
+        self.dns.names["abc"] = ["127.0.0.2"]
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        self.assertLess(time.monotonic() - started, 5)
+
+    def test_many_ids_of_a_wildcard(self):
+        class Wildcard(dict):
+            def get(self, key, default=None):
+                return ["127.0.0.1"]
+
+        proxy = self.start_dns()
+        self.dns.names = Wildcard()
+        server = self.serve()
+        with proxy.connect() as client:
+            for number in range(500):
+                client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server, f'w{number}')}\r\n\r\n")
+                self.assertEqual(client.response().status, 200)
+        self.assertEqual(proxy.metric("proxy_dns_records"), 500)
+
+
+class Flags(unittest.TestCase):
+    def refused(self, *flags):
+        with self.assertRaises(AssertionError) as caught:
+            Proxy(*flags)
+        return str(caught.exception)
+
+    def test_templates(self):
+        for template in ("pods.test", "{id}..test", "{id}.pods test", "{id}.{id}.test", "{ID}.test", "{id}:80",
+                         "a" * 300 + "{id}", "{id}." + "a" * 64):
+            self.assertIn("DNS template", self.refused("--dns-template", template))
+        self.assertIn("-dns-server", self.refused("--dns-server", "127.0.0.1"))
+        for server in ("::1", "localhost", "127.0.0.1:x", "127.0.0.1:99999"):
+            self.assertIn("-dns-server", self.refused("--dns-template", "{id}.test", "--dns-server", server))
+
+
+if __name__ == "__main__":
+    main()
