@@ -435,6 +435,10 @@ static bool step(struct http_conn *c, struct str *in)
 		close_conn(c, -ECONNABORTED, true);
 		return false;
 	}
+	if (c->state != HTTP_CONN_CLOSING && c->left) {
+		close_conn(c, -ECONNRESET, false);
+		return false;
+	}
 	if (c->state != HTTP_CONN_CLOSING && c->broken) {
 		close_conn(c, c->broken, true);
 		return false;
@@ -548,6 +552,20 @@ static void on_end(struct stream *s, int status)
 	run(c, NULL, 0);
 }
 
+/* While an upload is held back. Behind an end there may be the rest of the body in the kernel, but who
+ * is taken for gone with it is gone without it. */
+static void on_hangup(struct stream *s, bool reset)
+{
+	struct http_conn *c = s->user;
+	const struct http_conn_exchange *x = c->exchange;
+
+	if (reset)
+		c->broken = -ECONNRESET;
+	else if (c->state == HTTP_CONN_EXCHANGE && x->ex.abort_on_eof && !x->tunnel)
+		c->left = true;
+	run(c, NULL, 0);
+}
+
 static void on_drained(struct stream *s)
 {
 	struct http_conn *c = s->user;
@@ -572,6 +590,7 @@ static void on_later(struct later *later)
 static const struct stream_events events = {
 	.on_read = on_read,
 	.on_end = on_end,
+	.on_hangup = on_hangup,
 	.on_drained = on_drained,
 	.on_shut = on_shut,
 	.on_closed = on_stream_closed,

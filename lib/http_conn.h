@@ -63,7 +63,7 @@ struct http_conn {
 	int broken;            /* negative errno of the stream */
 	uint8_t state;         /* enum http_conn_state; only enter() writes it */
 	uint8_t handles, blanks;
-	bool busy, reading, eof, shut, full, served, reset_wanted;
+	bool busy, reading, eof, left, shut, full, served, reset_wanted;
 	char peer[64];
 };
 

@@ -1,5 +1,6 @@
 #include "lib/loop.h"
 
+#include "lib/hangup.h"
 #include "lib/limits.h"
 
 static void run_later(struct loop *loop)
@@ -42,6 +43,8 @@ void loop_init(struct loop *loop)
 	loop->jobs_running = loop->file_jobs = 0;
 	loop->bulk_running = loop->files_running = loop->compute_running = 0;
 	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
+	loop->hangup_fd = -1;
+	loop->hangups = 0;
 	uv_prepare_init(&loop->uv, &loop->later_prepare);
 	uv_prepare_start(&loop->later_prepare, on_prepare);
 	uv_unref((uv_handle_t *)&loop->later_prepare);
@@ -64,7 +67,8 @@ static void count_foreign(uv_handle_t *handle, void *user)
 	const struct loop *loop = loop_of(handle);
 
 	if (handle != (const uv_handle_t *)&loop->later_prepare &&
-	    handle != (const uv_handle_t *)&loop->later_idle)
+	    handle != (const uv_handle_t *)&loop->later_idle &&
+	    handle != (const uv_handle_t *)&loop->hangup_poll)
 		(*count)++;
 }
 
@@ -73,8 +77,8 @@ bool loop_is_empty(struct loop *loop)
 	size_t foreign = 0;
 
 	uv_walk(&loop->uv, count_foreign, &foreign);
-	return foreign == 0 && loop->jobs_running == 0 && list_is_empty(&loop->jobs_waiting) &&
-	       list_is_empty(&loop->later);
+	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 &&
+	       list_is_empty(&loop->jobs_waiting) && list_is_empty(&loop->later);
 }
 
 void loop_fini(struct loop *loop)
@@ -84,6 +88,7 @@ void loop_fini(struct loop *loop)
 	assert(loop_is_empty(loop));
 	uv_close((uv_handle_t *)&loop->later_prepare, NULL);
 	uv_close((uv_handle_t *)&loop->later_idle, NULL);
+	hangup_close(loop);
 	uv_run(&loop->uv, UV_RUN_DEFAULT);
 	status = uv_loop_close(&loop->uv);
 	assert(status == 0);

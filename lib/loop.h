@@ -23,6 +23,9 @@ struct loop {
 	struct list_node jobs_waiting;	/* held back; see lib/job.h */
 	size_t bulk_running, files_running, compute_running;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
+	uv_poll_t hangup_poll; /* of lib/hangup.h */
+	int hangup_fd;	       /* -1 until it is needed */
+	size_t hangups;	       /* that are watched; they keep the loop running */
 };
 
 /* A deferred call: embedded by its owner, runs once, from the loop, with no caller below it. */

@@ -28,6 +28,9 @@ struct stream_events {
 	/* 0: the peer ended its direction (EOF), at most once. Negative errno: the stream is broken,
 	 * at most once; it may follow an EOF, when writing to the peer fails later. */
 	void (*on_end)(struct stream *s, int status);
+	/* Only of TCP, and only while it is not being read: the peer is gone (`reset`) or has ended its
+	 * direction. What it had sent before can still be read, and on_end still comes. May be NULL. */
+	void (*on_hangup)(struct stream *s, bool reset);
 	/* The queue fell below the low mark after a write had returned STREAM_FULL. */
 	void (*on_drained)(struct stream *s);
 	/* After stream_shutdown: everything queued was handed to the kernel, and our end with it (or

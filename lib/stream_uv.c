@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "lib/buf.h"
+#include "lib/hangup.h"
 #include "lib/limits.h"
 
 #define PIECES_MAX 16
@@ -28,6 +29,7 @@ struct stream_uv {
 	uv_shutdown_t shutdown;
 	void (*on_connected)(struct stream *stream, int status);
 	struct later later; /* reports a broken write or a drain from the loop, never re-entrantly */
+	struct hangup hangup; /* a peer that leaves while nobody reads */
 	struct buf queue;    /* what comes after the write in flight */
 	char *in_flight;     /* owned until the write's callback */
 	size_t in_flight_len;
@@ -94,6 +96,17 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
 	*ret_buf = uv_buf_init(loop_of(handle)->scratch, LOOP_SCRATCH_BYTES);
 }
 
+/* libuv takes a reset that comes together with the last bytes for the end. */
+static int end_status(const struct stream_uv *s)
+{
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	if (s->handle.any.type == UV_TCP)
+		getsockopt(descriptor(&s->stream), SOL_SOCKET, SO_ERROR, &error, &len);
+	return -error;
+}
+
 static void on_read(uv_stream_t *handle, ssize_t len, const uv_buf_t *buf)
 {
 	struct stream_uv *s = container_of(handle, struct stream_uv, handle.uv);
@@ -103,7 +116,7 @@ static void on_read(uv_stream_t *handle, ssize_t len, const uv_buf_t *buf)
 	} else if (len < 0) {
 		uv_read_stop(handle);
 		s->reading = false;
-		report_end(s, s->broken ? s->broken : len == UV_EOF ? 0 : (int)len);
+		report_end(s, s->broken ? s->broken : len == UV_EOF ? end_status(s) : (int)len);
 	}
 }
 
@@ -117,8 +130,17 @@ static int read_start(struct stream *stream)
 	status = uv_read_start(&s->handle.uv, on_alloc, on_read);
 	if (status < 0 && status != UV_EALREADY)
 		return status;
+	hangup_forget(s->stream.loop, &s->hangup);
 	s->reading = true;
 	return 0;
+}
+
+static void on_hangup(struct hangup *hangup, bool reset)
+{
+	struct stream_uv *s = container_of(hangup, struct stream_uv, hangup);
+
+	if (s->stream.events && s->stream.events->on_hangup)
+		s->stream.events->on_hangup(&s->stream, reset);
 }
 
 static void read_stop(struct stream *stream)
@@ -129,6 +151,8 @@ static void read_stop(struct stream *stream)
 		return;
 	uv_read_stop(&s->handle.uv);
 	s->reading = false;
+	if (s->handle.any.type == UV_TCP && stream->events && stream->events->on_hangup)
+		hangup_watch(stream->loop, &s->hangup, descriptor(stream), !s->ended);
 	if (s->broken && !s->failed)
 		later_call(s->stream.loop, &s->later);
 }
@@ -231,7 +255,8 @@ static ssize_t send_now(int fd, const struct iovec *pieces, size_t count)
 }
 
 /* What the kernel takes at once; 0 when it takes nothing now. */
-static ssize_t try_write(struct stream_uv *s, const struct iovec *pieces, size_t count, size_t total)
+static ssize_t try_write(struct stream_uv *s, const struct iovec *pieces, size_t count,
+			 size_t total)
 {
 	char joined[JOIN_BYTES_MAX];
 	struct iovec whole = {.iov_base = joined, .iov_len = total};
@@ -321,6 +346,7 @@ static void close_stream(struct stream *stream, bool reset)
 		return;
 	s->closing = true;
 	later_cancel(&s->later);
+	hangup_forget(stream->loop, &s->hangup);
 	if (reset && s->handle.any.type == UV_TCP) {
 		/* uv_tcp_close_reset refuses while a shutdown is pending; the option alone does it. */
 		struct linger linger = {.l_onoff = 1, .l_linger = 0};
@@ -351,6 +377,7 @@ static struct stream_uv *stream_uv_new(struct loop *loop)
 	s->stream.low_mark = STREAM_LOW_MARK_BYTES;
 	buf_init(&s->queue, SIZE_MAX / 2);
 	later_init(&s->later, on_later);
+	hangup_init(&s->hangup, on_hangup);
 	return s;
 }
 

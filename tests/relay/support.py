@@ -507,6 +507,13 @@ class Test(unittest.TestCase):
         return f"{server.port}-{sandbox}.sandbox.test"
 
 
+def unread(sock):
+    """Bytes that came for the other end of this connection and that its program has not read."""
+    mine, theirs = sock.getsockname()[1], sock.getpeername()[1]
+    line = subprocess.run(["ss", "-tnH", f"sport = :{theirs} and dport = :{mine}"], capture_output=True, text=True, check=True).stdout
+    return int(line.split()[1]) if line else 0
+
+
 def closed_port():
     """A port that nobody listens on, for as long as the socket is kept."""
     keeper = socket.socket()

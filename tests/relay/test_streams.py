@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Bodies both ways: dialling, streaming, backpressure, early answers, cuts, and what ends when."""
+import signal
 import socket
 import threading
 import time
 
-from support import Connection, Cut, Server, Test, answer, closed_port, main, plain, wait_for
+from support import Connection, Cut, Server, Test, answer, closed_port, main, plain, unread, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -259,6 +260,30 @@ class Responses(Test):
             arrived.set()
             self.assertNotIn(b"0\r\n\r\n", client.take_all())
             self.assertTrue(client.reset)
+
+    def test_s021_a_reset_right_behind_the_last_byte(self):
+        """Also when both are there before the proxy looks."""
+        def script(connection):
+            connection.request()
+            asked.set()
+            go.wait(10)
+            connection.send(b"HTTP/1.0 200 OK\r\n\r\nhello")
+            connection.abort()
+            gone.set()
+
+        server, proxy = self.through(script)
+        for _ in range(5):
+            asked, go, gone = threading.Event(), threading.Event(), threading.Event()
+            with proxy.connect() as client:
+                client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+                self.assertTrue(asked.wait(10))
+                proxy.process.send_signal(signal.SIGSTOP)
+                go.set()
+                self.assertTrue(gone.wait(10))
+                proxy.process.send_signal(signal.SIGCONT)
+                got = client.take_all()
+            self.assertTrue(client.reset or b" 502 " in got, got)
+            self.assertNotIn(b"0\r\n\r\n", got)
 
     def test_s017_cut_in_the_middle_is_a_reset(self):
         for head, how in (("Content-Length: 100000", Connection.abort), ("Content-Length: 100000", Connection.close),
@@ -654,6 +679,41 @@ class Bodies(Test):
                 self.assertTrue(gone.wait(5))
                 self.assertLess(time.monotonic() - began, 1)
                 self.assertTrue(server.connections[0].reset)
+
+    @staticmethod
+    def stays_behind(sock):
+        """Some of what was sent has not been read, and is not going to be."""
+        for _ in range(20):
+            if unread(sock) == 0:
+                return False
+            time.sleep(0.005)
+        return True
+
+    def test_s020_client_that_leaves_while_its_upload_is_held_back(self):
+        """The server reads nothing, so the proxy does not either; it notices all the same."""
+        for how in (Connection.abort, Connection.close, Connection.half_close):
+            with self.subTest(how=how.__name__):
+                def script(connection):
+                    connection.head()
+                    go.wait(10)
+                    connection.take_all()
+
+                go = threading.Event()
+                server = self.serve(script)
+                if not self.proxy:
+                    self.start()
+                client = self.proxy.connect()
+                client.send(f"POST / HTTP/1.1\r\nHost: {self.host(server)}\r\nContent-Length: 100000000\r\n\r\n")
+                # Until some of it stays behind, but not so much that its end would find no room.
+                while not self.stays_behind(client.sock):
+                    client.send(bytes(65536))
+                began = time.monotonic()
+                how(client)
+                wait_for(lambda: self.proxy.active("abc") == 0, "the end of the exchange")
+                self.assertLess(time.monotonic() - began, 1)
+                go.set()
+                wait_for(lambda: server.connections[0].reset, "the reset at the server")
+                client.close()
 
     def test_long_poll_without_a_byte(self):
         """No limit of its own on how long an answer takes; the client's idle connection is no matter."""
