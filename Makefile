@@ -102,7 +102,10 @@ GENERATED := $(PROTO_H) $(G)/build_info.h
 LIB_OBJECTS := $(call objects,$(call sources,lib)) $(LLHTTP_OBJECTS)
 ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd/host envd/cli envd
 WATCHER_SOURCES := $(wildcard envd/watch/watcher_*.c)
-ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c $(WATCHER_SOURCES),$(call sources,$(ENVD_DIRS)))) \
+# The keeper of background jobs: a program without libc, and so without any profile's flags. envd carries it
+# inside itself.
+KEEPER_SOURCE := envd/jobs/keeper_main.c
+ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c $(KEEPER_SOURCE) $(WATCHER_SOURCES),$(call sources,$(ENVD_DIRS)))) \
 	$(PROTO_OBJECTS)
 # envd-watch is a program of its own, because libinotifytools is under the GPL and envd is not. What of it
 # does not touch the library is an archive, for the tests.
@@ -126,6 +129,15 @@ $(B)/proxy.a: $(PROXY_OBJECTS)
 $(B)/%.a:
 	@mkdir -p $(@D); rm -f $@
 	$(Q)ar rcs $@ $^
+
+KEEPER_FLAGS := -D_GNU_SOURCE -I. -std=gnu11 $(WARNINGS) -Os -ffreestanding -fno-builtin -fno-stack-protector \
+	-fno-pie -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns
+$(G)/keeper: $(KEEPER_SOURCE) envd/jobs/job_status.h envd/process/raw_call.h $(B)/flags
+	@mkdir -p $(@D)
+	$(Q)gcc $(KEEPER_FLAGS) -nostdlib -static -no-pie -Wl,--build-id=none -Wl,-z,noseparate-code -o $@ $<
+	$(Q)strip -R .comment -R .note.gnu.property $@
+$(O)/envd/jobs/keeper_image.o: CFLAGS += -DKEEPER_PATH='"$(G)/keeper"'
+$(O)/envd/jobs/keeper_image.o: $(G)/keeper
 
 $(B)/bin/envd: $(O)/envd/main.o $(B)/envd.a $(B)/lib.a
 $(B)/bin/proxy: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)

@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "envd/jobs/job_table.h"
+#include "envd/jobs/jobs_service_webhook.h"
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
 #include "envd/sandbox/forwarder.h"
@@ -104,6 +106,23 @@ static void open_watches(struct app *app)
 	app->watches = watch_table_new(&settings);
 }
 
+/* Jobs outlive envd where something else does: as process 1 everything ends with it. */
+static void open_jobs(struct app *app)
+{
+	const struct job_table_settings settings = {
+		.loop = &app->loop,
+		.sandbox = &app->sandbox,
+		.spawn = &app->processes->spawn_settings,
+		.reaper = &app->processes->reaper,
+		.directory = app->config.jobs_directory ? app->config.jobs_directory : JOBS_DIRECTORY_DEFAULT,
+		.on_started = on_process_started,
+		.on_started_user = app,
+		.on_webhook = jobs_webhook_start,
+	};
+
+	app->jobs = job_table_new(&settings);
+}
+
 void app_init(struct app *app, const struct app_config *config)
 {
 	struct sandbox *sandbox = &app->sandbox;
@@ -129,6 +148,7 @@ void app_init(struct app *app, const struct app_config *config)
 	open_processes(app);
 	open_snapshot(app);
 	open_watches(app);
+	open_jobs(app);
 	if (metrics_read_cpu(&sandbox->metrics_before) < 0)
 		log_warn("envd", "the processor load cannot be read");
 }
@@ -139,7 +159,7 @@ static bool is_busy(void *user)
 	const struct app *app = user;
 	siginfo_t info;
 
-	if (app->processes->count > 0)
+	if (app->processes->count > 0 || app->jobs->running_count > 0)
 		return true;
 	return app->processes->config.adopts_orphans &&
 	       waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
@@ -214,6 +234,7 @@ int app_open(struct app *app, struct err *err)
 	open_forwarder(app);
 	open_tools(app);
 	open_metadata(app);
+	job_table_open(app->jobs);
 	return 0;
 }
 
@@ -294,6 +315,7 @@ void app_stop(struct app *app)
 		http_server_stop(app->server, on_server_stopped, app);
 		watch_table_stop(app->watches);
 		close_tools(app);
+		job_table_close(app->jobs);
 		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped, app);
 		break;
 	case APP_STOPPING:
@@ -314,6 +336,7 @@ void app_fini(struct app *app)
 	/* Never opened: only the processes' side is there to be stopped. */
 	if (app->stage == APP_RUNNING) {
 		watch_table_stop(app->watches);
+		job_table_close(app->jobs);
 		process_table_stop(app->processes, 0, on_processes_stopped, app);
 	}
 	for (size_t i = 0; i < app->signal_count; i++)
@@ -323,6 +346,7 @@ void app_fini(struct app *app)
 	loop_run(&app->loop);
 	snapshot_service_fini(&app->snapshot);
 	watch_table_free(app->watches);
+	job_table_free(app->jobs);
 	process_table_free(app->processes);
 	sandbox_fini(&app->sandbox);
 	loop_fini(&app->loop);

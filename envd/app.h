@@ -22,9 +22,11 @@
 /* The protocol version clients gate features on (contract/envd.md 5.1); `-version` prints it. */
 #define ENVD_PROTOCOL_VERSION "0.6.11"
 #define ENVD_PORT_DEFAULT 49983
+#define JOBS_DIRECTORY_DEFAULT "/var/lib/envd/jobs"
 
 struct forwarder;
 struct http_server;
+struct job_table;
 struct process_table;
 struct watch_table;
 
@@ -34,6 +36,7 @@ struct app_config {
 	const char *cgroup_root;
 	bool no_cgroups;
 	const char *forward_address; /* where servers of localhost are reachable; NULL: nowhere */
+	const char *jobs_directory; /* where background jobs are kept */
 	const char *watch_helper; /* NULL: envd-watch beside envd, or in /usr/bin */
 	bool kill_scope_leader; /* SIGKILL and timeouts reach the leader alone (cases 47, 51) */
 	bool is_firecracker;
@@ -55,6 +58,7 @@ struct app {
 	struct sandbox sandbox;
 	struct http_server *server;
 	struct process_table *processes; /* envd/process owns the type */
+	struct job_table *jobs;          /* envd/jobs */
 	struct snapshot_service snapshot;
 	struct tools tools;              /* programs that envd runs for itself */
 	struct watch_table *watches;     /* envd/watch */

@@ -33,7 +33,8 @@ static const char summary[] =
 struct arguments {
 	bool not_firecracker, version, commit, build_info, no_cgroups, verbose, standalone;
 	int64_t port;
-	const char *address, *forward_address, *cgroup_root, *watch_helper, *kill_scope, *log_level;
+	const char *address, *forward_address, *cgroup_root, *watch_helper, *jobs_directory;
+	const char *kill_scope, *log_level;
 };
 
 static bool parse_level(const char *text, enum log_level *ret_level)
@@ -210,6 +211,9 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		{"no-cgroups", OPTION_BOOL, &arguments->no_cgroups, "leave cgroups alone"},
 		{"watch-helper", OPTION_STRING, &arguments->watch_helper,
 		 "the program that watches directories (default envd-watch beside envd, or in /usr/bin)"},
+		{"jobs-dir", OPTION_STRING, &arguments->jobs_directory,
+		 "where background jobs and their output are kept, for this envd alone (default\n"
+		 "    \t/var/lib/envd/jobs; for an ordinary user ~/.local/state/envd/jobs)"},
 		{"kill-scope", OPTION_STRING, &arguments->kill_scope,
 		 "what SIGKILL and timeouts reach: all (default) or leader"},
 		{"verbose", OPTION_BOOL, &arguments->verbose, "write the log to stdout, JSON lines"},
@@ -222,6 +226,25 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 	int rest;
 
 	return options_parse(options, argv[0], summary, argc, argv, &rest);
+}
+
+/* By the rules of the XDG base directories where /var is not ours; free() it. */
+static char *choose_jobs_directory(const struct arguments *arguments)
+{
+	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	char path[4096];
+
+	if (arguments->jobs_directory && *arguments->jobs_directory)
+		return xstrdup(arguments->jobs_directory);
+	if (geteuid() == 0)
+		return xstrdup(JOBS_DIRECTORY_DEFAULT);
+	if (state && *state == '/')
+		snprintf(path, sizeof(path), "%s/envd/jobs", state);
+	else if (home && *home == '/')
+		snprintf(path, sizeof(path), "%s/.local/state/envd/jobs", home);
+	else
+		snprintf(path, sizeof(path), "/tmp/envd-%u/jobs", geteuid());
+	return xstrdup(path);
 }
 
 static void ignore_broken_pipes(void)
@@ -243,8 +266,9 @@ static int start(const struct arguments *arguments)
 		.is_firecracker = !arguments->not_firecracker && !arguments->standalone,
 		.is_machine = machine_is_bare(),
 	};
-	auto_free char *user_name = NULL;
+	auto_free char *user_name = NULL, *jobs_directory = choose_jobs_directory(arguments);
 
+	config.jobs_directory = jobs_directory;
 	config.metadata_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(METADATA_PORT)};
 	inet_pton(AF_INET, METADATA_ADDRESS, &config.metadata_address.sin_addr);
 	ignore_broken_pipes();

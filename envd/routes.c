@@ -3,6 +3,7 @@
 #include "envd/app.h"
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/filesystem_service.h"
+#include "envd/jobs/jobs_service.h"
 #include "envd/process/process_service.h"
 #include "envd/rpc/rpc.h"
 #include "envd/sandbox/auth_http.h"
@@ -112,6 +113,7 @@ struct service {
 
 static const struct service services[] = {
 	{filesystem_service_methods, FILESYSTEM_SERVICE_METHODS},
+	{jobs_service_methods, JOBS_SERVICE_METHODS},
 	{process_service_methods, PROCESS_SERVICE_METHODS},
 };
 
@@ -186,6 +188,8 @@ static void serve(struct http_exchange *ex, const char *user_name)
 	route = find_route(&ex->request);
 	if (route)
 		route->serve(ex, app);
+	else if (str_starts_with(ex->request.path, STR(JOBS_REST_PREFIX)))
+		jobs_rest_serve(ex, app->jobs);
 	else
 		refuse_method(ex);
 }

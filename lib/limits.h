@@ -144,6 +144,60 @@
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
 #define TERMINAL_SIZE_MAX 65535
 
+/* Background jobs: how many at once, and how many ended ones are kept, for how long, with how much output
+ * in all. */
+#define JOBS_RUNNING_MAX 4096
+#define JOBS_ENDED_MAX 10000
+#define JOBS_ENDED_AGE_S (7 * 24 * 3600)
+#define JOBS_ENDED_BYTES (8LL * 1024 * 1024 * 1024)
+/* How often it is looked whether some are too old. */
+#define JOBS_RETENTION_MS (60 * 60 * 1000)
+/* What a job says about itself: texts, and how much of its command line is kept. */
+#define JOB_NAME_BYTES_MAX 256
+#define JOB_KEY_BYTES_MAX 256
+#define JOB_PATH_BYTES_MAX 4096
+#define JOB_SHOWN_COMMAND_BYTES 2048
+#define JOB_MESSAGE_BYTES 512
+#define JOB_RECORD_BYTES_MAX (128 * 1024)
+#define JOB_RECORD_ARENA_BYTES (1024 * 1024)
+#define JOB_WALL_TIME_MS_MAX (366LL * 24 * 3600 * 1000)
+#define JOB_STOP_GRACE_MS (10 * 1000)
+#define JOB_STOP_GRACE_MS_MAX (24 * 3600 * 1000)
+/* Of each of its two streams; whoever asks for less than the least gets that. */
+#define JOB_OUTPUT_BYTES (1024LL * 1024 * 1024)
+#define JOB_OUTPUT_BYTES_MIN (64 * 1024)
+/* How often output that grows is looked at: with somebody who follows it, and for the cap alone. */
+#define JOB_LOOK_MS 5
+#define JOB_LOOK_IDLE_MS 200
+/* While jobs run, whether the disk is full. */
+#define JOB_DISK_CHECK_MS (10 * 1000)
+/* Input that is stored and that the job has not read yet. */
+#define JOB_STDIN_BYTES_MAX (64LL * 1024 * 1024)
+/* Output to one reader is read in pieces of this size, which get smaller where there are many readers. */
+#define JOB_READ_BYTES (256 * 1024)
+#define JOB_READ_BYTES_MIN (8 * 1024)
+#define JOB_READS_BYTES (32 * 1024 * 1024)
+#define JOB_RPC_READ_BYTES (64 * 1024)
+#define JOB_READERS_MAX 4096
+/* Wait: jobs of one call, calls, the pattern, the longest line that is looked at, how often ports are. */
+#define JOB_WAIT_IDS_MAX 64
+#define JOB_WAITS_MAX 1024
+#define JOB_PATTERN_BYTES_MAX 1024
+#define JOB_LINE_BYTES_MAX 8192
+#define JOB_PORT_LOOK_MS 50
+#define JOB_WATCHERS_MAX 256
+/* Deleted jobs a watcher that was away can be told of. */
+#define JOB_DELETIONS_KEPT 4096
+#define JOB_LIST_PAGE 100
+#define JOB_LIST_PAGE_MAX 1000
+/* A webhook: its texts, each attempt, and how long after each other they come. */
+#define JOB_WEBHOOK_URL_BYTES_MAX 2048
+#define JOB_WEBHOOK_KEY_BYTES_MAX 256
+#define JOB_WEBHOOK_TIMEOUT_MS (10 * 1000)
+#define JOB_WEBHOOK_WAITS_MS {1000, 5 * 1000, 30 * 1000, 2 * 60 * 1000, 10 * 60 * 1000}
+#define JOB_WEBHOOKS_AT_ONCE 16
+#define JOB_WEBHOOK_BODY_BYTES_MAX (64 * 1024)
+
 /* Files. */
 #define FILE_CHUNK_BYTES (256 * 1024)
 /* All transfers of a loop together hold about so much; many at once have smaller chunks each. */

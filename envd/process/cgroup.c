@@ -27,7 +27,9 @@
 #define CREATE_ATTEMPTS 4
 #define KILL_ROUNDS 64
 #define NAME_BYTES 64
+#define CPU_PERIOD_US 100000
 #define NAME_FORMAT "c%" PRIx64 "-%" PRIu64
+#define NAME_FORMAT_LASTING "j%" PRIx64 "-%" PRIu64
 #define NAME_FORMAT_READ "c%" SCNx64 "-%" SCNu64
 
 /* A cgroup to be removed. */
@@ -42,7 +44,10 @@ static const char *const kind_names[CGROUP_KINDS] = {
 static void place_name(const struct cgroups *cgroups, struct cgroup_place place,
 		       char name[NAME_BYTES])
 {
-	snprintf(name, NAME_BYTES, NAME_FORMAT, cgroups->boot_mark, place.number);
+	if (place.lasting_mark)
+		snprintf(name, NAME_BYTES, NAME_FORMAT_LASTING, place.lasting_mark, place.number);
+	else
+		snprintf(name, NAME_BYTES, NAME_FORMAT, cgroups->boot_mark, place.number);
 }
 
 /* Never creates. 0 or a negative errno. */
@@ -318,8 +323,8 @@ static bool is_exhaustion(int error)
 	return error == ENOMEM || error == EAGAIN;
 }
 
-int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
-		  int *ret_fd)
+static int create(struct cgroups *cgroups, enum cgroup_kind kind, uint64_t lasting_mark,
+		  struct cgroup_place *ret_place, int *ret_fd)
 {
 	int attempt, directory;
 
@@ -330,7 +335,10 @@ int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_
 	directory = cgroups->directories[kind];
 	for (attempt = 0; attempt < CREATE_ATTEMPTS; attempt++) {
 		struct cgroup_place place = {
-			.kind = kind, .number = atomic_fetch_add(&cgroups->next_number, 1)};
+			.kind = kind,
+			.number = atomic_fetch_add(&cgroups->next_number, 1),
+			.lasting_mark = lasting_mark,
+		};
 		char name[NAME_BYTES];
 
 		place_name(cgroups, place, name);
@@ -350,6 +358,73 @@ int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_
 		return 0;
 	}
 	return 0;
+}
+
+int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
+		  int *ret_fd)
+{
+	return create(cgroups, kind, 0, ret_place, ret_fd);
+}
+
+int cgroup_create_lasting(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
+			  int *ret_fd)
+{
+	return create(cgroups, kind, cgroups->boot_mark, ret_place, ret_fd);
+}
+
+static bool limit_memory(int directory, uint64_t bytes)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%" PRIu64, bytes);
+	if (write_file(directory, "memory.max", text) < 0)
+		return false;
+	/* Not everywhere; the first limit holds without them. */
+	(void)write_file(directory, "memory.swap.max", "0");
+	(void)write_file(directory, "memory.oom.group", "1");
+	return true;
+}
+
+static bool limit_pids(int directory, uint32_t pids)
+{
+	char text[32];
+
+	snprintf(text, sizeof(text), "%" PRIu32, pids);
+	return write_file(directory, "pids.max", text) == 0;
+}
+
+/* The controller is switched on for all commands when the first asks, because it is not free. */
+static bool limit_cpu(struct cgroups *cgroups, enum cgroup_kind kind, int directory, uint32_t millis)
+{
+	char text[64];
+
+	snprintf(text, sizeof(text), "%" PRIu64 " %d", (uint64_t)millis * (CPU_PERIOD_US / 1000), CPU_PERIOD_US);
+	enable_controllers(cgroups->directories[kind], (const char *const[]){"+cpu", NULL});
+	return write_file(directory, "cpu.max", text) == 0;
+}
+
+unsigned cgroup_limit(struct cgroups *cgroups, struct cgroup_place place,
+		      const struct cgroup_limits *limits)
+{
+	unsigned wanted = (limits->memory_bytes ? CGROUP_LIMIT_MEMORY : 0) |
+			  (limits->pids ? CGROUP_LIMIT_PIDS : 0) |
+			  (limits->cpu_millis ? CGROUP_LIMIT_CPU : 0);
+	auto_close int directory = -1;
+	char name[NAME_BYTES];
+
+	if (!wanted || !cgroups->available || place.kind == CGROUP_NONE)
+		return wanted;
+	place_name(cgroups, place, name);
+	directory = openat(cgroups->directories[place.kind], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (directory < 0)
+		return wanted;
+	if (limits->memory_bytes && limit_memory(directory, limits->memory_bytes))
+		wanted &= ~CGROUP_LIMIT_MEMORY;
+	if (limits->pids && limit_pids(directory, limits->pids))
+		wanted &= ~CGROUP_LIMIT_PIDS;
+	if (limits->cpu_millis && limit_cpu(cgroups, place.kind, directory, limits->cpu_millis))
+		wanted &= ~CGROUP_LIMIT_CPU;
+	return wanted;
 }
 
 /* For kernels before 5.14: whoever is listed gets the signal, again until nobody new appears. */
@@ -414,6 +489,13 @@ static bool try_remove(struct cgroups *cgroups, struct cgroup_place place)
 
 	place_name(cgroups, place, name);
 	return unlinkat(cgroups->directories[place.kind], name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+}
+
+bool cgroup_remove(struct cgroups *cgroups, struct cgroup_place place)
+{
+	if (!cgroups->available || place.kind == CGROUP_NONE)
+		return true;
+	return try_remove(cgroups, place);
 }
 
 void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place)
@@ -486,6 +568,9 @@ bool cgroup_saw_out_of_memory(struct cgroups *cgroups, struct cgroup_place place
 	snprintf(path, sizeof(path), "%s/memory.events", name);
 	if (read_kills(cgroups->directories[place.kind], path, &kills) == 0)
 		return kills > 0;
+	/* Of many agents' time, not of this one's alone. */
+	if (place.lasting_mark)
+		return false;
 	return saw_new_kills(cgroups, place.kind);
 }
 

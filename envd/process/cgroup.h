@@ -38,7 +38,20 @@ struct cgroups {
 struct cgroup_place {
 	enum cgroup_kind kind;
 	uint64_t number;
+	/* Not 0: one that an agent before this one may have made, by that agent's mark. It is left alone
+	 * at the start of an agent; whoever remembers it removes it. */
+	uint64_t lasting_mark;
 };
+
+/* 0: none. */
+struct cgroup_limits {
+	uint64_t memory_bytes; /* who goes beyond is killed with all others in the cgroup */
+	uint32_t pids, cpu_millis;
+};
+
+#define CGROUP_LIMIT_MEMORY 1U
+#define CGROUP_LIMIT_PIDS 2U
+#define CGROUP_LIMIT_CPU 4U
 
 /* `root`: the cgroup v2 mount, NULL or empty for /sys/fs/cgroup; `enabled` false makes a no-op.
  * Problems are logged once and never returned: there is always a usable object. */
@@ -50,6 +63,12 @@ void cgroups_fini(struct cgroups *cgroups);
  * -EAGAIN, -EMFILE, -ENFILE: limits are reached, and no command may begin outside of them. */
 int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
 		  int *ret_fd) NODISCARD;
+/* The same for one that is to outlive this agent. */
+int cgroup_create_lasting(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
+			  int *ret_fd) NODISCARD;
+/* Answers with those (CGROUP_LIMIT_...) that could not be put in force. */
+unsigned cgroup_limit(struct cgroups *cgroups, struct cgroup_place place,
+		      const struct cgroup_limits *limits);
 /* Kills everybody in it, atomically where the kernel can. 0, -ENOENT without cgroup. */
 int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place);
 /* Whether everything in it stands still, by its own freezing or a parent's. */
@@ -57,6 +76,8 @@ bool cgroup_is_frozen(struct cgroups *cgroups, struct cgroup_place place);
 /* For the next sweep. Does not block. */
 void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place);
 void cgroups_sweep(struct cgroups *cgroups);
+/* Removes it now, if nobody lives in it. */
+bool cgroup_remove(struct cgroups *cgroups, struct cgroup_place place);
 /* True when the kernel's OOM killer struck in the command's cgroup; where memory is accounted only for
  * the kind as a whole, when it struck there since the last time this was asked. */
 bool cgroup_saw_out_of_memory(struct cgroups *cgroups, struct cgroup_place place);

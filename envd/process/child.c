@@ -8,10 +8,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* No instrumentation of any kind: its runtime takes locks and touches memory that is not ours. */
-#define CHILD_CODE                                                                              \
-	__attribute__((no_sanitize("address"), no_sanitize("undefined"), no_stack_protector,    \
-		       no_profile_instrument_function))
+#include "envd/process/raw_call.h"
 
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL
@@ -31,55 +28,28 @@
  * close-on-exec anyway. */
 #define CLOSE_ONE_BY_ONE 1024
 
+#ifndef SYS_execveat
+#if defined(__x86_64__)
+#define SYS_execveat 322
+#else
+#define SYS_execveat 281
+#endif
+#endif
+
+/* Descriptors are moved here before they are moved to their places, so that none is in another's. */
+#define SPARE_DESCRIPTOR 64
+#define KEEPER_FIRST_DESCRIPTOR 3
+
 #define NOT_RUNNABLE 126
 #define NOT_FOUND 127
 
-CHILD_CODE static inline long raw6(long number, long a, long b, long c, long d, long e, long f)
-{
-#if defined(__x86_64__)
-	long result;
-	register long r10 __asm__("r10") = d;
-	register long r8 __asm__("r8") = e;
-	register long r9 __asm__("r9") = f;
-
-	__asm__ volatile("syscall"
-			 : "=a"(result)
-			 : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
-			 : "rcx", "r11", "memory");
-	return result;
-#elif defined(__aarch64__)
-	register long x8 __asm__("x8") = number;
-	register long x0 __asm__("x0") = a;
-	register long x1 __asm__("x1") = b;
-	register long x2 __asm__("x2") = c;
-	register long x3 __asm__("x3") = d;
-	register long x4 __asm__("x4") = e;
-	register long x5 __asm__("x5") = f;
-
-	__asm__ volatile("svc 0"
-			 : "+r"(x0)
-			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
-			 : "memory");
-	return x0;
-#else
-#error "the raw system call of this architecture is not written yet"
-#endif
-}
-
-#define raw5(n, a, b, c, d, e) raw6((n), (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), 0)
-#define raw4(n, a, b, c, d) raw5((n), (a), (b), (c), (d), 0)
-#define raw3(n, a, b, c) raw4((n), (a), (b), (c), 0)
-#define raw2(n, a, b) raw3((n), (a), (b), 0)
-#define raw1(n, a) raw2((n), (a), 0)
-#define raw0(n) raw1((n), 0)
-
-CHILD_CODE __attribute__((noreturn)) static void leave(int status)
+RAW_CODE __attribute__((noreturn)) static void leave(int status)
 {
 	for (;;)
 		raw1(SYS_exit_group, status);
 }
 
-CHILD_CODE __attribute__((noreturn)) static void fail(const struct child_plan *plan,
+RAW_CODE __attribute__((noreturn)) static void fail(const struct child_plan *plan,
 						      enum child_stage stage, long error)
 {
 	struct child_report report = {.stage = (int32_t)stage, .error = (int32_t)-error};
@@ -88,7 +58,7 @@ CHILD_CODE __attribute__((noreturn)) static void fail(const struct child_plan *p
 	leave(NOT_FOUND);
 }
 
-CHILD_CODE static size_t text_length(const char *text)
+RAW_CODE static size_t text_length(const char *text)
 {
 	size_t len = 0;
 
@@ -100,7 +70,7 @@ CHILD_CODE static size_t text_length(const char *text)
 }
 
 /* Where the kernel could not place the child at birth. Not fatal: isolation is then off. */
-CHILD_CODE static void enter_cgroup(const struct child_plan *plan)
+RAW_CODE static void enter_cgroup(const struct child_plan *plan)
 {
 	long fd;
 
@@ -115,7 +85,7 @@ CHILD_CODE static void enter_cgroup(const struct child_plan *plan)
 
 /* Really closed, not only marked: this child may sit long in a chdir to a dead mount, and would keep
  * the pipes of other commands and the sockets of clients open for as long. */
-CHILD_CODE static void close_the_rest(void)
+RAW_CODE static void close_the_rest(void)
 {
 	long fd;
 
@@ -125,7 +95,7 @@ CHILD_CODE static void close_the_rest(void)
 		raw1(SYS_close, fd);
 }
 
-CHILD_CODE static void set_stdio(struct child_plan *plan)
+RAW_CODE static void set_stdio(struct child_plan *plan)
 {
 	long result;
 	int i;
@@ -146,7 +116,7 @@ CHILD_CODE static void set_stdio(struct child_plan *plan)
 
 /* The agent's own protection and priority must not reach what it starts (contract/envd.md 1.6).
  * Refusals are ignored: an ordinary user may not lower values. */
-CHILD_CODE static void set_priorities(void)
+RAW_CODE static void set_priorities(void)
 {
 	long fd = raw4(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
 
@@ -158,7 +128,7 @@ CHILD_CODE static void set_priorities(void)
 	raw3(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_BEST_EFFORT_4);
 }
 
-CHILD_CODE static void set_ids(const struct child_plan *plan)
+RAW_CODE static void set_ids(const struct child_plan *plan)
 {
 	long result;
 
@@ -176,7 +146,7 @@ CHILD_CODE static void set_ids(const struct child_plan *plan)
 }
 
 /* As the user: a directory that only root may enter must not be entered for him. */
-CHILD_CODE static void enter_directory(const struct child_plan *plan)
+RAW_CODE static void enter_directory(const struct child_plan *plan)
 {
 	long result = raw1(SYS_chdir, plan->cwd);
 
@@ -191,7 +161,7 @@ CHILD_CODE static void enter_directory(const struct child_plan *plan)
 
 /* Ignored signals survive both the clone and the exec. Handlers would end with the exec, but must not
  * run here once signals are unblocked. */
-CHILD_CODE static void reset_signals(const struct child_plan *plan)
+RAW_CODE static void reset_signals(const struct child_plan *plan)
 {
 	/* The kernel's struct sigaction: handler, flags, restorer, mask. All zero is SIG_DFL. */
 	uint64_t action[4] = {0, 0, 0, 0};
@@ -205,7 +175,7 @@ CHILD_CODE static void reset_signals(const struct child_plan *plan)
 	raw4(SYS_rt_sigprocmask, SIG_SETMASK, &none, NULL, sizeof(none));
 }
 
-CHILD_CODE static const char *error_text(long error)
+RAW_CODE static const char *error_text(long error)
 {
 	switch (error) {
 	case -ENOENT:
@@ -237,7 +207,7 @@ CHILD_CODE static const char *error_text(long error)
 	}
 }
 
-CHILD_CODE __attribute__((noreturn)) static void report_not_runnable(const struct child_plan *plan,
+RAW_CODE __attribute__((noreturn)) static void report_not_runnable(const struct child_plan *plan,
 								      long error,
 								      bool no_interpreter)
 {
@@ -256,7 +226,7 @@ CHILD_CODE __attribute__((noreturn)) static void report_not_runnable(const struc
 
 /* One candidate; returns only on failure. A file without a known format is run by the shell, as
  * execvp does. */
-CHILD_CODE static long try_exec(struct child_plan *plan, const char *path)
+RAW_CODE static long try_exec(struct child_plan *plan, const char *path)
 {
 	long error = raw3(SYS_execve, path, plan->argv, plan->envp);
 
@@ -272,12 +242,12 @@ CHILD_CODE static long try_exec(struct child_plan *plan, const char *path)
 }
 
 /* ENOENT for a file that is there means that its interpreter is not. */
-CHILD_CODE static bool is_there(const char *path)
+RAW_CODE static bool is_there(const char *path)
 {
 	return raw3(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
 }
 
-CHILD_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)
+RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)
 {
 	char path[PATH_BYTES];
 	const char *element = plan->search_path;
@@ -326,10 +296,108 @@ CHILD_CODE __attribute__((noreturn)) static void run_command(struct child_plan *
 	report_not_runnable(plan, worst, worst == -ENOENT && no_interpreter);
 }
 
-CHILD_CODE void child_run(struct child_plan *plan)
+/* A file named by the client is opened as the user. Not waiting, whatever it is. */
+RAW_CODE static void open_stdin(const struct child_plan *plan)
+{
+	long fd, result;
+
+	if (!plan->stdin_path)
+		return;
+	fd = raw4(SYS_openat, AT_FDCWD, plan->stdin_path, O_RDONLY | O_NOCTTY | O_NONBLOCK, 0);
+	if (fd < 0)
+		fail(plan, CHILD_STDIN, fd);
+	raw3(SYS_fcntl, fd, F_SETFL, 0);
+	result = raw3(SYS_dup3, fd, 0, 0);
+	if (result < 0)
+		fail(plan, CHILD_STDIN, result);
+	raw1(SYS_close, fd);
+}
+
+/* ---- the keeper ---- */
+
+RAW_CODE static void write_number(char *text, pid_t number)
+{
+	char digits[12];
+	int count = 0;
+
+	do {
+		digits[count++] = (char)('0' + number % 10);
+		number /= 10;
+	} while (number > 0);
+	while (count > 0)
+		*text++ = digits[--count];
+	*text = '\0';
+}
+
+/* Everything but the keeper's descriptors closes with the exec. */
+RAW_CODE static long place_descriptors(const struct child_keeper *keeper)
+{
+	long spare[CHILD_KEEPER_FDS], result;
+	int i;
+
+	for (i = 0; i < CHILD_KEEPER_FDS; i++) {
+		spare[i] = -1;
+		if (keeper->fds[i] < 0)
+			continue;
+		spare[i] = raw3(SYS_fcntl, keeper->fds[i], F_DUPFD_CLOEXEC, SPARE_DESCRIPTOR);
+		if (spare[i] < 0)
+			return spare[i];
+	}
+	for (i = 0; i < CHILD_KEEPER_FDS; i++) {
+		if (spare[i] < 0) {
+			raw1(SYS_close, KEEPER_FIRST_DESCRIPTOR + i);
+			continue;
+		}
+		result = raw3(SYS_dup3, spare[i], KEEPER_FIRST_DESCRIPTOR + i, 0);
+		if (result < 0)
+			return result;
+	}
+	for (i = 0; i < KEEPER_FIRST_DESCRIPTOR; i++)
+		raw1(SYS_close, i);
+	return 0;
+}
+
+RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *plan, pid_t leader)
+{
+	struct child_keeper *keeper = plan->keeper;
+	struct child_report report = {.stage = CHILD_LEADER, .error = leader};
+	char *nothing[1] = {NULL};
+	long result, program;
+
+	raw0(SYS_setsid);
+	raw3(SYS_write, plan->status_fd, &report, sizeof(report));
+	write_number(keeper->argv[1], leader);
+	/* Where they are, they may be in the way. */
+	program = raw3(SYS_fcntl, keeper->program_fd, F_DUPFD_CLOEXEC, SPARE_DESCRIPTOR);
+	result = raw3(SYS_fcntl, plan->status_fd, F_DUPFD_CLOEXEC, SPARE_DESCRIPTOR);
+	if (program >= 0 && result >= 0) {
+		plan->status_fd = (int)result;
+		result = place_descriptors(keeper);
+		if (result == 0)
+			result = raw5(SYS_execveat, program, "", keeper->argv, nothing, AT_EMPTY_PATH);
+	} else if (program < 0) {
+		result = program;
+	}
+	raw2(SYS_kill, leader, SIGKILL);
+	fail(plan, CHILD_KEEPER, result);
+}
+
+RAW_CODE static void divide(struct child_plan *plan)
+{
+	pid_t leader = child_clone_plain();
+
+	if (leader < 0)
+		fail(plan, CHILD_KEEPER, leader);
+	if (leader > 0)
+		become_keeper(plan, leader);
+}
+
+RAW_CODE void child_run(struct child_plan *plan)
 {
 	long result;
 
+	if (plan->keeper)
+		divide(plan);
 	enter_cgroup(plan);
 	result = raw0(SYS_setsid);
 	if (result < 0)
@@ -349,11 +417,12 @@ CHILD_CODE void child_run(struct child_plan *plan)
 	raw1(SYS_umask, 022);
 	set_ids(plan);
 	enter_directory(plan);
+	open_stdin(plan);
 	reset_signals(plan);
 	run_command(plan);
 }
 
-CHILD_CODE pid_t child_clone3(int cgroup_fd, int *ret_pidfd)
+RAW_CODE pid_t child_clone3(int cgroup_fd, int *ret_pidfd)
 {
 	/* struct clone_args of linux/sched.h, spelled out: old headers lack its later fields. */
 	struct {
@@ -372,7 +441,7 @@ CHILD_CODE pid_t child_clone3(int cgroup_fd, int *ret_pidfd)
 	return (pid_t)raw2(SYS_clone3, &args, sizeof(args));
 }
 
-CHILD_CODE pid_t child_clone_plain(void)
+RAW_CODE pid_t child_clone_plain(void)
 {
 	return (pid_t)raw5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 }

@@ -25,7 +25,10 @@ enum child_stage {
 	CHILD_GROUP_ID,
 	CHILD_USER_ID,
 	CHILD_DIRECTORY,
+	CHILD_STDIN,
 	CHILD_EXEC,
+	CHILD_KEEPER,
+	CHILD_LEADER, /* not a failure: `error` is the pid of the leader */
 };
 
 /* One write of 8 bytes to a pipe, so it arrives whole or not at all. */
@@ -34,7 +37,19 @@ struct child_report {
 	int32_t error; /* positive errno */
 };
 
+#define CHILD_KEEPER_FDS 4
+
+/* With one, the child divides itself before anything else: the new process goes on as the leader, and
+ * the old one becomes the program that keeps it, in a session of its own, with all signals blocked and
+ * with envd's own rights. */
+struct child_keeper {
+	int program_fd;
+	int fds[CHILD_KEEPER_FDS]; /* become 3, 4, 5, 6; -1: none. All above 2 */
+	char **argv;  /* ends with NULL; [1] has room for the leader's pid */
+};
+
 struct child_plan {
+	struct child_keeper *keeper; /* NULL: none */
 	int stdio[3];   /* all above 2 */
 	int status_fd;  /* above 2 */
 	int cgroup_fd;  /* directory the child enters by itself; -1: none, or it was born there */
@@ -53,6 +68,7 @@ struct child_plan {
 	bool cwd_is_optional;
 	/* The place of PWD=... in envp, NULL when it stays as it is; then it becomes "PWD=/". */
 	char **cwd_variable;
+	const char *stdin_path; /* replaces stdio[0], opened as the user; NULL: does not */
 	const char *command;
 	const char *search_path; /* NULL: the command is a path */
 	/* Ends with NULL. argv[-1] is a spare slot, for scripts without an interpreter line. */

@@ -243,6 +243,10 @@ static int open_all_pipes(struct spawn_plan *plan)
 		plan->child.stdio[i] = plan->child_fds[terminal ? 0 : i];
 	plan->child.status_fd = plan->child_fds[3];
 	plan->child.with_terminal = terminal;
+	if (plan->request->keeper) {
+		plan->keeper.fds[2] = terminal ? plan->output_fd : plan->input_fd;
+		plan->child.keeper = &plan->keeper;
+	}
 	return status;
 }
 
@@ -290,8 +294,9 @@ static pid_t clone_child(struct spawn_plan *plan)
 
 	if (clone3_is_missing)
 		return clone_plain(plan);
-	plan->child.cgroup_fd = -1;
-	pid = child_clone3(plan->cgroup_fd, &plan->pidfd);
+	/* A keeper stays outside; the leader enters by itself. */
+	plan->child.cgroup_fd = plan->request->keeper ? plan->cgroup_fd : -1;
+	pid = child_clone3(plan->request->keeper ? -1 : plan->cgroup_fd, &plan->pidfd);
 	if (pid < 0 && pid != -EAGAIN && pid != -ENOMEM && plan->cgroup_fd >= 0) {
 		/* Born outside and moving in by itself: a cgroup may be of a kind that refuses births. */
 		plan->child.cgroup_fd = plan->cgroup_fd;
@@ -337,6 +342,7 @@ static const char *const stage_names[] = {
 	[CHILD_GROUPS] = "setgroups",
 	[CHILD_GROUP_ID] = "setgid",
 	[CHILD_USER_ID] = "setuid",
+	[CHILD_KEEPER] = "keeper",
 };
 
 static void explain(const struct child_report *report, const struct spawn_request *request,
@@ -351,6 +357,8 @@ static void explain(const struct child_report *report, const struct spawn_reques
 	}
 	if (report->stage == CHILD_DIRECTORY)
 		err_set_sys(err, start_error_kind(sys), sys, "chdir %.256s", cwd);
+	else if (report->stage == CHILD_STDIN)
+		err_set_sys(err, start_error_kind(sys), sys, "stdin %.256s", request->stdin_path);
 	else if (report->stage == CHILD_EXEC)
 		err_set(err, start_error_kind(sys), "%s", errno_text(sys));
 	else
@@ -363,19 +371,32 @@ static void explain(const struct child_report *report, const struct spawn_reques
 	wrap_start_error(request, cwd, err);
 }
 
-enum spawn_status spawn_read_status(int status_fd, const struct spawn_request *request,
-				    const char *cwd, struct err *err)
+enum spawn_status spawn_read_kept_status(int status_fd, const struct spawn_request *request,
+					 const char *cwd, pid_t *ret_leader, struct err *err)
 {
 	struct child_report report;
 	ssize_t len;
 
-	do {
+	for (;;) {
 		len = read(status_fd, &report, sizeof(report));
-	} while (len < 0 && errno == EINTR);
-	if (len < 0 && errno == EAGAIN)
-		return SPAWN_PENDING;
-	if (len != (ssize_t)sizeof(report))
-		return SPAWN_RUNNING;
+		if (len < 0 && errno == EINTR)
+			continue;
+		if (len < 0 && errno == EAGAIN)
+			return SPAWN_PENDING;
+		if (len != (ssize_t)sizeof(report))
+			return SPAWN_RUNNING;
+		if (report.stage != CHILD_LEADER)
+			break;
+		*ret_leader = report.error;
+	}
 	explain(&report, request, cwd, err);
 	return SPAWN_FAILED;
+}
+
+enum spawn_status spawn_read_status(int status_fd, const struct spawn_request *request,
+				    const char *cwd, struct err *err)
+{
+	pid_t leader;
+
+	return spawn_read_kept_status(status_fd, request, cwd, &leader, err);
 }

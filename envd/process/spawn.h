@@ -23,6 +23,13 @@ struct spawn_variable {
 	const char *name, *value;
 };
 
+/* A program between envd and the command, which outlives envd (envd/jobs/keeper_main.c). All borrowed. */
+struct spawn_keeper {
+	int program_fd;
+	int status_fd, input_fd, log_fd; /* become its 3, 4 and 6; -1: none */
+	uint64_t wall_time_ms;           /* 0: none */
+};
+
 /* Borrowed until the plan is finished with. */
 struct spawn_request {
 	const char *command;
@@ -43,6 +50,11 @@ struct spawn_request {
 	/* -1: pipes are made. Otherwise where the output goes, duplicated into the plan; there is then
 	 * no output_fd or error_fd to read from. Not with a terminal. */
 	int stdout_fd, stderr_fd;
+	const char *stdin_path; /* a file instead, by its path or from the working directory on */
+	/* The child is then the keeper, and the command, the leader, its child. What envd had of a
+	 * command's pipes and terminal, the keeper has. */
+	const struct spawn_keeper *keeper;
+	struct cgroup_limits limits; /* with a keeper */
 };
 
 /* The same for every start; lives as long as envd. */
@@ -71,6 +83,8 @@ struct spawn_plan {
 	int status_fd;
 	int cgroup_fd;
 	struct cgroup_place place;
+	unsigned not_enforced; /* CGROUP_LIMIT_... of request->limits */
+	struct child_keeper keeper;
 	/* Result of spawn_clone. */
 	pid_t pid;
 	int pidfd; /* -1: the kernel has none */
@@ -96,6 +110,9 @@ enum spawn_status { SPAWN_PENDING, SPAWN_RUNNING, SPAWN_FAILED };
 /* Reads the status pipe, without waiting. SPAWN_FAILED fills err; the child is about to exit. */
 enum spawn_status spawn_read_status(int status_fd, const struct spawn_request *request,
 				    const char *cwd, struct err *err);
+/* The same with a keeper: *ret_leader is set as soon as the leader's pid is told. */
+enum spawn_status spawn_read_kept_status(int status_fd, const struct spawn_request *request,
+					 const char *cwd, pid_t *ret_leader, struct err *err);
 
 /* Tests: what is believed not to exist, as on old kernels and under filters. */
 void spawn_play_old_kernel(bool without_clone3, bool without_pidfd);

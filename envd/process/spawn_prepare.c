@@ -8,6 +8,10 @@
 #define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define TERM_DEFAULT "xterm-256color"
 #define LANG_DEFAULT "C.UTF-8"
+/* As lists of processes show it, with the leader's pid and the time limit. */
+#define KEEPER_NAME "envd-job"
+#define KEEPER_ARGUMENTS 3
+#define PID_TEXT_BYTES 16
 
 static int no_room(struct err *err)
 {
@@ -224,6 +228,26 @@ static int open_files(struct spawn_plan *plan, struct err *err)
 	return 0;
 }
 
+static int prepare_keeper(struct spawn_plan *plan, struct err *err)
+{
+	const struct spawn_keeper *keeper = plan->request->keeper;
+	char **argv = arena_alloc_array(&plan->arena, KEEPER_ARGUMENTS + 1, sizeof(*argv));
+
+	if (!argv)
+		return no_room(err);
+	argv[0] = arena_strdup(&plan->arena, KEEPER_NAME);
+	argv[1] = arena_alloc(&plan->arena, PID_TEXT_BYTES);
+	argv[2] = arena_printf(&plan->arena, "%llu", (unsigned long long)keeper->wall_time_ms);
+	if (!argv[0] || !argv[1] || !argv[2])
+		return no_room(err);
+	plan->keeper = (struct child_keeper){
+		.program_fd = keeper->program_fd,
+		.fds = {keeper->status_fd, keeper->input_fd, -1, keeper->log_fd},
+		.argv = argv,
+	};
+	return 0;
+}
+
 int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings, struct err *err)
 {
 	struct user user;
@@ -244,10 +268,23 @@ int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings
 	plan->child.set_nofile = settings->set_nofile;
 	plan->child.nofile = settings->nofile;
 	plan->child.reset_signals = settings->ignored_signals;
+	plan->child.stdin_path = plan->request->stdin_path;
 	status = open_files(plan, err);
 	if (status < 0)
 		return status;
-	status = cgroup_create(settings->cgroups, plan->request->cgroup_kind, &plan->place, &plan->cgroup_fd);
-	return status < 0 ? spawn_start_error(plan, status, "cgroup", err) : 0;
+	if (!plan->request->keeper) {
+		status = cgroup_create(settings->cgroups, plan->request->cgroup_kind, &plan->place,
+				       &plan->cgroup_fd);
+		return status < 0 ? spawn_start_error(plan, status, "cgroup", err) : 0;
+	}
+	status = prepare_keeper(plan, err);
+	if (status < 0)
+		return status;
+	status = cgroup_create_lasting(settings->cgroups, plan->request->cgroup_kind, &plan->place,
+				       &plan->cgroup_fd);
+	if (status < 0)
+		return spawn_start_error(plan, status, "cgroup", err);
+	plan->not_enforced = cgroup_limit(settings->cgroups, plan->place, &plan->request->limits);
+	return 0;
 }
 

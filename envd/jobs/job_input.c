@@ -1,0 +1,94 @@
+#include "envd/jobs/job_input.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/limits.h"
+
+#define HOLE_ALIGNMENT (64 * 1024)
+
+static int append(int fd, struct str data, uint64_t *taken)
+{
+	while (data.len > 0) {
+		ssize_t written = write(fd, data.p, data.len);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0)
+			return written < 0 ? -errno : -ENOSPC;
+		data.p += written;
+		data.len -= (size_t)written;
+		*taken += (uint64_t)written;
+	}
+	return 0;
+}
+
+static int close_input(const struct job_store *store, const char *id)
+{
+	auto_close int fd = job_store_open_file(store, id, "status", O_WRONLY);
+	uint64_t yes = 1;
+	int status;
+
+	if (fd < 0) {
+		status = fd;
+		fd = -1;
+		return status;
+	}
+	return pwrite(fd, &yes, sizeof(yes),
+		      JOB_STATUS_AGENT_AT + (off_t)offsetof(struct job_status_agent, is_input_closed)) < 0
+		       ? -errno
+		       : 0;
+}
+
+static int store_data(int fd, const struct job_status *status, struct job_input_write *write)
+{
+	struct str data = write->data;
+	uint64_t skip, waiting;
+	struct stat about;
+
+	if (fstat(fd, &about) < 0)
+		return -errno;
+	write->taken = (uint64_t)about.st_size;
+	write->is_closed = status->agent.is_input_closed;
+	if (write->offset > write->taken)
+		return -ERANGE;
+	skip = write->taken - write->offset;
+	skip = skip < data.len ? skip : data.len;
+	data.p += skip;
+	data.len -= (size_t)skip;
+	if (data.len > 0 && write->is_closed)
+		return -EBADF;
+	if (data.len > 0 && status->fed.is_broken)
+		return -EPIPE;
+	waiting = write->taken > status->fed.fed ? write->taken - status->fed.fed : 0;
+	if (waiting + data.len > (uint64_t)JOB_STDIN_BYTES_MAX)
+		data.len = waiting < (uint64_t)JOB_STDIN_BYTES_MAX ? (size_t)(JOB_STDIN_BYTES_MAX - waiting) : 0;
+	/* Not all file systems can. */
+	if (status->fed.fed >= HOLE_ALIGNMENT)
+		(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+				 (off_t)(status->fed.fed / HOLE_ALIGNMENT * HOLE_ALIGNMENT));
+	return append(fd, data, &write->taken);
+}
+
+int job_input_store(const struct job_store *store, const char *id, struct job_input_write *write)
+{
+	auto_close int fd = job_store_open_file(store, id, "input", O_RDWR | O_APPEND);
+	struct job_status status;
+	int result;
+
+	if (fd < 0) {
+		result = fd;
+		fd = -1;
+		return result;
+	}
+	result = job_store_read_status(store, id, &status);
+	if (result == 0)
+		result = store_data(fd, &status, write);
+	if (result < 0 || !write->closes || write->is_closed ||
+	    write->taken != write->offset + write->data.len)
+		return result;
+	result = close_input(store, id);
+	write->is_closed = result == 0;
+	return result;
+}

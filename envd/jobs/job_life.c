@@ -1,0 +1,510 @@
+#include "envd/jobs/job_life.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "lib/limits.h"
+#include "lib/log.h"
+
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
+
+/* Without pidfds: how often an adopted keeper is looked for. */
+#define KEEPER_LOOK_MS 250
+
+/* ---- the object ---- */
+
+void job_life_hold(struct job_life *run)
+{
+	run->live++;
+}
+
+void job_life_drop(struct job_life *run)
+{
+	struct background_job *owner = run->owner;
+
+	assert(run->live > 0);
+	if (--run->live > 0)
+		return;
+	close_fd(&run->lock_fd);
+	close_fd(&run->keeper_pidfd);
+	close_fd(&run->leader_pidfd);
+	if (owner->run == run)
+		owner->run = NULL;
+	free(run);
+	background_job_release(owner);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	job_life_drop(container_of((uv_timer_t *)handle, struct job_life, timer));
+}
+
+static void on_keeper_poll_closed(uv_handle_t *handle)
+{
+	job_life_drop(container_of((uv_poll_t *)handle, struct job_life, keeper_poll));
+}
+
+/* Nothing comes after this but what is in flight. */
+static void end(struct job_life *run)
+{
+	if (run->is_over)
+		return;
+	run->is_over = true;
+	list_remove(&run->watch_bucket);
+	uv_close((uv_handle_t *)&run->timer, on_timer_closed);
+	job_stop_end(run);
+	if (run->is_adopted_open) {
+		run->is_adopted_open = false;
+		uv_close((uv_handle_t *)&run->keeper_poll, on_keeper_poll_closed);
+	}
+	if (run->is_tracked) {
+		run->is_tracked = false;
+		reaper_untrack(&run->child);
+	}
+	if (!run->job.active)
+		job_start_free(run);
+	run->table->running_count--;
+}
+
+void job_life_abandon(struct background_job *job)
+{
+	end(job->run);
+}
+
+static void on_untracked(struct reaper_child *child)
+{
+	job_life_drop(container_of(child, struct job_life, child));
+}
+
+static void on_keeper_exit(struct reaper_child *child, const struct exit_record *record)
+{
+	struct job_life *run = container_of(child, struct job_life, child);
+
+	run->is_tracked = false;
+	reaper_untrack(child);
+	if (!run->is_over)
+		job_life_finish(run);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+struct job_life *job_life_new(struct background_job *job)
+{
+	struct job_life *run = xcalloc(1, sizeof(*run));
+
+	run->owner = job;
+	run->table = job->table;
+	run->keeper_pidfd = run->leader_pidfd = run->lock_fd = -1;
+	run->watch = -1;
+	run->child.on_exit = on_keeper_exit;
+	run->child.on_untracked = on_untracked;
+	list_init(&run->watch_bucket);
+	uv_timer_init(&run->table->loop->uv, &run->timer);
+	run->live = 1; /* the timer */
+	run->table->running_count++;
+	background_job_hold(job);
+	job->run = run;
+	return run;
+}
+
+/* ---- time ---- */
+
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return b != 0 && b < a ? b : a;
+}
+
+void job_life_plan(struct job_life *run)
+{
+	uint64_t now = loop_now_ms(run->table->loop), next = UINT64_MAX;
+
+	if (run->is_over)
+		return;
+	next = earlier(next, run->wall_due_ms);
+	next = earlier(next, run->grace_due_ms);
+	next = earlier(next, run->look_due_ms);
+	next = earlier(next, run->keeper_due_ms);
+	if (next == UINT64_MAX)
+		uv_timer_stop(&run->timer);
+	else
+		uv_timer_start(&run->timer, on_timer, next > now ? next - now : 0, 0);
+}
+
+/* ---- looks at the output ---- */
+
+static bool has_audience(const struct job_life *run)
+{
+	return !list_is_empty(&run->owner->listeners);
+}
+
+static void look(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, look_job);
+	const struct job_store *store = &run->table->store;
+	const char *id = run->owner->record.id;
+	uint64_t keep = run->owner->record.output_bytes;
+	char path[4608];
+	int i;
+
+	/* First, so that nothing that comes after the look stays unseen. */
+	if (run->table->inotify_fd >= 0 &&
+	    snprintf(path, sizeof(path), "%s/%s", store->directory, id) < (int)sizeof(path))
+		run->watch = inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT | IN_ONLYDIR);
+	job_store_extents(store, id, run->extents, &run->stored_bytes);
+	for (i = 0; i < JOB_STREAMS; i++) {
+		int status;
+
+		/* Some more, so that it is not done for every line. */
+		if (run->extents[i].end - run->extents[i].oldest <= keep + keep / 8)
+			continue;
+		status = job_store_cap(store, id, (enum job_stream)i, keep);
+		run->cap_status = status < 0 ? status : run->cap_status;
+	}
+}
+
+static void start_look(struct job_life *run);
+
+static void on_looked(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, look_job);
+	struct background_job *owner = run->owner;
+	bool has_grown = false;
+	int i;
+
+	run->looked_ms = loop_now_ms(run->table->loop);
+	for (i = 0; i < JOB_STREAMS; i++) {
+		has_grown |= run->extents[i].end != owner->extents[i].end;
+		owner->extents[i] = run->extents[i];
+	}
+	if (!run->is_over) {
+		if (run->cap_status < 0 && !owner->record.output_incomplete)
+			log_debug("jobs", "the cap of an output cannot be held", LOG_S("id", owner->record.id),
+				  LOG_S("reason", errno_text(run->cap_status)));
+		if (run->watch >= 0)
+			list_append(&run->table->watches[(size_t)run->watch % JOB_BUCKETS], &run->watch_bucket);
+		else /* no inotify to be had: by the clock */
+			run->look_due_ms = run->looked_ms + JOB_LOOK_IDLE_MS;
+		job_life_plan(run);
+		if (has_grown || run->is_look_owed)
+			background_job_tell(owner);
+		if (run->is_look_owed && !run->is_over)
+			start_look(run);
+	}
+	job_life_drop(run);
+}
+
+static void start_look(struct job_life *run)
+{
+	run->look_due_ms = 0;
+	run->is_look_owed = false;
+	if (run->look_job.active) {
+		run->is_look_owed = true;
+		return;
+	}
+	list_remove(&run->watch_bucket);
+	if (job_run(run->table->loop, &run->look_job, JOB_QUICK, look, on_looked) < 0) {
+		run->look_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
+		job_life_plan(run);
+		return;
+	}
+	job_life_hold(run);
+}
+
+void job_life_look(struct background_job *job)
+{
+	if (job->run && !job->run->is_over && job->record.state == JOB_RUNNING)
+		start_look(job->run);
+}
+
+void job_life_on_watch(struct job_life *run)
+{
+	uint64_t now = loop_now_ms(run->table->loop);
+	uint64_t due = run->looked_ms + (has_audience(run) ? JOB_LOOK_MS : JOB_LOOK_IDLE_MS);
+
+	/* It was for one event. */
+	list_remove(&run->watch_bucket);
+	if (run->is_over)
+		return;
+	if (due <= now) {
+		start_look(run);
+		return;
+	}
+	run->look_due_ms = due;
+	job_life_plan(run);
+}
+
+void job_life_wake_keeper(struct background_job *job)
+{
+	struct job_life *run = job->run;
+
+	/* A child is not collected yet; of an adopted one the descriptor is asked. */
+	if (!run || run->is_over)
+		return;
+	if (run->is_tracked)
+		(void)reaper_signal(&run->child, JOB_KEEPER_SIGNAL);
+	else if (run->keeper_pidfd >= 0)
+		(void)syscall(SYS_pidfd_send_signal, run->keeper_pidfd, JOB_KEEPER_SIGNAL, NULL, 0);
+}
+
+void job_life_mark_disk_full(struct background_job *job)
+{
+	if (job->record.state != JOB_RUNNING || job->record.output_incomplete)
+		return;
+	job->record.output_incomplete = true;
+	background_job_publish(job);
+}
+
+/* ---- running ---- */
+
+static void become_running(struct job_life *run)
+{
+	struct job_table *table = run->table;
+	struct background_job *job = run->owner;
+
+	job->record.state = JOB_RUNNING;
+	job->record.pid = run->leader;
+	job_table_look_at_disk(table);
+	start_look(run);
+	job_life_plan(run);
+	background_job_publish(job);
+}
+
+void job_life_begin(struct job_life *run)
+{
+	struct job_record *record = &run->owner->record;
+	uint64_t now = loop_now_ms(run->table->loop), grace_ms;
+	bool wants_stop, force = false;
+
+	wants_stop = job_start_take_stop(run, &force, &grace_ms);
+	record->exit.started_ms = wall_clock_ms();
+	if (record->wall_time_ms)
+		run->wall_due_ms = now + record->wall_time_ms;
+	log_info("jobs", "running", LOG_S("id", record->id), LOG_I("pid", run->leader));
+	become_running(run);
+	job_start_free(run);
+	background_job_save(run->owner);
+	if (run->table->settings.on_started)
+		run->table->settings.on_started(run->table->settings.on_started_user);
+	if (wants_stop)
+		job_life_stop(run->owner, force, grace_ms);
+}
+
+static void on_keeper_poll(uv_poll_t *poll, int status, int events)
+{
+	struct job_life *run = container_of(poll, struct job_life, keeper_poll);
+
+	uv_poll_stop(poll);
+	if (!run->is_over)
+		job_life_finish(run);
+}
+
+void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd)
+{
+	struct job_life *run = job_life_new(job);
+	struct job_record *record = &job->record;
+	int64_t elapsed_ms = wall_clock_ms() - record->exit.started_ms;
+	uint64_t now = loop_now_ms(run->table->loop);
+
+	run->keeper = keeper;
+	run->leader = record->pid;
+	run->keeper_pidfd = pidfd;
+	if (pidfd >= 0 && uv_poll_init(&run->table->loop->uv, &run->keeper_poll, pidfd) == 0) {
+		run->is_adopted_open = true;
+		job_life_hold(run);
+		uv_poll_start(&run->keeper_poll, UV_READABLE, on_keeper_poll);
+	} else {
+		run->keeper_due_ms = now + KEEPER_LOOK_MS;
+	}
+	if (record->wall_time_ms)
+		run->wall_due_ms = now + 1 +
+				   (elapsed_ms < (int64_t)record->wall_time_ms
+					    ? record->wall_time_ms - (uint64_t)(elapsed_ms > 0 ? elapsed_ms : 0)
+					    : 0);
+	become_running(run);
+	/* It was asked to end, and perhaps not made to. */
+	if (record->stop_requested_ms)
+		job_life_stop(job, false, record->stop_grace_ms);
+}
+
+void job_life_fail_start(struct job_life *run, const struct err *err)
+{
+	struct background_job *job = run->owner;
+
+	log_info("jobs", "not started", LOG_S("id", job->record.id), LOG_S("reason", err->message));
+	job->record.failure = JOB_FAILURE_START;
+	background_job_hold(job);
+	background_job_remove(job);
+	end(run);
+	background_job_release(job);
+}
+
+static bool is_due(uint64_t *due, uint64_t now)
+{
+	if (*due == 0 || *due > now)
+		return false;
+	*due = 0;
+	return true;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	struct job_life *run = container_of(timer, struct job_life, timer);
+	uint64_t now = loop_now_ms(run->table->loop);
+
+	job_life_hold(run);
+	if (is_due(&run->look_due_ms, now))
+		start_look(run);
+	if (is_due(&run->wall_due_ms, now) || is_due(&run->grace_due_ms, now)) {
+		run->wants_kill = true;
+		job_stop_go_on(run);
+	}
+	if (is_due(&run->keeper_due_ms, now)) {
+		run->keeper_due_ms = now + KEEPER_LOOK_MS;
+		if (kill(run->keeper, 0) < 0 && errno == ESRCH)
+			job_life_finish(run);
+	}
+	job_life_plan(run);
+	job_life_drop(run);
+}
+
+/* ---- the end ---- */
+
+/* The leader, and nobody who has its number now. */
+static bool is_still_there(pid_t pid, uint64_t ticks)
+{
+	char path[32], text[512];
+	const char *rest;
+	unsigned long long found;
+	ssize_t len;
+	auto_close int fd = -1;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	len = read(fd, text, sizeof(text) - 1);
+	if (len <= 0)
+		return false;
+	text[len] = '\0';
+	rest = strrchr(text, ')');
+	return rest &&
+	       sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+				"%*d %llu", &found) == 1 &&
+	       found == ticks;
+}
+
+static void kill_orphan(const struct job_life *run)
+{
+	const struct job_status_start *start = &run->status.start;
+	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
+
+	if (cgroups)
+		(void)cgroup_kill(cgroups, run->owner->record.place);
+	if (start->magic && start->leader_ticks && is_still_there(start->leader_pid, start->leader_ticks)) {
+		kill(-start->leader_pid, SIGKILL);
+		kill(start->leader_pid, SIGKILL);
+	}
+}
+
+static void find_out(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, job);
+	const struct job_store *store = &run->table->store;
+	const struct job_record *record = &run->owner->record;
+	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
+
+	if (job_store_read_status(store, record->id, &run->status) < 0)
+		run->status = (struct job_status){.start.magic = 0};
+	run->has_end = run->status.end.magic != 0;
+	/* Nobody is left who would keep it, so it does not go on. */
+	if (!run->has_end)
+		kill_orphan(run);
+	if (cgroups && record->place.kind != CGROUP_NONE) {
+		run->out_of_memory = cgroup_saw_out_of_memory(cgroups, record->place);
+		/* What was stopped leaves nothing; what has ended by itself may have left servers. */
+		if (run->has_kill)
+			(void)cgroup_kill(cgroups, record->place);
+		(void)cgroup_remove(cgroups, record->place);
+	}
+	if (run->watch >= 0)
+		(void)inotify_rm_watch(run->table->inotify_fd, run->watch);
+	job_store_extents(store, record->id, run->end_extents, &run->end_stored_bytes);
+	run->disk_is_full = job_store_disk_is_full(store);
+}
+
+static void set_message(struct job_record *record, const char *message)
+{
+	struct job_record changed = *record, copy;
+
+	changed.message = message;
+	if (job_record_copy(&changed, &copy) < 0)
+		return;
+	job_record_fini(record);
+	*record = copy;
+}
+
+static void enter_end(struct job_life *run)
+{
+	struct background_job *job = run->owner;
+	struct job_record *record = &job->record;
+	int64_t started_ms = record->exit.started_ms;
+
+	(void)job_status_apply_end(&run->status, record);
+	/* As it was told already. */
+	record->exit.started_ms = started_ms;
+	record->exit.out_of_memory = run->out_of_memory;
+	record->output_incomplete |= run->disk_is_full;
+	if (run->has_end) {
+		job_record_settle(record);
+	} else {
+		record->state = record->stop_requested_ms ? JOB_CANCELLED : JOB_FAILED;
+		record->failure = JOB_FAILURE_LOST;
+		record->exit.code = -1;
+		record->exit.ended_ms = wall_clock_ms();
+		set_message(record, "the job's keeper was killed: how it ended is not known, and what was left "
+				    "of it was killed, too");
+	}
+	memcpy(job->extents, run->end_extents, sizeof(job->extents));
+	job->stored_bytes = run->end_stored_bytes;
+	log_info("jobs", "ended", LOG_S("id", record->id), LOG_I("code", record->exit.code),
+		 LOG_I("signal", record->exit.signal),
+		 LOG_I("ms", record->exit.ended_ms - record->exit.started_ms));
+}
+
+static void on_found_out(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, job);
+	struct background_job *owner = run->owner;
+
+	if (!run->is_over) {
+		enter_end(run);
+		end(run);
+		owner->run = NULL;
+		job_table_ended(owner);
+	}
+	job_life_drop(run);
+}
+
+void job_life_finish(struct job_life *run)
+{
+	if (job_start_is_undone(run)) {
+		job_start_check_exit(run);
+		/* It may have run after all, and be over already. */
+		if (job_start_is_undone(run) || run->is_over)
+			return;
+	}
+	run->keeper_due_ms = 0;
+	if (run->job.active)
+		return;
+	if (job_run(run->table->loop, &run->job, JOB_QUICK, find_out, on_found_out) < 0) {
+		run->keeper_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
+		job_life_plan(run);
+		return;
+	}
+	job_life_hold(run);
+}

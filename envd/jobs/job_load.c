@@ -1,0 +1,171 @@
+/* What earlier envds have left: read once, when jobs are opened. */
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "envd/jobs/job_store.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+
+/* A keeper that was started a moment before its envd died has yet to write down that it lives. */
+#define BEGIN_WAIT_MS 500
+
+static int read_record(const struct job_store *store, const char *id, struct job_record *ret_record)
+{
+	auto_close int fd = job_store_open_file(store, id, "record", O_RDONLY);
+	struct job_record record;
+	auto_free char *text = NULL;
+	struct arena arena;
+	struct stat about;
+	ssize_t len;
+	int status;
+
+	if (fd < 0) {
+		status = fd;
+		fd = -1;
+		return status;
+	}
+	if (fstat(fd, &about) < 0)
+		return -errno;
+	if (about.st_size > 2 * JOB_RECORD_BYTES_MAX)
+		return -EBADMSG;
+	text = xmalloc((size_t)about.st_size + 1);
+	len = read(fd, text, (size_t)about.st_size);
+	if (len < 0)
+		return -errno;
+	arena_init(&arena, JOB_RECORD_ARENA_BYTES);
+	status = job_record_read((struct str){text, (size_t)len}, &arena, &record);
+	if (status == 0 && strcmp(record.id, id) != 0)
+		status = -EBADMSG;
+	if (status == 0)
+		status = job_record_copy(&record, ret_record);
+	arena_release_wiped(&arena);
+	return status;
+}
+
+static int set_message(struct job_record *record, const char *message)
+{
+	struct job_record changed = *record, copy;
+
+	changed.message = message;
+	if (job_record_copy(&changed, &copy) < 0)
+		return -ENOMEM;
+	job_record_fini(record);
+	*record = copy;
+	return 0;
+}
+
+static void set_lost(struct job_record *record, enum job_failure failure, const char *message)
+{
+	record->state = record->stop_requested_ms ? JOB_CANCELLED : JOB_FAILED;
+	record->failure = failure;
+	if (!record->exit.ended_ms)
+		record->exit.ended_ms = wall_clock_ms();
+	record->exit.code = -1;
+	(void)set_message(record, message);
+}
+
+/* The kernel says who holds the lock, so this is the keeper and nobody who got its number later; asked
+ * again after the descriptor was opened. */
+static void find_keeper(const struct job_store *store, struct job_found *found)
+{
+	auto_close int fd = job_store_open_file(store, found->record.id, "status", O_RDONLY);
+
+	if (fd < 0) {
+		fd = -1;
+		return;
+	}
+	found->keeper = job_status_keeper(fd);
+	if (!found->keeper)
+		return;
+	found->pidfd = (int)syscall(SYS_pidfd_open, found->keeper, 0);
+	if (job_status_keeper(fd) != found->keeper) {
+		found->keeper = 0;
+		close_fd(&found->pidfd);
+	}
+}
+
+static void find_out(const struct job_store *store, const char *boot_id, struct job_found *found)
+{
+	struct job_record *record = &found->record;
+	int64_t until = monotonic_ms() + BEGIN_WAIT_MS;
+	struct job_status status;
+
+	found->is_changed = true;
+	do {
+		find_keeper(store, found);
+		/* After the look for the keeper: the last it does is to write the end. */
+		if (job_store_read_status(store, record->id, &status) < 0)
+			status = (struct job_status){.start.magic = 0};
+	} while (found->keeper && !status.start.magic && monotonic_ms() < until && usleep(1000) == 0);
+	if (job_status_apply_end(&status, record)) {
+		close_fd(&found->pidfd);
+		found->keeper = 0;
+		job_record_settle(record);
+	} else if (found->keeper && status.start.magic) {
+		record->state = JOB_RUNNING;
+	} else if (!status.start.magic) {
+		set_lost(record, JOB_FAILURE_START, "envd ended before the command was started");
+	} else if (strcmp(record->boot_id, boot_id) != 0) {
+		set_lost(record, JOB_FAILURE_LOST, "the machine was restarted while the job ran");
+	} else {
+		set_lost(record, JOB_FAILURE_LOST, "the job and its keeper ended together: how is not known");
+	}
+}
+
+static bool load_one(const struct job_store *store, const char *id, const char *boot_id,
+		     struct job_found *found)
+{
+	struct job_extent extents[JOB_STREAMS];
+	int status = read_record(store, id, &found->record);
+
+	if (status == -ENOENT) {
+		job_store_remove(store, id);
+		return false;
+	}
+	if (status < 0) {
+		log_error("jobs", "a job's record cannot be read", LOG_S("id", id),
+			  LOG_S("reason", errno_text(status)));
+		return false;
+	}
+	if (!job_state_is_end(found->record.state))
+		find_out(store, boot_id, found);
+	job_store_extents(store, id, extents, &found->stored_bytes);
+	return true;
+}
+
+struct job_found *job_store_load(const struct job_store *store, size_t *ret_count)
+{
+	size_t count = 0, capacity = 0;
+	struct job_found *all = NULL;
+	char boot_id[JOB_BOOT_ID_BYTES];
+	struct dirent *entry;
+	DIR *directory = opendir(store->directory);
+
+	*ret_count = 0;
+	if (!directory)
+		return NULL;
+	job_store_boot_id(boot_id);
+	while ((entry = readdir(directory))) {
+		struct job_found found = {.pidfd = -1};
+
+		/* "lock" and "keeper" are no folders; no id is a word. */
+		if (entry->d_name[0] < '0' || entry->d_name[0] > '9' || !job_id_is_valid(str_of(entry->d_name)) ||
+		    !load_one(store, entry->d_name, boot_id, &found))
+			continue;
+		if (count == capacity) {
+			capacity = capacity ? 2 * capacity : 64;
+			all = xrealloc(all, capacity * sizeof(*all));
+		}
+		all[count++] = found;
+	}
+	closedir(directory);
+	*ret_count = count;
+	return all;
+}

@@ -1,0 +1,307 @@
+#include "envd/jobs/job_reader.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "lib/limits.h"
+
+static void pump(struct job_reader *reader);
+
+/* ---- in the pool ---- */
+
+static int open_stream(struct job_reader *reader, enum job_stream which)
+{
+	struct job_reader_stream *stream = &reader->streams[which];
+
+	if (stream->fd >= 0)
+		return 0;
+	stream->fd = job_store_open_file(&reader->job->table->store, reader->job->record.id,
+					 job_stream_name(which), O_RDONLY);
+	return stream->fd == -ENOENT || stream->fd >= 0 ? 0 : stream->fd;
+}
+
+/* Up to a piece. 0 when there is nothing, 1 with a piece, negative. */
+static int read_stream(struct job_reader *reader, enum job_stream which, struct job_reader_piece *piece)
+{
+	struct job_reader_stream *stream = &reader->streams[which];
+	uint64_t limit;
+	ssize_t got;
+	int status;
+
+	if (!stream->is_wanted || stream->fd < 0)
+		return 0;
+	status = job_extent_of(stream->fd, &stream->extent);
+	if (status < 0)
+		return status;
+	piece->stream = which;
+	piece->offset = stream->offset;
+	piece->is_gap = false;
+	limit = stream->extent.end < stream->until ? stream->extent.end : stream->until;
+	if (stream->offset < stream->extent.oldest && stream->offset < limit) {
+		piece->is_gap = true;
+		piece->len = 0;
+		stream->offset = stream->extent.oldest;
+		return 1;
+	}
+	if (stream->offset >= limit || reader->bytes_left == 0)
+		return 0;
+	piece->len = piece->capacity;
+	if (piece->len > limit - stream->offset)
+		piece->len = (size_t)(limit - stream->offset);
+	if (piece->len > reader->bytes_left)
+		piece->len = (size_t)reader->bytes_left;
+	got = pread(stream->fd, piece->data, piece->len, (off_t)stream->offset);
+	if (got < 0)
+		return -errno;
+	/* It may have been dropped while it was read: then these are not its bytes. */
+	status = job_extent_of(stream->fd, &stream->extent);
+	if (status < 0)
+		return status;
+	if (stream->offset < stream->extent.oldest)
+		return read_stream(reader, which, piece);
+	piece->len = (size_t)got;
+	stream->offset += (uint64_t)got;
+	reader->bytes_left -= (uint64_t)got;
+	return got > 0;
+}
+
+static int check_offsets(struct job_reader *reader)
+{
+	for (int i = 0; i < JOB_STREAMS; i++) {
+		struct job_reader_stream *stream = &reader->streams[i];
+
+		if (!stream->is_wanted)
+			continue;
+		if (stream->fd >= 0 && job_extent_of(stream->fd, &stream->extent) < 0)
+			return -EIO;
+		if (stream->offset > stream->extent.end)
+			return -ERANGE;
+	}
+	return 0;
+}
+
+static void read_piece(struct job *work)
+{
+	struct job_reader *reader = container_of(work, struct job_reader, work);
+	struct job_reader_piece *piece = &reader->pieces[reader->reading];
+	int status = 0, i;
+
+	for (i = 0; i < JOB_STREAMS && status == 0; i++)
+		if (reader->streams[i].is_wanted)
+			status = open_stream(reader, (enum job_stream)i);
+	if (status == 0 && reader->checks_offset)
+		status = check_offsets(reader);
+	reader->checks_offset = false;
+	for (i = 0; i < JOB_STREAMS && status == 0; i++)
+		status = read_stream(reader, (enum job_stream)i, piece);
+	reader->status = status;
+}
+
+static void close_files(struct job *work)
+{
+	struct job_reader *reader = container_of(work, struct job_reader, work);
+
+	for (int i = 0; i < JOB_STREAMS; i++)
+		close_fd(&reader->streams[i].fd);
+}
+
+/* ---- on the loop ---- */
+
+static void on_files_closed(struct job *work)
+{
+	struct job_reader *reader = container_of(work, struct job_reader, work);
+	struct background_job *job = reader->job;
+
+	free(reader->pieces[0].data);
+	free(reader->pieces[1].data);
+	job->table->reader_count--;
+	reader->on_free(reader);
+	background_job_release(job);
+}
+
+/* The last close of a deleted file frees its blocks, so that is done in the pool, too. */
+static void finish(struct job_reader *reader)
+{
+	if (!reader->is_closed || reader->is_working)
+		return;
+	reader->is_working = true;
+	if (job_run(reader->job->table->loop, &reader->work, JOB_FILES, close_files, on_files_closed) < 0) {
+		close_files(&reader->work);
+		on_files_closed(&reader->work);
+	}
+}
+
+static void end(struct job_reader *reader, int status)
+{
+	if (reader->has_ended || reader->is_closed)
+		return;
+	reader->has_ended = true;
+	list_remove(&reader->listener.node);
+	reader->ops->on_end(reader, status);
+}
+
+/* Nothing more will be written, as far as is known now. */
+static bool is_final(const struct job_reader *reader)
+{
+	return !reader->follows || job_state_is_end(reader->job->record.state) || reader->job->is_removed;
+}
+
+static void on_piece(struct job *work)
+{
+	struct job_reader *reader = container_of(work, struct job_reader, work);
+
+	reader->is_working = false;
+	if (reader->is_closed) {
+		finish(reader);
+		return;
+	}
+	if (reader->status < 0) {
+		end(reader, reader->status);
+		return;
+	}
+	reader->is_opened = true;
+	reader->is_dry = reader->status == 0;
+	if (reader->is_dry)
+		reader->pieces[reader->reading].len = 0;
+	pump(reader);
+}
+
+static bool is_filled(const struct job_reader_piece *piece)
+{
+	return piece->len > 0 || piece->is_gap;
+}
+
+static void start_reading(struct job_reader *reader)
+{
+	unsigned into = is_filled(&reader->pieces[reader->next]) ? reader->next ^ 1 : reader->next;
+	struct job_reader_piece *piece = &reader->pieces[into];
+
+	if (reader->is_working || reader->is_dry || reader->has_ended || is_filled(piece))
+		return;
+	if (!piece->data) {
+		piece->data = xmalloc(reader->piece_bytes);
+		piece->capacity = reader->piece_bytes;
+	}
+	reader->reading = into;
+	/* Asked before the look, so that what is written before the end is seen by it. */
+	reader->ends_dry = is_final(reader) || reader->bytes_left == 0;
+	if (job_run(reader->job->table->loop, &reader->work, JOB_BULK, read_piece, on_piece) < 0) {
+		end(reader, -EAGAIN);
+		return;
+	}
+	reader->is_working = true;
+}
+
+static int hand_out(struct job_reader *reader, struct job_reader_piece *piece)
+{
+	int status;
+
+	if (piece->is_gap)
+		status = reader->ops->on_gap(reader, piece->stream, piece->offset);
+	else
+		status = reader->ops->on_data(reader, piece->stream, piece->offset,
+					      (struct str){piece->data, piece->len});
+	piece->len = 0;
+	piece->is_gap = false;
+	reader->next ^= 1;
+	reader->is_full = status == JOB_READER_FULL;
+	return status;
+}
+
+static void rest(struct job_reader *reader)
+{
+	for (int i = 0; i < 2; i++) {
+		free(reader->pieces[i].data);
+		reader->pieces[i].data = NULL;
+	}
+}
+
+/* Reads ahead, hands out, ends. */
+static void pump(struct job_reader *reader)
+{
+	while (!reader->is_closed && !reader->has_ended && !reader->is_full) {
+		struct job_reader_piece *piece = &reader->pieces[reader->next];
+
+		if (!is_filled(piece) || (reader->is_working && reader->reading == reader->next))
+			break;
+		/* The next one is read while this one is sent. */
+		start_reading(reader);
+		if (reader->has_ended || hand_out(reader, piece) < 0)
+			return;
+	}
+	if (reader->is_closed || reader->has_ended || reader->is_full)
+		return;
+	start_reading(reader);
+	if (reader->is_working || reader->has_ended || !reader->is_dry)
+		return;
+	if (reader->ends_dry) {
+		end(reader, reader->job->is_removed && reader->follows ? -ENOENT : 0);
+		return;
+	}
+	/* Something may have come, or the end, since the look began. */
+	if (is_final(reader) || reader->is_stale) {
+		reader->is_dry = reader->is_stale = false;
+		start_reading(reader);
+		return;
+	}
+	rest(reader);
+}
+
+static void on_change(struct job_listener *listener)
+{
+	struct job_reader *reader = container_of(listener, struct job_reader, listener);
+
+	if (reader->job->table->is_closed) {
+		end(reader, -ESHUTDOWN);
+		return;
+	}
+	if (reader->is_working) {
+		reader->is_stale = true;
+		return;
+	}
+	reader->is_dry = false;
+	pump(reader);
+}
+
+static void on_later(struct later *later)
+{
+	pump(container_of(later, struct job_reader, later));
+}
+
+int job_reader_open(struct job_reader *reader)
+{
+	struct job_table *table = reader->job->table;
+
+	if (table->reader_count >= JOB_READERS_MAX)
+		return -EAGAIN;
+	table->reader_count++;
+	background_job_hold(reader->job);
+	reader->piece_bytes = size_min(reader->piece_bytes,
+				       size_max(JOB_READS_BYTES / table->reader_count, JOB_READ_BYTES_MIN));
+	reader->streams[JOB_STDOUT].fd = reader->streams[JOB_STDERR].fd = -1;
+	reader->listener.on_change = on_change;
+	list_init(&reader->listener.node);
+	later_init(&reader->later, on_later);
+	if (reader->follows) {
+		background_job_listen(reader->job, &reader->listener);
+		job_life_look(reader->job);
+	}
+	later_call(table->loop, &reader->later);
+	return 0;
+}
+
+void job_reader_drained(struct job_reader *reader)
+{
+	reader->is_full = false;
+	later_call(reader->job->table->loop, &reader->later);
+}
+
+void job_reader_close(struct job_reader *reader)
+{
+	if (reader->is_closed)
+		return;
+	reader->is_closed = true;
+	list_remove(&reader->listener.node);
+	later_cancel(&reader->later);
+	finish(reader);
+}

@@ -1,0 +1,68 @@
+/*
+ * One reader of a job's stored output: from an offset on, following if wanted. The file is the buffer: a
+ * reader holds nothing while its client is slow, and costs the job nothing. Reading happens in the pool,
+ * a piece at a time; what has been read is handed out on the loop.
+ */
+#ifndef ENVD_JOBS_JOB_READER_H
+#define ENVD_JOBS_JOB_READER_H
+
+#include "envd/jobs/job_life.h"
+
+#define JOB_READER_FULL 1
+
+struct job_reader;
+
+struct job_reader_ops {
+	/* Bytes of a stream, valid during the call. 0, JOB_READER_FULL (taken; no more until
+	 * job_reader_drained), or a negative errno: the client is gone. */
+	int (*on_data)(struct job_reader *reader, enum job_stream stream, uint64_t offset, struct str bytes);
+	/* What is from `offset` to the stream's oldest offset was dropped. As above. */
+	int (*on_gap)(struct job_reader *reader, enum job_stream stream, uint64_t offset);
+	/* All that was to be read was. 0; -EIO and the like: it cannot be read; -ERANGE: the offset is
+	 * beyond the end; -ESHUTDOWN: envd ends; -ENOENT: the job was deleted. Last callback. */
+	void (*on_end)(struct job_reader *reader, int status);
+};
+
+struct job_reader_stream {
+	bool is_wanted;
+	int fd; /* -1: not open (yet) */
+	uint64_t offset;
+	uint64_t until; /* UINT64_MAX: all */
+	struct job_extent extent;
+};
+
+struct job_reader_piece {
+	char *data; /* heap; NULL: none */
+	size_t capacity, len;
+	enum job_stream stream;
+	uint64_t offset;
+	bool is_gap;
+};
+
+/* Embedded by its owner; lives until on_free. */
+struct job_reader {
+	const struct job_reader_ops *ops;
+	void (*on_free)(struct job_reader *reader);
+	struct background_job *job;
+	bool follows;
+	bool checks_offset; /* beyond the end is an error */
+	uint64_t bytes_left;
+	size_t piece_bytes;
+	struct job_reader_stream streams[JOB_STREAMS];
+
+	struct job_listener listener;
+	struct job work;
+	struct job_reader_piece pieces[2];
+	unsigned next, reading;
+	bool is_working, is_full, is_dry, is_closed, has_ended, is_stale, ends_dry, is_opened;
+	struct later later;
+	int status;
+};
+
+/* The fields down to `streams` are the caller's to fill. -EAGAIN: too many readers; nothing is called. */
+int job_reader_open(struct job_reader *reader) NODISCARD;
+void job_reader_drained(struct job_reader *reader);
+/* The client is gone. on_free comes once nothing is in flight any more. Also after on_end. */
+void job_reader_close(struct job_reader *reader);
+
+#endif

@@ -1,0 +1,60 @@
+/* Records to the disk: one write of a job at a time, and one more when it has changed meanwhile. */
+#include "envd/jobs/job_table.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+struct job_save {
+	struct job job;
+	struct background_job *owner;
+	struct buf text;
+	int status;
+};
+
+static void write_record(struct job *job)
+{
+	struct job_save *save = container_of(job, struct job_save, job);
+
+	save->status = job_store_save(&save->owner->table->store, save->owner->record.id, buf_str(&save->text));
+}
+
+static void on_record_written(struct job *job)
+{
+	struct job_save *save = container_of(job, struct job_save, job);
+	struct background_job *owner = save->owner;
+	int status = save->status;
+
+	owner->is_saving = false;
+	buf_fini(&save->text);
+	free(save);
+	if (status < 0 && !owner->is_removed)
+		log_warn("jobs", "a record could not be written", LOG_S("id", owner->record.id),
+			 LOG_S("reason", errno_text(status)));
+	if (owner->is_save_owed && status == 0)
+		background_job_save(owner);
+	/* Otherwise with the next look at what is too old. */
+	owner->is_save_owed |= status < 0;
+	background_job_release(owner);
+}
+
+void background_job_save(struct background_job *job)
+{
+	struct job_save *save;
+
+	if (job->is_saving || job->is_removed) {
+		job->is_save_owed = !job->is_removed;
+		return;
+	}
+	job->is_save_owed = true;
+	save = xcalloc(1, sizeof(*save));
+	save->owner = job;
+	buf_init(&save->text, 2 * JOB_RECORD_BYTES_MAX);
+	if (job_record_write(&job->record, &save->text) < 0 ||
+	    job_run(job->table->loop, &save->job, JOB_QUICK, write_record, on_record_written) < 0) {
+		buf_fini(&save->text);
+		free(save);
+		return;
+	}
+	job->is_save_owed = false;
+	job->is_saving = true;
+	background_job_hold(job);
+}

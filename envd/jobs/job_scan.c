@@ -1,0 +1,185 @@
+#include "envd/jobs/job_scan.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "lib/limits.h"
+
+#define BLOCK_BYTES (64 * 1024)
+/* Read in one go; then others have a turn. */
+#define TURN_BYTES (16 * 1024 * 1024)
+
+int job_pattern_check(const char *text, struct err *err)
+{
+	bool in_brackets = false;
+
+	if (strlen(text) > JOB_PATTERN_BYTES_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT, "the pattern is longer than %d bytes",
+			       JOB_PATTERN_BYTES_MAX);
+	for (; *text; text++) {
+		if (*text == '[')
+			in_brackets = true;
+		else if (*text == ']')
+			in_brackets = false;
+		else if (*text == '{' && !in_brackets)
+			return err_set(err, ERR_INVALID_ARGUMENT,
+				       "repetition counts are not taken in patterns; write [{] for a brace");
+		else if (*text == '\\' && text[1]) {
+			if (text[1] >= '1' && text[1] <= '9')
+				return err_set(err, ERR_INVALID_ARGUMENT,
+					       "back references are not taken in patterns");
+			text++;
+		}
+	}
+	return 0;
+}
+
+int job_pattern_compile(struct job_pattern *pattern, const char *text, struct err *err)
+{
+	char reason[128];
+	int status = regcomp(&pattern->regex, text, REG_EXTENDED | REG_NOSUB);
+
+	if (status != 0) {
+		regerror(status, &pattern->regex, reason, sizeof(reason));
+		return err_set(err, ERR_INVALID_ARGUMENT, "invalid pattern: %s", reason);
+	}
+	pattern->is_compiled = true;
+	return 0;
+}
+
+void job_pattern_fini(struct job_pattern *pattern)
+{
+	if (pattern->is_compiled)
+		regfree(&pattern->regex);
+	pattern->is_compiled = false;
+}
+
+/* ---- lines ---- */
+
+static void keep_line(struct job_scan *scan, const char *line, size_t len, uint64_t offset)
+{
+	len = size_min(len, sizeof(scan->line) - 1);
+	memcpy(scan->line, line, len);
+	while (len > 0 && !str_is_utf8((struct str){scan->line, len}))
+		len--;
+	scan->line[len] = '\0';
+	scan->line_offset = offset;
+}
+
+/* `line` is followed by a byte that may be overwritten. */
+static bool matches(const struct job_pattern *pattern, char *line, size_t len)
+{
+	char after = line[len];
+	bool found;
+
+	for (size_t i = 0; i < len; i++)
+		if (!line[i])
+			line[i] = ' ';
+	line[len] = '\0';
+	found = regexec(&pattern->regex, line, 0, NULL, 0) == 0;
+	line[len] = after;
+	return found;
+}
+
+/* Lines of a block that begins with one. *ret_used: what is not looked at again. */
+static bool scan_block(struct job_scan *scan, const struct job_pattern *pattern, char *block, size_t len,
+		       uint64_t offset, size_t *ret_used)
+{
+	size_t at = 0;
+
+	*ret_used = 0;
+	while (at < len) {
+		char *end = memchr(block + at, '\n', len - at);
+		size_t line_len = end ? (size_t)(end - block) - at : len - at;
+		bool is_whole = end || line_len >= JOB_LINE_BYTES_MAX;
+
+		/* The rest of a very long one counts as a line of its own. */
+		line_len = size_min(line_len, JOB_LINE_BYTES_MAX);
+		if (matches(pattern, block + at, line_len)) {
+			keep_line(scan, block + at, line_len, offset + at);
+			return true;
+		}
+		if (!is_whole)
+			return false;
+		at += line_len + (end && block + at + line_len == end);
+		*ret_used = at;
+	}
+	return false;
+}
+
+static int scan_stream(struct job_scan *scan, const struct job_pattern *pattern, int fd, int stream, char *block,
+		       size_t *turn)
+{
+	struct job_extent extent;
+
+	while (*turn < TURN_BYTES) {
+		uint64_t *offset = &scan->offsets[stream];
+		size_t used;
+		ssize_t got;
+		int status = job_extent_of(fd, &extent);
+
+		if (status < 0)
+			return status;
+		if (*offset < extent.oldest)
+			*offset = extent.oldest;
+		got = pread(fd, block, BLOCK_BYTES, (off_t)*offset);
+		if (got <= 0)
+			return got < 0 ? -errno : 0;
+		*turn += (size_t)got;
+		if (scan_block(scan, pattern, block, (size_t)got, *offset, &used))
+			return 1;
+		*offset += used;
+		if (got < BLOCK_BYTES)
+			return 0;
+	}
+	scan->has_more = true;
+	return 0;
+}
+
+int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern, const struct job_store *store,
+		 const char *id)
+{
+	auto_free char *block = xmalloc(BLOCK_BYTES + 1);
+	size_t turn = 0;
+	int status = 0, i;
+
+	scan->has_more = false;
+	for (i = 0; i < JOB_STREAMS && status == 0; i++) {
+		int fd;
+
+		if (!scan->is_wanted[i])
+			continue;
+		fd = job_store_open_file(store, id, job_stream_name((enum job_stream)i), O_RDONLY);
+		if (fd < 0)
+			continue;
+		status = scan_stream(scan, pattern, fd, i, block, &turn);
+		close(fd);
+	}
+	return status;
+}
+
+/* ---- ports ---- */
+
+/* "  sl  local_address rem_address st ...", numbers in hexadecimal; 0A is listening. */
+static bool look_into(const char *path, unsigned port)
+{
+	FILE *file = fopen(path, "re");
+	char line[512];
+	bool found = false;
+
+	if (!file)
+		return false;
+	while (!found && fgets(line, sizeof(line), file)) {
+		unsigned its_port, state;
+
+		found = sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &its_port, &state) == 2 &&
+			state == 0x0a && its_port == port;
+	}
+	fclose(file);
+	return found;
+}
+
+bool job_scan_port(unsigned port)
+{
+	return look_into("/proc/net/tcp", port) || look_into("/proc/net/tcp6", port);
+}

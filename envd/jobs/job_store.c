@@ -1,0 +1,413 @@
+#include "envd/jobs/job_store.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "envd/jobs/keeper_image.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+#define PATH_BYTES 4608
+/* Holes are of whole blocks of the file system. */
+#define HOLE_ALIGNMENT (64 * 1024)
+
+static const char *const file_names[] = {".record", "record", "status", "stdout", "stderr", "input"};
+
+const char *job_stream_name(enum job_stream stream)
+{
+	return stream == JOB_STDOUT ? "stdout" : "stderr";
+}
+
+static int make_path(const struct job_store *store, const char *id, const char *name, char path[PATH_BYTES])
+{
+	int len = snprintf(path, PATH_BYTES, "%s/%s%s%s", store->directory, id, *name ? "/" : "", name);
+
+	return len < 0 || len >= PATH_BYTES ? -ENAMETOOLONG : 0;
+}
+
+int job_store_open_file(const struct job_store *store, const char *id, const char *name, int flags)
+{
+	char path[PATH_BYTES];
+	int fd = make_path(store, id, name, path);
+
+	if (fd < 0)
+		return fd;
+	fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+	return fd < 0 ? -errno : fd;
+}
+
+/* ---- the store ---- */
+
+void job_store_init(struct job_store *store, const char *directory)
+{
+	*store = (struct job_store){.directory = xstrdup(directory), .lock_fd = -1, .keeper_fd = -1};
+}
+
+void job_store_fini(struct job_store *store)
+{
+	close_fd(&store->lock_fd);
+	close_fd(&store->keeper_fd);
+	free(store->directory);
+	store->directory = NULL;
+}
+
+bool job_store_exists(const struct job_store *store)
+{
+	return access(store->directory, F_OK) == 0;
+}
+
+static int make_directories(const char *directory)
+{
+	char path[PATH_BYTES];
+	size_t len = strlen(directory), i;
+
+	if (len >= sizeof(path))
+		return -ENAMETOOLONG;
+	memcpy(path, directory, len + 1);
+	for (i = 1; i <= len; i++) {
+		if (path[i] != '/' && path[i] != '\0')
+			continue;
+		path[i] = '\0';
+		/* Inputs and webhook keys are nobody's business but the owner's. */
+		if (mkdir(path, i == len ? 0700 : 0755) < 0 && errno != EEXIST)
+			return -errno;
+		path[i] = '/';
+	}
+	return 0;
+}
+
+/* Somebody else may have made it first, where everybody may write. */
+static int check_owner(const char *directory)
+{
+	struct stat about;
+
+	if (stat(directory, &about) < 0)
+		return -errno;
+	if (!S_ISDIR(about.st_mode))
+		return -ENOTDIR;
+	return about.st_uid == geteuid() ? 0 : -EPERM;
+}
+
+int job_store_open(struct job_store *store, struct err *err)
+{
+	char path[PATH_BYTES];
+	int status;
+
+	if (store->lock_fd >= 0)
+		return 0;
+	status = make_directories(store->directory);
+	if (status == 0)
+		status = check_owner(store->directory);
+	if (status == 0)
+		status = make_path(store, "lock", "", path);
+	if (status < 0)
+		return err_set_sys(err, err_kind_from_errno(status), status, "%s", store->directory);
+	store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (store->lock_fd < 0)
+		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", path);
+	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+		status = -errno;
+		close_fd(&store->lock_fd);
+		if (status == -EWOULDBLOCK)
+			return err_set(err, ERR_UNAVAILABLE,
+				       "%s belongs to another envd that is running (see -jobs-dir)",
+				       store->directory);
+		return err_set_sys(err, err_kind_from_errno(status), status, "%s", path);
+	}
+	store->keeper_fd = keeper_image_open(store->directory);
+	if (store->keeper_fd < 0) {
+		status = store->keeper_fd;
+		close_fd(&store->lock_fd);
+		return err_set_sys(err, ERR_UNAVAILABLE, status, "the keeper of jobs");
+	}
+	return 0;
+}
+
+void job_store_boot_id(char text[JOB_BOOT_ID_BYTES])
+{
+	auto_close int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd < 0 ? 0 : read(fd, text, JOB_BOOT_ID_BYTES - 1);
+
+	while (len > 0 && text[len - 1] == '\n')
+		len--;
+	text[len > 0 ? len : 0] = '\0';
+}
+
+bool job_store_disk_is_full(const struct job_store *store)
+{
+	struct statvfs about;
+
+	/* As an ordinary user sees it, who most jobs are. */
+	return statvfs(store->directory, &about) == 0 && about.f_blocks > 0 && about.f_bavail == 0;
+}
+
+/* ---- one job's files ---- */
+
+int job_store_save(const struct job_store *store, const char *id, struct str text)
+{
+	char path[PATH_BYTES], temporary[PATH_BYTES];
+	auto_close int fd = -1;
+	int status = make_path(store, id, "record", path);
+
+	if (status == 0)
+		status = make_path(store, id, ".record", temporary);
+	if (status < 0)
+		return status;
+	fd = job_store_open_file(store, id, ".record", O_WRONLY | O_CREAT | O_TRUNC);
+	if (fd < 0) {
+		status = fd;
+		fd = -1;
+		return status;
+	}
+	while (text.len > 0) {
+		ssize_t written = write(fd, text.p, text.len);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0) {
+			status = written < 0 ? -errno : -ENOSPC;
+			unlink(temporary);
+			return status;
+		}
+		text.p += written;
+		text.len -= (size_t)written;
+	}
+	return rename(temporary, path) < 0 ? -errno : 0;
+}
+
+void job_files_close(struct job_files *files)
+{
+	close_fd(&files->status);
+	close_fd(&files->input);
+	close_fd(&files->outputs[JOB_STDOUT]);
+	close_fd(&files->outputs[JOB_STDERR]);
+}
+
+static int open_new(const struct job_store *store, const char *id, const char *name, int flags, int *ret_fd)
+{
+	int fd = job_store_open_file(store, id, name, flags | O_CREAT | O_EXCL);
+
+	if (fd < 0)
+		return fd;
+	/* A child's 0, 1, 2 are made from these. */
+	if (fd <= 2) {
+		*ret_fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+		close(fd);
+		return *ret_fd < 0 ? -errno : 0;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+/* Its blocks must exist before a full disk can keep them from it. */
+static int open_status(const struct job_store *store, const char *id, int *ret_fd)
+{
+	static const char nothing[JOB_STATUS_BYTES];
+	int status = open_new(store, id, "status", O_RDWR, ret_fd);
+
+	if (status == 0 && pwrite(*ret_fd, nothing, sizeof(nothing), 0) != (ssize_t)sizeof(nothing))
+		status = errno == EDQUOT ? -EDQUOT : -ENOSPC;
+	return status;
+}
+
+static bool takes_input(const struct job_record *record)
+{
+	return record->stdin_mode == JOB_STDIN_PIPE;
+}
+
+static bool has_stderr(const struct job_record *record)
+{
+	return record->output_mode == JOB_OUTPUT_SPLIT && !record->has_terminal;
+}
+
+static int open_files(const struct job_store *store, const struct job_record *record,
+		      struct job_files *files)
+{
+	int status = open_status(store, record->id, &files->status);
+
+	if (status == 0)
+		status = open_new(store, record->id, "stdout", O_WRONLY | O_APPEND, &files->outputs[JOB_STDOUT]);
+	if (status == 0 && has_stderr(record))
+		status = open_new(store, record->id, "stderr", O_WRONLY | O_APPEND, &files->outputs[JOB_STDERR]);
+	if (status == 0 && takes_input(record))
+		status = open_new(store, record->id, "input", O_RDWR | O_APPEND, &files->input);
+	return status;
+}
+
+int job_store_create(const struct job_store *store, const struct job_record *record,
+		     struct job_files *ret_files, struct err *err)
+{
+	struct job_files files = JOB_FILES_NONE;
+	char path[PATH_BYTES];
+	struct buf text;
+	int status = make_path(store, record->id, "", path);
+
+	buf_init(&text, 2 * JOB_RECORD_BYTES_MAX);
+	if (status == 0)
+		status = job_record_write(record, &text);
+	if (status == 0 && mkdir(path, 0700) < 0)
+		status = -errno;
+	if (status == 0) {
+		status = open_files(store, record, &files);
+		/* Last, because it makes a job of the folder. */
+		if (status == 0)
+			status = job_store_save(store, record->id, buf_str(&text));
+		if (status < 0)
+			job_store_remove(store, record->id);
+	}
+	buf_fini(&text);
+	if (status < 0) {
+		bool is_denied = status == -EACCES || status == -EROFS;
+
+		job_files_close(&files);
+		return err_set_sys(err, is_denied ? ERR_UNAVAILABLE : ERR_RESOURCE_EXHAUSTED, status,
+				   "the job cannot be stored in %s", store->directory);
+	}
+	*ret_files = files;
+	return 0;
+}
+
+void job_store_remove(const struct job_store *store, const char *id)
+{
+	char path[PATH_BYTES];
+
+	for (size_t i = 0; i < ARRAY_LENGTH(file_names); i++)
+		if (make_path(store, id, file_names[i], path) == 0)
+			(void)unlink(path);
+	if (make_path(store, id, "", path) == 0 && rmdir(path) < 0 && errno != ENOENT)
+		log_warn("jobs", "a job's folder is left", LOG_S("path", path),
+			 LOG_S("reason", errno_text(errno)));
+}
+
+/* ---- what the keeper says ---- */
+
+static bool is_valid(const void *slot, size_t size, uint64_t magic)
+{
+	const uint64_t *words = slot;
+
+	return words[0] == magic &&
+	       words[size / sizeof(*words) - 1] == job_status_checksum(slot, (unsigned)size);
+}
+
+int job_store_read_status(const struct job_store *store, const char *id, struct job_status *ret_status)
+{
+	auto_close int fd = job_store_open_file(store, id, "status", O_RDONLY);
+	_Alignas(8) char bytes[JOB_STATUS_BYTES] = {0};
+
+	*ret_status = (struct job_status){.start.magic = 0};
+	if (fd < 0) {
+		int status = fd;
+
+		fd = -1;
+		return status;
+	}
+	if (pread(fd, bytes, sizeof(bytes), 0) < 0)
+		return -errno;
+	if (is_valid(bytes + JOB_STATUS_START_AT, sizeof(ret_status->start), JOB_STATUS_START_MAGIC))
+		memcpy(&ret_status->start, bytes + JOB_STATUS_START_AT, sizeof(ret_status->start));
+	if (is_valid(bytes + JOB_STATUS_END_AT, sizeof(ret_status->end), JOB_STATUS_END_MAGIC))
+		memcpy(&ret_status->end, bytes + JOB_STATUS_END_AT, sizeof(ret_status->end));
+	memcpy(&ret_status->fed, bytes + JOB_STATUS_FED_AT, sizeof(ret_status->fed));
+	memcpy(&ret_status->agent, bytes + JOB_STATUS_AGENT_AT, sizeof(ret_status->agent));
+	return 0;
+}
+
+pid_t job_status_keeper(int status_fd)
+{
+	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+
+	if (fcntl(status_fd, F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
+		return 0;
+	return lock.l_pid;
+}
+
+bool job_status_apply_end(const struct job_status *status, struct job_record *record)
+{
+	const struct job_status_end *end = &status->end;
+
+	if (status->start.magic) {
+		record->pid = status->start.leader_pid;
+		record->exit.started_ms = status->start.started_ms;
+	}
+	if (status->agent.stop_requested_ms)
+		record->stop_requested_ms = status->agent.stop_requested_ms;
+	if (!end->magic)
+		return false;
+	record->exit.exited = end->exited;
+	record->exit.code = end->code;
+	record->exit.signal = end->signal;
+	record->exit.core_dumped = end->core_dumped;
+	record->exit.user_us = end->user_us;
+	record->exit.system_us = end->system_us;
+	record->exit.peak_rss_bytes = end->peak_rss_bytes;
+	record->exit.ended_ms = end->ended_ms;
+	record->exit.timed_out = record->wall_time_ms && status->start.magic &&
+				 end->ended_steady_ms - status->start.started_steady_ms >=
+					 (int64_t)record->wall_time_ms;
+	if (end->log_lost_bytes)
+		record->output_incomplete = true;
+	record->has_exit = true;
+	return true;
+}
+
+/* ---- output ---- */
+
+int job_extent_of(int fd, struct job_extent *ret_extent)
+{
+	struct stat about;
+	off_t first;
+
+	if (fstat(fd, &about) < 0)
+		return -errno;
+	*ret_extent = (struct job_extent){.oldest = 0, .end = (uint64_t)about.st_size};
+	/* Nothing but the cap makes holes in a file that is only appended to. */
+	first = lseek(fd, 0, SEEK_DATA);
+	if (first > 0)
+		ret_extent->oldest = (uint64_t)first;
+	else if (first < 0 && errno == ENXIO)
+		ret_extent->oldest = ret_extent->end;
+	return 0;
+}
+
+void job_store_extents(const struct job_store *store, const char *id, struct job_extent extents[JOB_STREAMS],
+		       uint64_t *ret_stored_bytes)
+{
+	*ret_stored_bytes = 0;
+	for (int i = 0; i < JOB_STREAMS; i++) {
+		int fd = job_store_open_file(store, id, job_stream_name((enum job_stream)i), O_RDONLY);
+		struct stat about;
+
+		extents[i] = (struct job_extent){0, 0};
+		if (fd < 0)
+			continue;
+		if (job_extent_of(fd, &extents[i]) == 0 && fstat(fd, &about) == 0)
+			*ret_stored_bytes += (uint64_t)about.st_blocks * 512;
+		close(fd);
+	}
+}
+
+int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream, uint64_t keep)
+{
+	auto_close int fd = job_store_open_file(store, id, job_stream_name(stream), O_RDWR);
+	struct job_extent extent;
+	uint64_t upto;
+	int status;
+
+	if (fd < 0) {
+		status = fd;
+		fd = -1;
+		return status == -ENOENT ? 0 : status;
+	}
+	status = job_extent_of(fd, &extent);
+	if (status < 0 || extent.end - extent.oldest <= keep)
+		return status;
+	upto = (extent.end - keep) / HOLE_ALIGNMENT * HOLE_ALIGNMENT;
+	if (upto <= extent.oldest)
+		return 0;
+	if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, (off_t)upto) < 0)
+		return -errno;
+	return 0;
+}

@@ -1,0 +1,92 @@
+/*
+ * Jobs on disk, as blocking functions. One folder for each in the store's directory:
+ *
+ *   record   what is known (job_record.h), replaced as a whole
+ *   status   what its keeper writes (job_status.h)
+ *   stdout, stderr   the output, appended to by the job itself; of a MERGED job and of a terminal
+ *            there is the first alone. What a cap has dropped is a hole at the front.
+ *   input    what WriteStdin has stored; what was handed on is a hole
+ *
+ * A folder without a record is what is left of a deletion, or of a creation that failed.
+ */
+#ifndef ENVD_JOBS_JOB_STORE_H
+#define ENVD_JOBS_JOB_STORE_H
+
+#include "envd/jobs/job_record.h"
+#include "envd/jobs/job_status.h"
+#include "lib/err.h"
+
+struct job_store {
+	char *directory;
+	int lock_fd;   /* held as long as this envd lives; -1: not open */
+	int keeper_fd; /* the keeper's program */
+};
+
+/* What a job that starts is given. -1: not there. */
+struct job_files {
+	int status, input;
+	int outputs[JOB_STREAMS];
+};
+
+#define JOB_FILES_NONE {-1, -1, {-1, -1}}
+
+struct job_status {
+	struct job_status_start start; /* magic 0: not valid */
+	struct job_status_end end;
+	struct job_status_fed fed;
+	struct job_status_agent agent;
+};
+
+struct job_extent {
+	uint64_t oldest, end; /* offsets; oldest is where what is kept begins */
+};
+
+/* One job of an earlier envd. */
+struct job_found {
+	struct job_record record; /* a copy, to be taken over */
+	pid_t keeper;             /* 0: gone */
+	int pidfd;                /* of the keeper; -1: gone, or the kernel has none */
+	bool is_changed;          /* the record says more than the file */
+	uint64_t stored_bytes;
+};
+
+void job_store_init(struct job_store *store, const char *directory);
+void job_store_fini(struct job_store *store);
+/* Makes the directory, and takes it for this envd alone: unavailable when another one has it. */
+int job_store_open(struct job_store *store, struct err *err) NODISCARD;
+/* There is something to be read; false without making anything. */
+bool job_store_exists(const struct job_store *store);
+void job_store_boot_id(char text[JOB_BOOT_ID_BYTES]);
+
+/* Folder, record and files of a new job. After a failure nothing is left. */
+int job_store_create(const struct job_store *store, const struct job_record *record,
+		     struct job_files *ret_files, struct err *err) NODISCARD;
+void job_files_close(struct job_files *files);
+int job_store_save(const struct job_store *store, const char *id, struct str text) NODISCARD;
+void job_store_remove(const struct job_store *store, const char *id);
+/* A file of a job. The descriptor, or a negative errno. */
+int job_store_open_file(const struct job_store *store, const char *id, const char *name, int flags)
+	NODISCARD;
+const char *job_stream_name(enum job_stream stream);
+
+int job_store_read_status(const struct job_store *store, const char *id, struct job_status *ret_status)
+	NODISCARD;
+/* Who holds the lock on an open status file: the keeper. 0: nobody. */
+pid_t job_status_keeper(int status_fd);
+/* The end, if the status has one, into the record. */
+bool job_status_apply_end(const struct job_status *status, struct job_record *record);
+
+/* The extent of an open output. */
+int job_extent_of(int fd, struct job_extent *ret_extent) NODISCARD;
+/* Both, and what they take on the disk. */
+void job_store_extents(const struct job_store *store, const char *id, struct job_extent extents[JOB_STREAMS],
+		       uint64_t *ret_stored_bytes);
+/* Drops the oldest bytes of a stream beyond `keep`. 0, or a negative errno (the file system cannot). */
+int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream, uint64_t keep)
+	NODISCARD;
+bool job_store_disk_is_full(const struct job_store *store);
+
+/* All jobs of earlier envds, in no order. *ret_count of them; free() the array. */
+struct job_found *job_store_load(const struct job_store *store, size_t *ret_count);
+
+#endif

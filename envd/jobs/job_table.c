@@ -1,0 +1,590 @@
+#include "envd/jobs/job_table.h"
+
+#include <inttypes.h>
+#include <sys/inotify.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "envd/jobs/job_life.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+
+/* So many changes can have numbers before they reach into the next millisecond's envd. */
+#define REVISIONS_PER_MS_BITS 16
+
+static struct list_node *bucket_of(struct list_node *buckets, struct str text)
+{
+	uint32_t sum = 2166136261U;
+
+	for (size_t i = 0; i < text.len; i++)
+		sum = (sum ^ (unsigned char)text.p[i]) * 16777619U;
+	return &buckets[sum % JOB_BUCKETS];
+}
+
+struct background_job *job_table_find(struct job_table *table, struct str id)
+{
+	struct list_node *head = bucket_of(table->ids, id), *node;
+
+	LIST_FOR_EACH(node, head) {
+		struct background_job *job = container_of(node, struct background_job, id_bucket);
+
+		if (str_equal(str_of(job->record.id), id))
+			return job;
+	}
+	return NULL;
+}
+
+struct background_job *job_table_find_key(struct job_table *table, const char *key)
+{
+	struct list_node *head = bucket_of(table->keys, str_of(key)), *node;
+
+	if (!*key)
+		return NULL;
+	LIST_FOR_EACH(node, head) {
+		struct background_job *job = container_of(node, struct background_job, key_bucket);
+
+		if (strcmp(job->record.client_key, key) == 0)
+			return job;
+	}
+	return NULL;
+}
+
+/* ---- one job ---- */
+
+void background_job_hold(struct background_job *job)
+{
+	job->holds++;
+}
+
+void background_job_release(struct background_job *job)
+{
+	struct job_table *table = job->table;
+
+	if (--job->holds > 0)
+		return;
+	assert(job->is_removed && !job->run);
+	job_record_fini(&job->record);
+	free(job);
+	job_table_drop_live(table);
+}
+
+void background_job_listen(struct background_job *job, struct job_listener *listener)
+{
+	list_append(&job->listeners, &listener->node);
+}
+
+/* A listener may take any other out of the list. */
+void background_job_tell(struct background_job *job)
+{
+	struct list_node told;
+
+	list_init(&told);
+	list_splice(&told, &job->listeners);
+	background_job_hold(job);
+	while (!list_is_empty(&told)) {
+		struct job_listener *listener = container_of(told.next, struct job_listener, node);
+
+		list_remove(&listener->node);
+		list_append(&job->listeners, &listener->node);
+		listener->on_change(listener);
+	}
+	background_job_release(job);
+}
+
+/* ---- removal ---- */
+
+struct job_removal {
+	struct job job;
+	struct job_table *table;
+	char id[JOB_ID_BYTES];
+	struct cgroup_place place;
+};
+
+static void remove_files(struct job *job)
+{
+	struct job_removal *removal = container_of(job, struct job_removal, job);
+	struct cgroups *cgroups = removal->table->settings.spawn->cgroups;
+
+	/* What the command has left running had its output there. */
+	if (cgroups && removal->place.kind != CGROUP_NONE && !cgroup_remove(cgroups, removal->place)) {
+		(void)cgroup_kill(cgroups, removal->place);
+		for (int i = 0; i < 50 && !cgroup_remove(cgroups, removal->place); i++)
+			usleep(2000);
+	}
+	job_store_remove(&removal->table->store, removal->id);
+}
+
+static void on_files_removed(struct job *job)
+{
+	struct job_removal *removal = container_of(job, struct job_removal, job);
+	struct job_table *table = removal->table;
+
+	free(removal);
+	job_table_drop_live(table);
+}
+
+void background_job_remove(struct background_job *job)
+{
+	struct job_removal *removal = xcalloc(1, sizeof(*removal));
+	struct job_table *table = job->table;
+
+	assert(!job->is_removed);
+	removal->table = table;
+	removal->place = job->record.place;
+	memcpy(removal->id, job->record.id, sizeof(removal->id));
+	job->is_removed = true;
+	list_remove(&job->all);
+	list_remove(&job->id_bucket);
+	list_remove(&job->key_bucket);
+	list_remove(&job->change.node);
+	if (job_state_is_end(job->record.state)) {
+		list_remove(&job->ended);
+		table->ended_count--;
+		table->stored_bytes -= job->stored_bytes;
+		job_table_note_deletion(table, job->record.id);
+	}
+	table->count--;
+	table->live++;
+	/* Not done now it is done by the next envd only if the record is gone, so it is not put off. */
+	if (job_run(table->loop, &removal->job, JOB_QUICK, remove_files, on_files_removed) < 0) {
+		log_warn("jobs", "a deleted job's files are left", LOG_S("id", removal->id));
+		on_files_removed(&removal->job);
+	}
+	background_job_tell(job);
+	background_job_release(job);
+}
+
+static bool is_too_much(const struct job_table *table, const struct background_job *oldest)
+{
+	const struct job_table_settings *settings = &table->settings;
+	int64_t age_ms = wall_clock_ms() - oldest->record.exit.ended_ms;
+
+	return table->ended_count > settings->ended_max || table->stored_bytes > settings->ended_bytes ||
+	       age_ms > (int64_t)settings->ended_age_s * 1000;
+}
+
+/* Of what takes room, the last one stays: it would be gone before anybody could have seen it. */
+static void drop_old(struct job_table *table)
+{
+	while (!list_is_empty(&table->ended)) {
+		struct background_job *oldest =
+			container_of(table->ended.next, struct background_job, ended);
+		int64_t age_ms = wall_clock_ms() - oldest->record.exit.ended_ms;
+
+		if (!is_too_much(table, oldest) ||
+		    (table->ended_count == 1 && age_ms <= (int64_t)table->settings.ended_age_s * 1000))
+			break;
+		log_info("jobs", "an old job is dropped", LOG_S("id", oldest->record.id));
+		background_job_remove(oldest);
+	}
+}
+
+static void on_retention_timer(uv_timer_t *timer)
+{
+	struct job_table *table = container_of(timer, struct job_table, retention_timer);
+	struct list_node *node;
+
+	drop_old(table);
+	LIST_FOR_EACH(node, &table->all) {
+		struct background_job *job = container_of(node, struct background_job, all);
+
+		if (job->is_save_owed && !job->is_saving)
+			background_job_save(job);
+	}
+	/* Nothing that could become too old, nothing to wake up for. */
+	if (table->ended_count == 0)
+		uv_timer_stop(timer);
+}
+
+static void start_retention(struct job_table *table)
+{
+	if (!uv_is_active((uv_handle_t *)&table->retention_timer) && !table->is_closed)
+		uv_timer_start(&table->retention_timer, on_retention_timer, JOBS_RETENTION_MS, JOBS_RETENTION_MS);
+}
+
+/* ---- coming and going ---- */
+
+struct background_job *job_table_add(struct job_table *table, const struct job_record *record)
+{
+	struct background_job *job = xcalloc(1, sizeof(*job));
+
+	job->table = table;
+	job->record = *record;
+	job->holds = 1;
+	list_init(&job->listeners);
+	list_init(&job->ended);
+	list_init(&job->change.node);
+	list_init(&job->key_bucket);
+	list_prepend(&table->all, &job->all);
+	list_prepend(bucket_of(table->ids, str_of(job->record.id)), &job->id_bucket);
+	if (*job->record.client_key)
+		list_prepend(bucket_of(table->keys, str_of(job->record.client_key)), &job->key_bucket);
+	table->count++;
+	table->live++;
+	return job;
+}
+
+static void count_as_ended(struct background_job *job)
+{
+	struct job_table *table = job->table;
+
+	list_append(&table->ended, &job->ended);
+	table->ended_count++;
+	table->stored_bytes += job->stored_bytes;
+	start_retention(table);
+}
+
+static void announce(struct background_job *job)
+{
+	struct job_table *table = job->table;
+
+	if (*job->record.webhook_url && !job->record.webhook_delivered && table->settings.on_webhook)
+		table->settings.on_webhook(job, table->settings.on_webhook_user);
+}
+
+void job_table_ended(struct background_job *job)
+{
+	struct job_table *table = job->table;
+
+	count_as_ended(job);
+	background_job_hold(job);
+	background_job_save(job);
+	announce(job);
+	background_job_publish(job);
+	drop_old(table);
+	background_job_release(job);
+}
+
+/* ---- what earlier envds have left ---- */
+
+static void load(struct job *job)
+{
+	struct job_table *table = container_of(job, struct job_table, load_job);
+
+	table->load_status = 0;
+	if (!job_store_exists(&table->store))
+		return;
+	table->load_status = job_store_open(&table->store, &table->load_err);
+	if (table->load_status == 0)
+		table->found = job_store_load(&table->store, &table->found_count);
+}
+
+static int compare_sequence(const void *a, const void *b)
+{
+	const struct job_found *one = a, *other = b;
+
+	return one->record.sequence < other->record.sequence ? -1 : one->record.sequence > other->record.sequence;
+}
+
+static int compare_end(const void *a, const void *b)
+{
+	const struct background_job *const *one = a, *const *other = b;
+	int64_t mine = (*one)->record.exit.ended_ms, theirs = (*other)->record.exit.ended_ms;
+
+	return mine < theirs ? -1 : mine > theirs;
+}
+
+static void take_found(struct job_table *table)
+{
+	struct background_job **ended = xcalloc(table->found_count + 1, sizeof(struct background_job *));
+	size_t count = 0, i;
+
+	qsort(table->found, table->found_count, sizeof(*table->found), compare_sequence);
+	for (i = 0; i < table->found_count; i++) {
+		struct job_found *found = &table->found[i];
+		struct background_job *job;
+
+		if (job_table_find(table, str_of(found->record.id))) {
+			job_record_fini(&found->record);
+			close_fd(&found->pidfd);
+			continue;
+		}
+		job = job_table_add(table, &found->record);
+		job->stored_bytes = found->stored_bytes;
+		if (job->record.sequence >= table->next_sequence)
+			table->next_sequence = job->record.sequence + 1;
+		job_table_append_change(table, &job->change);
+		if (found->keeper)
+			job_life_adopt(job, found->keeper, take_fd(&found->pidfd));
+		else
+			ended[count++] = job;
+		if (found->is_changed)
+			background_job_save(job);
+	}
+	qsort(ended, count, sizeof(struct background_job *), compare_end);
+	for (i = 0; i < count; i++) {
+		count_as_ended(ended[i]);
+		announce(ended[i]);
+	}
+	free(ended);
+	if (table->found_count > 0)
+		log_info("jobs", "jobs of an earlier envd", LOG_I("ended", count),
+			 LOG_I("running", table->found_count - count));
+}
+
+static void forget_found(struct job_table *table)
+{
+	for (size_t i = 0; i < table->found_count; i++) {
+		job_record_fini(&table->found[i].record);
+		close_fd(&table->found[i].pidfd);
+	}
+}
+
+static void tell_loaded(struct job_table *table)
+{
+	struct list_node waiters;
+
+	table->is_loaded = true;
+	list_init(&waiters);
+	list_splice(&waiters, &table->load_waiters);
+	while (!list_is_empty(&waiters)) {
+		struct job_load_waiter *waiter = container_of(waiters.next, struct job_load_waiter, node);
+
+		list_remove(&waiter->node);
+		waiter->on_loaded(waiter);
+	}
+}
+
+static void on_loaded(struct job *job)
+{
+	struct job_table *table = container_of(job, struct job_table, load_job);
+
+	if (table->load_status < 0)
+		log_warn("jobs", "there are no jobs", LOG_S("reason", table->load_err.message));
+	if (table->is_closed)
+		forget_found(table);
+	else
+		take_found(table);
+	free(table->found);
+	table->found = NULL;
+	table->found_count = 0;
+	tell_loaded(table);
+	if (!table->is_closed)
+		drop_old(table);
+	job_table_drop_live(table);
+}
+
+void job_table_wait_loaded(struct job_table *table, struct job_load_waiter *waiter)
+{
+	list_append(&table->load_waiters, &waiter->node);
+}
+
+/* ---- the disk ---- */
+
+static void look_at_disk(struct job *job)
+{
+	struct job_table *table = container_of(job, struct job_table, disk_job);
+
+	table->disk_is_full = job_store_disk_is_full(&table->store);
+}
+
+static void on_disk_looked(struct job *job)
+{
+	struct job_table *table = container_of(job, struct job_table, disk_job);
+	struct list_node *node, *following;
+
+	if (table->disk_is_full && !table->is_closed)
+		LIST_FOR_EACH_SAFE(node, following, &table->all)
+			job_life_mark_disk_full(container_of(node, struct background_job, all));
+	job_table_drop_live(table);
+}
+
+static void on_disk_timer(uv_timer_t *timer)
+{
+	struct job_table *table = container_of(timer, struct job_table, disk_timer);
+
+	if (table->running_count == 0) {
+		uv_timer_stop(timer);
+		return;
+	}
+	if (table->disk_job.active ||
+	    job_run(table->loop, &table->disk_job, JOB_QUICK, look_at_disk, on_disk_looked) < 0)
+		return;
+	table->live++;
+}
+
+void job_table_look_at_disk(struct job_table *table)
+{
+	if (!uv_is_active((uv_handle_t *)&table->disk_timer) && !table->is_closed)
+		uv_timer_start(&table->disk_timer, on_disk_timer, JOB_DISK_CHECK_MS, JOB_DISK_CHECK_MS);
+}
+
+/* ---- what changes in the folders ---- */
+
+/* Some were lost, whose is not known. */
+static void dispatch_all(struct job_table *table)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &table->all) {
+		struct background_job *job = container_of(node, struct background_job, all);
+
+		if (job->run)
+			job_life_on_watch(job->run);
+	}
+}
+
+static void dispatch_watch(struct job_table *table, int watch)
+{
+	struct list_node *head = &table->watches[(size_t)watch % JOB_BUCKETS], *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, head) {
+		struct job_life *run = container_of(node, struct job_life, watch_bucket);
+
+		if (run->watch == watch)
+			job_life_on_watch(run);
+	}
+}
+
+static void on_inotify(uv_poll_t *poll, int status, int events)
+{
+	struct job_table *table = container_of(poll, struct job_table, inotify);
+	_Alignas(struct inotify_event) char bytes[4096];
+	ssize_t len = read(table->inotify_fd, bytes, sizeof(bytes));
+
+	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= len;) {
+		const struct inotify_event *event = (const struct inotify_event *)(const void *)(bytes + at);
+
+		if (event->mask & IN_Q_OVERFLOW)
+			dispatch_all(table);
+		else if (event->mask & IN_MODIFY)
+			dispatch_watch(table, event->wd);
+		at += (ssize_t)(sizeof(*event) + event->len);
+	}
+}
+
+/* ---- the table ---- */
+
+static void set_defaults(struct job_table_settings *settings)
+{
+	if (!settings->ended_max)
+		settings->ended_max = JOBS_ENDED_MAX;
+	if (!settings->ended_age_s)
+		settings->ended_age_s = JOBS_ENDED_AGE_S;
+	if (!settings->ended_bytes)
+		settings->ended_bytes = JOBS_ENDED_BYTES;
+}
+
+struct job_table *job_table_new(const struct job_table_settings *settings)
+{
+	struct job_table *table = xcalloc(1, sizeof(*table));
+
+	table->settings = *settings;
+	set_defaults(&table->settings);
+	table->loop = settings->loop;
+	job_store_init(&table->store, settings->directory);
+	table->settings.directory = NULL;
+	job_store_boot_id(table->boot_id);
+	list_init(&table->all);
+	list_init(&table->ended);
+	list_init(&table->changes);
+	list_init(&table->watchers);
+	list_init(&table->load_waiters);
+	list_init(&table->webhooks_waiting);
+	for (size_t i = 0; i < JOB_BUCKETS; i++) {
+		list_init(&table->ids[i]);
+		list_init(&table->keys[i]);
+		list_init(&table->watches[i]);
+	}
+	later_init(&table->tell_watchers, job_table_tell_watchers);
+	table->next_sequence = 1;
+	table->revision = (uint64_t)wall_clock_ms() << REVISIONS_PER_MS_BITS;
+	table->first_revision = table->forgotten_revision = table->revision;
+	table->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+	uv_timer_init(&table->loop->uv, &table->retention_timer);
+	uv_timer_init(&table->loop->uv, &table->disk_timer);
+	table->live = 3; /* with job_table_close */
+	if (table->inotify_fd >= 0 && uv_poll_init(&table->loop->uv, &table->inotify, table->inotify_fd) < 0)
+		close_fd(&table->inotify_fd);
+	if (table->inotify_fd >= 0) {
+		table->live++;
+		uv_poll_start(&table->inotify, UV_READABLE, on_inotify);
+	}
+	return table;
+}
+
+void job_table_open(struct job_table *table)
+{
+	if (job_run(table->loop, &table->load_job, JOB_QUICK, load, on_loaded) < 0)
+		tell_loaded(table);
+	else
+		table->live++;
+}
+
+void job_table_drop_live(struct job_table *table)
+{
+	assert(table->live > 0);
+	table->live--;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	job_table_drop_live(handle->data);
+}
+
+static void on_inotify_closed(uv_handle_t *handle)
+{
+	struct job_table *table = container_of((uv_poll_t *)handle, struct job_table, inotify);
+
+	close_fd(&table->inotify_fd);
+	job_table_drop_live(table);
+}
+
+static void forget_jobs(struct job_table *table)
+{
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &table->all) {
+		struct background_job *job = container_of(node, struct background_job, all);
+
+		background_job_hold(job);
+		if (job->run)
+			job_life_abandon(job);
+		job->is_removed = true;
+		list_remove(&job->all);
+		list_remove(&job->ended);
+		list_remove(&job->id_bucket);
+		list_remove(&job->key_bucket);
+		list_remove(&job->change.node);
+		background_job_tell(job);
+		background_job_release(job);
+		background_job_release(job);
+	}
+}
+
+static void forget_deletions(struct job_table *table)
+{
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &table->changes) {
+		struct job_change *change = container_of(node, struct job_change, node);
+
+		list_remove(&change->node);
+		if (change->is_deletion)
+			free(container_of(change, struct job_deletion, change));
+	}
+}
+
+void job_table_close(struct job_table *table)
+{
+	if (table->is_closed)
+		return;
+	table->is_closed = true;
+	later_cancel(&table->tell_watchers);
+	table->retention_timer.data = table->disk_timer.data = table;
+	uv_close((uv_handle_t *)&table->retention_timer, on_timer_closed);
+	uv_close((uv_handle_t *)&table->disk_timer, on_timer_closed);
+	if (table->inotify_fd >= 0)
+		uv_close((uv_handle_t *)&table->inotify, on_inotify_closed);
+	forget_jobs(table);
+	forget_deletions(table);
+	job_table_tell_watchers(&table->tell_watchers);
+	job_table_drop_live(table);
+}
+
+void job_table_free(struct job_table *table)
+{
+	assert(table->is_closed && table->live == 0);
+	job_store_fini(&table->store);
+	free(table);
+}

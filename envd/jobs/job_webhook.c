@@ -1,0 +1,98 @@
+#include "envd/jobs/job_webhook.h"
+
+#include <netdb.h>
+
+#include "lib/digest.h"
+
+static const struct str scheme = {"http://", 7};
+
+static int read_port(struct str text, char port[8])
+{
+	uint64_t number;
+
+	if (str_to_u64(text, 65535, &number) < 0 || number == 0)
+		return -EINVAL;
+	snprintf(port, 8, "%u", (unsigned)number);
+	return 0;
+}
+
+static int read_authority(struct str authority, struct job_webhook_target *target)
+{
+	struct str host = authority, port = {"80", 2};
+	const char *end = NULL;
+
+	if (host.len > 0 && host.p[0] == '[') {
+		end = memchr(host.p, ']', host.len);
+		if (!end)
+			return -EINVAL;
+		if (end + 1 < host.p + host.len) {
+			if (end[1] != ':')
+				return -EINVAL;
+			port = (struct str){end + 2, (size_t)(host.p + host.len - end - 2)};
+		}
+		host = (struct str){host.p + 1, (size_t)(end - host.p - 1)};
+	} else if ((end = memchr(host.p, ':', host.len))) {
+		port = (struct str){end + 1, (size_t)(host.p + host.len - end - 1)};
+		host.len = (size_t)(end - host.p);
+	}
+	if (host.len == 0 || host.len >= sizeof(target->host) || memchr(host.p, '@', host.len))
+		return -EINVAL;
+	memcpy(target->host, host.p, host.len);
+	target->host[host.len] = '\0';
+	return read_port(port, target->port);
+}
+
+int job_webhook_parse(const char *url, struct job_webhook_target *ret_target)
+{
+	struct str rest = str_of(url);
+	size_t len = 0, i;
+
+	*ret_target = (struct job_webhook_target){.host = ""};
+	if (!str_starts_with(rest, scheme))
+		return -EINVAL;
+	/* It becomes part of a request's head. */
+	for (i = 0; i < rest.len; i++)
+		if ((unsigned char)rest.p[i] <= ' ' || (unsigned char)rest.p[i] >= 0x7f)
+			return -EINVAL;
+	rest.p += scheme.len;
+	rest.len -= scheme.len;
+	while (len < rest.len && !strchr("/?#", rest.p[len]))
+		len++;
+	ret_target->authority = (struct str){rest.p, len};
+	ret_target->path = (struct str){rest.p + len, rest.len - len};
+	for (i = 0; i < ret_target->path.len; i++)
+		if (ret_target->path.p[i] == '#')
+			ret_target->path.len = i;
+	if (memchr(ret_target->authority.p, '@', len))
+		return -EINVAL;
+	return read_authority(ret_target->authority, ret_target);
+}
+
+int job_webhook_resolve(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
+{
+	const struct addrinfo hints = {
+		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+	struct addrinfo *found;
+
+	if (getaddrinfo(target->host, target->port, &hints, &found) != 0)
+		return -EHOSTUNREACH;
+	*ret_address = (struct sockaddr_storage){0};
+	memcpy(ret_address, found->ai_addr, found->ai_addrlen);
+	freeaddrinfo(found);
+	return 0;
+}
+
+void job_webhook_sign(const char *key, int64_t now_ms, struct str body,
+		      char ret_text[JOB_WEBHOOK_SIGNATURE_BYTES])
+{
+	unsigned char digest[DIGEST_SHA256_BYTES];
+	char time[24];
+	struct str pieces[3] = {{time, 0}, {".", 1}, body};
+	int used;
+
+	pieces[0].len = (size_t)snprintf(time, sizeof(time), "%lld", (long long)now_ms);
+	digest_hmac_sha256(str_of(key), pieces, ARRAY_LENGTH(pieces), digest);
+	used = snprintf(ret_text, JOB_WEBHOOK_SIGNATURE_BYTES, "t=%s,v1=", time);
+	for (size_t i = 0; i < sizeof(digest); i++)
+		used += snprintf(ret_text + used, JOB_WEBHOOK_SIGNATURE_BYTES - (size_t)used, "%02x", digest[i]);
+}

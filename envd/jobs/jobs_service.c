@@ -1,0 +1,464 @@
+/* The method table, what all methods need, and Get, Stop, Delete. */
+#include "envd/jobs/jobs_service_internal.h"
+
+#include "envd/app.h"
+#include "lib/limits.h"
+
+struct job_table *jobs_table(const struct rpc_call *call)
+{
+	const struct app *app = call->app;
+
+	return app->jobs;
+}
+
+void jobs_fail_no_memory(struct rpc_call *call)
+{
+	rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "no memory for the call");
+}
+
+void jobs_fail_closed(struct rpc_call *call)
+{
+	rpc_fail_kind(call, ERR_UNAVAILABLE, "envd is shutting down");
+}
+
+struct background_job *jobs_find(struct rpc_call *call, const char *id)
+{
+	struct background_job *job = job_table_find(jobs_table(call), str_of(id));
+
+	if (job)
+		return job;
+	if (str_starts_with(str_of(id), STR("pid-")))
+		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
+			      "%.64s is a command and no job: use process.Process", id);
+	else
+		rpc_fail_kind(call, ERR_NOT_FOUND, "job %.64s not found", id);
+	return NULL;
+}
+
+/* ---- a job as a message ---- */
+
+static char *borrow(const char *text)
+{
+	return (char *)(uintptr_t)text; /* encoding only reads */
+}
+
+static Jobs__Exit *make_exit(struct arena *arena, const struct exit_record *record)
+{
+	Jobs__Exit *exit = arena_new(arena, Jobs__Exit);
+	char *text = arena_alloc(arena, EXIT_STATUS_TEXT_BYTES);
+
+	if (!exit || !text)
+		return NULL;
+	jobs__exit__init(exit);
+	exit_record_status_text(record, text);
+	exit->code = record->code;
+	exit->signal = record->signal;
+	exit->core_dumped = record->core_dumped;
+	exit->timed_out = record->timed_out;
+	exit->stopped = record->stopped;
+	exit->out_of_memory = record->out_of_memory;
+	exit->user_us = record->user_us;
+	exit->system_us = record->system_us;
+	exit->peak_rss_bytes = record->peak_rss_bytes;
+	exit->status = text;
+	return exit;
+}
+
+static Jobs__Command *make_command(struct arena *arena, const struct job_record *record)
+{
+	Jobs__Command *command = arena_new(arena, Jobs__Command);
+
+	if (!command)
+		return NULL;
+	jobs__command__init(command);
+	command->argv = (char **)(uintptr_t)record->argv;
+	command->n_argv = record->argc;
+	command->cwd = borrow(record->cwd);
+	command->user = borrow(record->user_name);
+	if (record->has_terminal) {
+		command->terminal = arena_new(arena, Jobs__Terminal);
+		if (!command->terminal)
+			return NULL;
+		jobs__terminal__init(command->terminal);
+		command->terminal->cols = record->size.cols;
+		command->terminal->rows = record->size.rows;
+	}
+	return command;
+}
+
+static Jobs__Limits *make_limits(struct arena *arena, const struct job_record *record)
+{
+	Jobs__Limits *limits = arena_new(arena, Jobs__Limits);
+
+	if (!limits)
+		return NULL;
+	jobs__limits__init(limits);
+	limits->memory_bytes = record->limits.memory_bytes;
+	limits->pids = record->limits.pids;
+	limits->cpu_millis = record->limits.cpu_millis;
+	limits->wall_time_ms = record->wall_time_ms;
+	limits->output_bytes = record->output_bytes;
+	return limits;
+}
+
+static bool add_not_enforced(struct arena *arena, unsigned not_enforced, Jobs__Job *message)
+{
+	static const struct {
+		unsigned limit;
+		const char *name;
+	} names[] = {
+		{CGROUP_LIMIT_MEMORY, "memory_bytes"},
+		{CGROUP_LIMIT_PIDS, "pids"},
+		{CGROUP_LIMIT_CPU, "cpu_millis"},
+	};
+
+	message->not_enforced = arena_alloc_array(arena, ARRAY_LENGTH(names), sizeof(char *));
+	if (!message->not_enforced)
+		return false;
+	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+		if (not_enforced & names[i].limit)
+			message->not_enforced[message->n_not_enforced++] = borrow(names[i].name);
+	return true;
+}
+
+Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job)
+{
+	Jobs__Job *message = arena_new(arena, Jobs__Job);
+	const struct job_record *record = &job->record;
+
+	if (!message)
+		return NULL;
+	jobs__job__init(message);
+	message->id = borrow(record->id);
+	message->kind = JOBS__JOB_KIND__JOB_KIND_JOB;
+	message->name = borrow(record->name);
+	message->client_key = borrow(record->client_key);
+	message->state = (Jobs__JobState)record->state;
+	message->command = make_command(arena, record);
+	message->command_is_cut = record->argv_is_cut;
+	message->pid = (uint32_t)record->pid;
+	message->created_ms = record->created_ms;
+	message->started_ms = record->exit.started_ms;
+	message->ended_ms = record->exit.ended_ms;
+	message->failure = (Jobs__FailureCause)record->failure;
+	message->message = borrow(record->message);
+	message->limits = make_limits(arena, record);
+	message->stop_grace_ms = record->stop_grace_ms;
+	message->stdin_mode = (Jobs__StdinMode)record->stdin_mode;
+	message->output_mode = (Jobs__OutputMode)record->output_mode;
+	message->output_incomplete = record->output_incomplete;
+	message->has_terminal = record->has_terminal;
+	message->revision = job->change.revision;
+	message->stop_requested = record->stop_requested_ms != 0;
+	message->webhook_delivered = record->webhook_delivered;
+	message->webhook_pending = job->is_webhook_busy;
+	if (record->has_exit)
+		message->exit = make_exit(arena, &record->exit);
+	if (!message->command || !message->limits || (record->has_exit && !message->exit) ||
+	    !add_not_enforced(arena, record->not_enforced, message))
+		return NULL;
+	return message;
+}
+
+/* ---- keepalives ---- */
+
+static void on_keepalive_timer(uv_timer_t *timer)
+{
+	struct jobs_keepalive *keepalive = container_of(timer, struct jobs_keepalive, timer);
+	uint64_t now = loop_now_ms(keepalive->call->loop), every = (uint64_t)keepalive->call->keepalive_s * 1000;
+
+	if (keepalive->sent_ms + every <= now) {
+		keepalive->sent_ms = now;
+		keepalive->on_due(keepalive);
+	}
+	if (keepalive->is_open)
+		uv_timer_start(timer, on_keepalive_timer, keepalive->sent_ms + every - now, 0);
+}
+
+static void on_keepalive_closed(uv_handle_t *handle)
+{
+	rpc_call_release(container_of((uv_timer_t *)handle, struct jobs_keepalive, timer)->call);
+}
+
+void jobs_keepalive_open(struct jobs_keepalive *keepalive, struct rpc_call *call,
+			 void (*on_due)(struct jobs_keepalive *keepalive))
+{
+	*keepalive = (struct jobs_keepalive){
+		.call = call, .sent_ms = loop_now_ms(call->loop), .is_open = true, .on_due = on_due};
+	rpc_call_hold(call);
+	uv_timer_init(&call->loop->uv, &keepalive->timer);
+	if (call->keepalive_s)
+		uv_timer_start(&keepalive->timer, on_keepalive_timer, (uint64_t)call->keepalive_s * 1000, 0);
+}
+
+void jobs_keepalive_close(struct jobs_keepalive *keepalive)
+{
+	if (!keepalive->is_open)
+		return;
+	keepalive->is_open = false;
+	uv_close((uv_handle_t *)&keepalive->timer, on_keepalive_closed);
+}
+
+/* ---- Get: what the disk says besides ---- */
+
+struct get_call {
+	struct job work;
+	struct rpc_call *call;
+	struct background_job *job;
+	struct job_extent extents[JOB_STREAMS];
+	uint64_t stored_bytes, stdin_offset;
+};
+
+static void look(struct job *work)
+{
+	struct get_call *get = container_of(work, struct get_call, work);
+	const struct job_store *store = &get->job->table->store;
+	const char *id = get->job->record.id;
+	struct job_extent input;
+	int fd;
+
+	job_store_extents(store, id, get->extents, &get->stored_bytes);
+	fd = job_store_open_file(store, id, "input", 0);
+	if (fd >= 0 && job_extent_of(fd, &input) == 0)
+		get->stdin_offset = input.end;
+	close_fd(&fd);
+}
+
+static void reply_get(struct get_call *get)
+{
+	Jobs__GetResponse response = JOBS__GET_RESPONSE__INIT;
+	Jobs__StreamInfo streams[JOB_STREAMS];
+
+	for (int i = 0; i < JOB_STREAMS; i++) {
+		jobs__stream_info__init(&streams[i]);
+		streams[i].oldest_offset = get->extents[i].oldest;
+		streams[i].end_offset = get->extents[i].end;
+	}
+	response.job = jobs_make_job(get->call->arena, get->job);
+	response.stdout = &streams[JOB_STDOUT];
+	response.stderr = &streams[JOB_STDERR];
+	response.stdin_offset = get->stdin_offset;
+	if (response.job)
+		rpc_reply(get->call, &response.base);
+	else
+		jobs_fail_no_memory(get->call);
+}
+
+static void on_looked(struct job *work)
+{
+	struct get_call *get = container_of(work, struct get_call, work);
+	struct rpc_call *call = get->call;
+
+	reply_get(get);
+	background_job_release(get->job);
+	rpc_call_release(call);
+}
+
+static const struct rpc_handler plain_handler = {.on_closed = NULL};
+
+void jobs_get(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Jobs__GetRequest *request = (const Jobs__GetRequest *)message;
+	struct background_job *job = jobs_find(call, request->id);
+	struct get_call *get = job ? arena_new(call->arena, struct get_call) : NULL;
+
+	if (!job)
+		return;
+	if (!get) {
+		jobs_fail_no_memory(call);
+		return;
+	}
+	get->call = call;
+	get->job = job;
+	rpc_call_set_handler(call, &plain_handler, get);
+	if (job_run(call->loop, &get->work, JOB_FILES, look, on_looked) < 0) {
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too much work is queued");
+		return;
+	}
+	rpc_call_hold(call);
+	background_job_hold(job);
+}
+
+/* ---- Stop ---- */
+
+struct stop_call {
+	struct job_listener listener;
+	struct rpc_call *call;
+	struct background_job *job;
+};
+
+static bool reply_stopped(struct rpc_call *call, const struct background_job *job)
+{
+	Jobs__StopResponse response = JOBS__STOP_RESPONSE__INIT;
+
+	if (job->table->is_closed) {
+		jobs_fail_closed(call);
+		return true;
+	}
+	if (!job_state_is_end(job->record.state) && !job->is_removed)
+		return false;
+	response.job = jobs_make_job(call->arena, job);
+	if (response.job)
+		rpc_reply(call, &response.base);
+	else
+		jobs_fail_no_memory(call);
+	return true;
+}
+
+static void on_stop_change(struct job_listener *listener)
+{
+	struct stop_call *stop = container_of(listener, struct stop_call, listener);
+
+	if (reply_stopped(stop->call, stop->job))
+		list_remove(&listener->node);
+}
+
+static void on_stop_closed(struct rpc_call *call, int status)
+{
+	struct stop_call *stop = call->user;
+
+	list_remove(&stop->listener.node);
+	background_job_release(stop->job);
+}
+
+static const struct rpc_handler stop_handler = {.on_closed = on_stop_closed};
+
+static void stop(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Jobs__StopRequest *request = (const Jobs__StopRequest *)message;
+	struct background_job *job = jobs_find(call, request->id);
+	struct stop_call *stop;
+	uint64_t grace_ms;
+
+	if (!job || reply_stopped(call, job))
+		return;
+	grace_ms = request->opt_grace_ms_case == JOBS__STOP_REQUEST__OPT_GRACE_MS_GRACE_MS
+			   ? request->grace_ms
+			   : job->record.stop_grace_ms;
+	if (grace_ms > JOB_STOP_GRACE_MS_MAX) {
+		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "grace_ms is at most %d", JOB_STOP_GRACE_MS_MAX);
+		return;
+	}
+	stop = arena_new(call->arena, struct stop_call);
+	if (!stop) {
+		jobs_fail_no_memory(call);
+		return;
+	}
+	stop->call = call;
+	stop->job = job;
+	stop->listener.on_change = on_stop_change;
+	background_job_hold(job);
+	background_job_listen(job, &stop->listener);
+	rpc_call_set_handler(call, &stop_handler, stop);
+	job_life_stop(job, request->force, grace_ms);
+}
+
+/* ---- Delete ---- */
+
+static void delete(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Jobs__DeleteRequest *request = (const Jobs__DeleteRequest *)message;
+	Jobs__DeleteResponse response = JOBS__DELETE_RESPONSE__INIT;
+	struct background_job *job = jobs_find(call, request->id);
+
+	if (!job)
+		return;
+	if (!job_state_is_end(job->record.state)) {
+		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "job %s has not ended: stop it first",
+			      job->record.id);
+		return;
+	}
+	background_job_remove(job);
+	rpc_reply(call, &response.base);
+}
+
+/* ---- the table, once the jobs of earlier envds are known ---- */
+
+struct early_call {
+	struct job_load_waiter waiter;
+	struct rpc_call *call;
+	const ProtobufCMessage *message;
+	void (*start)(struct rpc_call *call, const ProtobufCMessage *message);
+};
+
+static void on_loaded(struct job_load_waiter *waiter)
+{
+	struct early_call *early = container_of(waiter, struct early_call, waiter);
+	struct rpc_call *call = early->call;
+
+	if (jobs_table(call)->is_closed)
+		jobs_fail_closed(call);
+	else if (!rpc_call_is_closed(call))
+		early->start(call, early->message);
+	rpc_call_release(call);
+}
+
+static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
+			void (*start)(struct rpc_call *call, const ProtobufCMessage *message))
+{
+	struct job_table *table = jobs_table(call);
+	struct early_call *early;
+
+	if (table->is_closed) {
+		jobs_fail_closed(call);
+		return;
+	}
+	if (table->is_loaded) {
+		start(call, message);
+		return;
+	}
+	early = arena_new(call->arena, struct early_call);
+	if (!early) {
+		jobs_fail_no_memory(call);
+		return;
+	}
+	early->call = call;
+	early->message = message;
+	early->start = start;
+	early->waiter.on_loaded = on_loaded;
+	rpc_call_hold(call);
+	rpc_call_set_handler(call, &plain_handler, early);
+	job_table_wait_loaded(table, &early->waiter);
+}
+
+#define STARTER(name, fn)                                                                       \
+	static void start_##name(struct rpc_call *call, const ProtobufCMessage *message)         \
+	{                                                                                       \
+		when_loaded(call, message, fn);                                                  \
+	}
+
+STARTER(create, jobs_create)
+STARTER(delete, delete)
+STARTER(get, jobs_get)
+STARTER(list, jobs_list)
+STARTER(output, jobs_output)
+STARTER(stop, stop)
+STARTER(wait, jobs_wait)
+STARTER(watch, jobs_watch)
+STARTER(write_stdin, jobs_write_stdin)
+
+#define METHOD(name, how, message, fn)                                                          \
+	{                                                                                       \
+		.path = "/jobs.Jobs/" name, .kind = (how),                                       \
+		.input = &jobs__##message##_request__descriptor,                                 \
+		.output = &jobs__##message##_response__descriptor, .start = (fn),                 \
+	}
+
+const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS] = {
+	{
+		.path = "/jobs.Jobs/Create",
+		.kind = RPC_UNARY,
+		.input = &jobs__create_request__descriptor,
+		.output = &jobs__create_response__descriptor,
+		.start = start_create,
+		.looks_user_up = true, /* in the same job in which it does all else that blocks */
+	},
+	METHOD("Delete", RPC_UNARY, delete, start_delete),
+	METHOD("Get", RPC_UNARY, get, start_get),
+	METHOD("List", RPC_UNARY, list, start_list),
+	METHOD("Output", RPC_SERVER_STREAM, output, start_output),
+	METHOD("Stop", RPC_UNARY, stop, start_stop),
+	METHOD("Wait", RPC_UNARY, wait, start_wait),
+	METHOD("Watch", RPC_SERVER_STREAM, watch, start_watch),
+	METHOD("WriteStdin", RPC_UNARY, write_stdin, start_write_stdin),
+};

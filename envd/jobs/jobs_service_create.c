@@ -1,0 +1,248 @@
+/* Create. */
+#include "envd/app.h"
+#include "envd/jobs/job_webhook.h"
+#include "envd/jobs/jobs_service_internal.h"
+#include "lib/limits.h"
+
+#define COLS_DEFAULT 80
+#define ROWS_DEFAULT 24
+/* The kernel takes no smaller share of its 100 ms. */
+#define CPU_MILLIS_MIN 10
+
+static int check_text(const char *what, const char *text, size_t max, struct err *err)
+{
+	if (strlen(text) > max)
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s is longer than %zu bytes", what, max);
+	return 0;
+}
+
+static int read_terminal(const Jobs__Terminal *terminal, struct job_record *record, struct err *err)
+{
+	uint32_t cols, rows;
+
+	if (!terminal)
+		return 0;
+	cols = terminal->cols ? terminal->cols : COLS_DEFAULT;
+	rows = terminal->rows ? terminal->rows : ROWS_DEFAULT;
+	if (cols > TERMINAL_SIZE_MAX || rows > TERMINAL_SIZE_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT, "invalid terminal size %ux%u: at most %d", cols, rows,
+			       TERMINAL_SIZE_MAX);
+	record->has_terminal = true;
+	record->size = (struct terminal_size){(uint16_t)cols, (uint16_t)rows};
+	return 0;
+}
+
+static int read_limits(const Jobs__Limits *limits, struct job_record *record, struct err *err)
+{
+	record->output_bytes = JOB_OUTPUT_BYTES;
+	if (!limits)
+		return 0;
+	if (limits->wall_time_ms > (uint64_t)JOB_WALL_TIME_MS_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT, "wall_time_ms is at most %lld", JOB_WALL_TIME_MS_MAX);
+	if (limits->output_bytes > INT64_MAX / 4 || limits->memory_bytes > INT64_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT, "a limit is too large");
+	if (limits->cpu_millis && limits->cpu_millis < CPU_MILLIS_MIN)
+		return err_set(err, ERR_INVALID_ARGUMENT, "cpu_millis is at least %d", CPU_MILLIS_MIN);
+	record->limits.memory_bytes = limits->memory_bytes;
+	record->limits.pids = limits->pids;
+	record->limits.cpu_millis = limits->cpu_millis;
+	record->wall_time_ms = limits->wall_time_ms;
+	if (limits->output_bytes)
+		record->output_bytes = limits->output_bytes > JOB_OUTPUT_BYTES_MIN ? limits->output_bytes
+										   : JOB_OUTPUT_BYTES_MIN;
+	return 0;
+}
+
+static int read_stdin(const Jobs__CreateRequest *request, struct job_spec *spec, struct err *err)
+{
+	static const Jobs__Stdin none = JOBS__STDIN__INIT;
+	const Jobs__Stdin *given = request->stdin ? request->stdin : &none;
+	struct job_record *record = &spec->record;
+
+	switch (given->mode) {
+	case JOBS__STDIN_MODE__STDIN_MODE_UNSPECIFIED:
+		record->stdin_mode = record->has_terminal ? JOB_STDIN_PIPE : JOB_STDIN_NONE;
+		break;
+	case JOBS__STDIN_MODE__STDIN_MODE_NONE:
+		record->stdin_mode = JOB_STDIN_NONE;
+		break;
+	case JOBS__STDIN_MODE__STDIN_MODE_PIPE:
+		record->stdin_mode = JOB_STDIN_PIPE;
+		break;
+	case JOBS__STDIN_MODE__STDIN_MODE_FILE:
+		record->stdin_mode = JOB_STDIN_FILE;
+		break;
+	case _JOBS__STDIN_MODE_IS_INT_SIZE:
+	default:
+		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stdin mode %d", (int)given->mode);
+	}
+	if (record->has_terminal && record->stdin_mode == JOB_STDIN_FILE)
+		return err_set(err, ERR_INVALID_ARGUMENT, "with a terminal, stdin cannot be a file");
+	if (record->stdin_mode != JOB_STDIN_FILE)
+		return 0;
+	if (!*given->path)
+		return err_set(err, ERR_INVALID_ARGUMENT, "stdin.path is empty");
+	spec->stdin_path = given->path;
+	return check_text("stdin.path", given->path, JOB_PATH_BYTES_MAX, err);
+}
+
+static int read_output_mode(const Jobs__CreateRequest *request, struct job_record *record, struct err *err)
+{
+	if ((int)request->output_mode < 0 || request->output_mode > JOBS__OUTPUT_MODE__OUTPUT_MODE_MERGED)
+		return err_set(err, ERR_INVALID_ARGUMENT, "unknown output mode %d", (int)request->output_mode);
+	record->output_mode = request->output_mode == JOBS__OUTPUT_MODE__OUTPUT_MODE_MERGED || record->has_terminal
+				      ? JOB_OUTPUT_MERGED
+				      : JOB_OUTPUT_SPLIT;
+	return 0;
+}
+
+static int read_webhook(const Jobs__Webhook *webhook, struct job_record *record, struct err *err)
+{
+	struct job_webhook_target target;
+
+	record->webhook_url = record->webhook_key = "";
+	if (!webhook || !*webhook->url)
+		return 0;
+	if (job_webhook_parse(webhook->url, &target) < 0)
+		return err_set(err, ERR_INVALID_ARGUMENT, "webhook.url is not http://host[:port][/path]");
+	record->webhook_url = webhook->url;
+	record->webhook_key = webhook->key;
+	if (check_text("webhook.url", webhook->url, JOB_WEBHOOK_URL_BYTES_MAX, err) < 0)
+		return -EINVAL;
+	return check_text("webhook.key", webhook->key, JOB_WEBHOOK_KEY_BYTES_MAX, err);
+}
+
+static int read_command(const struct rpc_call *call, const Jobs__Command *command, struct job_spec *spec,
+			struct err *err)
+{
+	const struct app *app = call->app;
+	struct spawn_variable *variables;
+
+	if (!command || command->n_argv == 0 || !*command->argv[0])
+		return err_set(err, ERR_INVALID_ARGUMENT, "command.argv is empty");
+	if (*command->user)
+		spec->user_name = command->user;
+	else
+		spec->user_name = call->user_name ? call->user_name : app->sandbox.default_user;
+	spec->user_is_default = !*command->user && !call->user_name;
+	spec->record.argv = (const char *const *)command->argv;
+	spec->record.argc = command->n_argv;
+	spec->record.cwd = command->cwd;
+	spec->record.user_name = spec->user_name ? spec->user_name : "";
+	variables = arena_alloc_array(call->arena, command->n_envs + 1, sizeof(*variables));
+	if (!variables)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the environment");
+	for (size_t i = 0; i < command->n_envs; i++)
+		variables[i] = (struct spawn_variable){command->envs[i]->key, command->envs[i]->value};
+	spec->variables = variables;
+	spec->variable_count = command->n_envs;
+	if (check_text("command.cwd", command->cwd, JOB_PATH_BYTES_MAX, err) < 0 ||
+	    check_text("the user's name", spec->record.user_name, JOB_NAME_BYTES_MAX, err) < 0)
+		return -EINVAL;
+	return read_terminal(command->terminal, &spec->record, err);
+}
+
+static int read_request(const struct rpc_call *call, const Jobs__CreateRequest *request,
+			struct job_spec *spec, struct err *err)
+{
+	struct job_record *record = &spec->record;
+
+	*spec = (struct job_spec){
+		.record = {.name = request->name, .client_key = request->client_key, .message = "",
+			   .stop_grace_ms = JOB_STOP_GRACE_MS},
+	};
+	if (request->opt_stop_grace_ms_case == JOBS__CREATE_REQUEST__OPT_STOP_GRACE_MS_STOP_GRACE_MS)
+		record->stop_grace_ms = request->stop_grace_ms;
+	if (record->stop_grace_ms > JOB_STOP_GRACE_MS_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT, "stop_grace_ms is at most %d", JOB_STOP_GRACE_MS_MAX);
+	if (check_text("name", request->name, JOB_NAME_BYTES_MAX, err) < 0 ||
+	    check_text("client_key", request->client_key, JOB_KEY_BYTES_MAX, err) < 0 ||
+	    read_command(call, request->command, spec, err) < 0 ||
+	    read_limits(request->limits, record, err) < 0 || read_stdin(request, spec, err) < 0 ||
+	    read_output_mode(request, record, err) < 0)
+		return -EINVAL;
+	return read_webhook(request->webhook, record, err);
+}
+
+/* ---- the call ---- */
+
+struct create_call {
+	struct job_listener listener;
+	struct rpc_call *call;
+	struct background_job *job;
+	bool existed;
+};
+
+/* False while it is not known yet. */
+static bool answer(struct create_call *create)
+{
+	Jobs__CreateResponse response = JOBS__CREATE_RESPONSE__INIT;
+	const struct background_job *job = create->job;
+
+	if (job->table->is_closed) {
+		jobs_fail_closed(create->call);
+		return true;
+	}
+	if (job->record.state == JOB_PENDING && !job->is_removed)
+		return false;
+	if (job->record.state == JOB_PENDING) {
+		rpc_fail(create->call, job_life_start_error(job));
+		return true;
+	}
+	response.job = jobs_make_job(create->call->arena, job);
+	response.existed = create->existed;
+	if (response.job)
+		rpc_reply(create->call, &response.base);
+	else
+		jobs_fail_no_memory(create->call);
+	return true;
+}
+
+static void on_change(struct job_listener *listener)
+{
+	struct create_call *create = container_of(listener, struct create_call, listener);
+
+	if (answer(create))
+		list_remove(&listener->node);
+}
+
+static void on_closed(struct rpc_call *call, int status)
+{
+	struct create_call *create = call->user;
+
+	/* The job goes on: a client that is gone may come back with its key. */
+	list_remove(&create->listener.node);
+	if (create->job)
+		background_job_release(create->job);
+}
+
+static const struct rpc_handler handler = {.on_closed = on_closed};
+
+void jobs_create(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	struct create_call *create = arena_new(call->arena, struct create_call);
+	struct job_spec spec;
+	struct err err;
+	int status;
+
+	if (!create) {
+		jobs_fail_no_memory(call);
+		return;
+	}
+	create->call = call;
+	create->listener.on_change = on_change;
+	list_init(&create->listener.node);
+	rpc_call_set_handler(call, &handler, create);
+	status = read_request(call, (const Jobs__CreateRequest *)message, &spec, &err);
+	if (status == 0)
+		status = job_life_create(jobs_table(call), &spec, &create->job, &err);
+	if (status < 0 && status != -EALREADY) {
+		create->job = NULL;
+		rpc_fail(call, &err);
+		return;
+	}
+	create->existed = status == -EALREADY;
+	background_job_hold(create->job);
+	if (!answer(create))
+		background_job_listen(create->job, &create->listener);
+}

@@ -1,0 +1,40 @@
+/* What the jobs_service*.c files share. */
+#ifndef ENVD_JOBS_JOBS_SERVICE_INTERNAL_H
+#define ENVD_JOBS_JOBS_SERVICE_INTERNAL_H
+
+#include "envd/jobs/job_life.h"
+#include "envd/jobs/jobs_service.h"
+#include "proto/jobs.pb-c.h"
+
+struct job_table *jobs_table(const struct rpc_call *call);
+/* NULL, and the call has failed: not_found, or failed_precondition for a command. */
+struct background_job *jobs_find(struct rpc_call *call, const char *id);
+/* Borrows the job's texts. NULL when the arena refuses. */
+Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job);
+void jobs_fail_no_memory(struct rpc_call *call);
+void jobs_fail_closed(struct rpc_call *call);
+/* Room for the message with one job. */
+#define JOBS_MESSAGE_ARENA_BYTES (64 * 1024)
+
+/* Keepalives of a stream, embedded by its owner. */
+struct jobs_keepalive {
+	uv_timer_t timer;
+	struct rpc_call *call;
+	uint64_t sent_ms; /* the owner notes every message here */
+	bool is_open;
+	void (*on_due)(struct jobs_keepalive *keepalive);
+};
+
+void jobs_keepalive_open(struct jobs_keepalive *keepalive, struct rpc_call *call,
+			 void (*on_due)(struct jobs_keepalive *keepalive));
+void jobs_keepalive_close(struct jobs_keepalive *keepalive);
+
+void jobs_create(struct rpc_call *call, const ProtobufCMessage *message);
+void jobs_get(struct rpc_call *call, const ProtobufCMessage *message);
+void jobs_list(struct rpc_call *call, const ProtobufCMessage *message);
+void jobs_output(struct rpc_call *call, const ProtobufCMessage *message);
+void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message);
+void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message);
+void jobs_write_stdin(struct rpc_call *call, const ProtobufCMessage *message);
+
+#endif
