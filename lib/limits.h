@@ -367,6 +367,9 @@
 /* The platform's answer, its words for people apart. */
 #define PROXY_WAKE_ANSWER_BYTES_MAX (64 * 1024)
 #define PROXY_WAKE_RETRY_AFTER_S_MAX 3600
+/* How often activity is told, and how many kinds of requests may be no activity. */
+#define PROXY_ACTIVITY_EVERY_MS 1000
+#define PROXY_PROBES_MAX 32
 /* Links to private ports (route/access.h) are good for this long at most, and unless told otherwise; and
  * how many cookies of our own name are looked at, since pages of others may have set some. */
 #define PROXY_LINK_SECONDS_MAX (7 * 24 * 60 * 60)

@@ -154,6 +154,9 @@ static enum options_result check(struct config *config, const char *admin_text)
 	if (config->wake_timeout_ms < 1 || config->wake_timeout_ms > INT32_MAX ||
 	    config->wake_waiters < 0 || config->wake_waiters > INT32_MAX)
 		return complain("-wake-timeout-ms must be positive, -wake-waiters not negative");
+	for (size_t i = 0; i < config->probe_texts.count; i++)
+		if (probe_rules_add(&config->probes, str_of(config->probe_texts.items[i])) < 0)
+			return complain("-probe must be \"METHOD PORT PATH\", and not be given too often");
 	if (config->access_cookie_seconds < 1 || config->access_cookie_seconds > INT32_MAX)
 		return complain("-access-cookie-seconds must be positive");
 	if (config->wake_token_file && !config->wake_url)
@@ -211,6 +214,9 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "name of sandboxes nobody else knows, such as {id}.sandboxes.svc.cluster.local"},
 		{"dns-server", OPTION_STRING, &config->sources.dns_server,
 		 "IPV4-ADDRESS[:PORT] to ask instead of the system's name servers"},
+		{"probe", OPTION_LIST, &config->probe_texts,
+		 "\"METHOD PORT PATH\" (each may be *) of requests that neither wake sandboxes nor count as "
+		 "activity, as \"GET 49983 /health\""},
 		{"wake-url", OPTION_STRING, &config->wake_url,
 		 "http://host[:port]/path that is asked to wake paused sandboxes whose policy is resume=any"},
 		{"wake-token-file", OPTION_STRING, &config->wake_token_file,
@@ -250,4 +256,5 @@ void config_fini(struct config *config)
 {
 	options_list_fini(&config->sandboxes);
 	options_list_fini(&config->certificates);
+	options_list_fini(&config->probe_texts);
 }

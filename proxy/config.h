@@ -7,6 +7,7 @@
 
 #include "lib/err.h"
 #include "lib/options.h"
+#include "proxy/relay/probe.h"
 #include "proxy/route/catalog.h"
 #include "proxy/route/sources.h"
 
@@ -25,10 +26,11 @@ struct config {
 	const char *admin_token_file;
 	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct sources_config sources;
-	struct option_list sandboxes, certificates;
+	struct option_list sandboxes, certificates, probe_texts;
 	int64_t workers, drain_ms, drain_delay_ms;
 	int64_t wake_timeout_ms, wake_waiters;
 	int64_t access_cookie_seconds;
+	struct probe_rules probes;
 	bool behind_tls;
 	bool allow_loopback, forwarded_fields, reuse_user_ports, incomplete, verbose;
 };

@@ -273,6 +273,7 @@ static int open_front(struct app *app, struct err *err)
 	app->relay_options = (struct relay_options){
 		.default_sandbox = app->config.default_sandbox,
 		.forwarded_fields = app->config.forwarded_fields,
+		.probes = &app->config.probes,
 		.behind_tls = app->config.behind_tls,
 		.access_cookie_seconds = app->config.access_cookie_seconds,
 		.reuse_user_ports = app->config.reuse_user_ports,

@@ -6,6 +6,7 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/route/sandbox_json.h"
+#include "proxy/admin/activity.h"
 #include "proxy/admin/certificates.h"
 #include "proxy/admin/links.h"
 #include "proxy/admin/shared_change.h"
@@ -19,6 +20,7 @@ struct admin {
 	struct loop *loop;
 	struct http_server *server;
 	struct watches watches;
+	struct activity_reports activity;
 	bool draining;
 	void (*closed)(void *user);
 	void *closed_user;
@@ -369,6 +371,14 @@ static void handle_catalog(struct admin *admin, struct http_exchange *ex)
 		http_respond_error(ex, 405, "GET or PUT");
 }
 
+static void handle_activity(struct admin *admin, struct http_exchange *ex)
+{
+	if (str_equal(ex->request.method, STR("GET")))
+		activity_reports_answer(&admin->activity, ex);
+	else
+		http_respond_error(ex, 405, "GET");
+}
+
 static void handle_metrics(struct admin *admin, struct http_exchange *ex)
 {
 	struct buf text;
@@ -433,6 +443,8 @@ static void dispatch(struct http_exchange *ex)
 	} else if (str_starts_with(path, prefix)) {
 		handle_sandbox(admin, ex,
 			       (struct str){path.p + prefix.len, path.len - prefix.len});
+	} else if (str_equal(path, STR("/activity"))) {
+		handle_activity(admin, ex);
 	} else if (str_equal(path, STR("/catalog"))) {
 		handle_catalog(admin, ex);
 	} else if (str_equal(path, STR("/certificates/reload"))) {
@@ -470,6 +482,7 @@ int admin_open(struct loop *loop, const struct admin_config *config, struct admi
 		address_guard_add_listener(config->guard, &listener);
 	}
 	watches_open(&admin->watches, loop, config->catalog);
+	activity_reports_open(&admin->activity, loop, config->catalog);
 	*ret_admin = admin;
 	return 0;
 }
@@ -497,6 +510,7 @@ void admin_close(struct admin *admin, void (*closed)(void *user), void *user)
 	admin->closed = closed;
 	admin->closed_user = user;
 	watches_close(&admin->watches);
+	activity_reports_close(&admin->activity);
 	http_server_stop(admin->server, on_stopped, admin);
 }
 

@@ -12,6 +12,7 @@
  *   PATCH  /sandboxes/{id}            changes what the body names
  *   DELETE /sandboxes/{id}            204; what is connected to it is reset
  *   POST   /sandboxes/{id}/links      a link to a private port, for browsers (admin/links.h)
+ *   GET    /activity[?watch=1]        how much each sandbox is used (admin/activity.h)
  *   GET    /catalog                   {"complete":true,"count":3,"revision":7}
  *   PUT    /catalog                   {"complete":true}: from now on unknown means "not found"
  *   POST   /certificates/reload       200 {"certificates":2}; 409 with the reason when one could not be

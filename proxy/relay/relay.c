@@ -3,16 +3,60 @@
 #include "proxy/relay/relay_private.h"
 #include "proxy/route/internal_path.h"
 
+static _Atomic uint64_t *open_in(struct lifecycle_use *use, enum relay_phase phase)
+{
+	switch (phase) {
+	case RELAY_UNANSWERED:
+		return &use->unanswered;
+	case RELAY_STREAM:
+		return &use->streams;
+	case RELAY_TUNNEL:
+		return &use->tunnels;
+	case RELAY_UNCOUNTED:
+		break;
+	}
+	return NULL;
+}
+
+void relay_enter(struct relay *r, enum relay_phase phase)
+{
+	struct lifecycle_use *use =
+		r->admitted ? &r->admitted->use[r->context->pool.worker] : NULL;
+	_Atomic uint64_t *open;
+
+	if (!use || r->is_probe || r->phase == phase)
+		return;
+	relay_touch(r); /* what ends now was in use until now */
+	open = open_in(use, r->phase);
+	if (open)
+		counter_set(open, counter_read(open) - 1);
+	r->phase = phase;
+	r->stamp = phase == RELAY_UNCOUNTED ? NULL
+		   : phase == RELAY_TUNNEL  ? &use->tunnel_ms
+					    : &use->request_ms;
+	open = open_in(use, phase);
+	if (open)
+		counter_add(open);
+	relay_touch(r);
+}
+
+static void leave_lifecycle(struct relay *r)
+{
+	if (!r->admitted)
+		return;
+	relay_enter(r, RELAY_UNCOUNTED);
+	lifecycle_leave(r->admitted);
+	lifecycle_release(r->admitted);
+	r->admitted = NULL;
+}
+
 void relay_release_part(struct relay *r)
 {
 	assert(r->parts > 0);
 	if (--r->parts)
 		return;
 	upstream_leave(&r->context->pool, &r->user);
-	if (r->admitted) {
-		lifecycle_leave(r->admitted);
-		lifecycle_release(r->admitted);
-	}
+	leave_lifecycle(r);
 	if (r->record)
 		catalog_record_release(r->record);
 	counter_set(&r->context->counters.active, counter_read(&r->context->counters.active) - 1);
@@ -62,6 +106,7 @@ void relay_answered(struct relay *r)
 {
 	assert(!r->begun);
 	r->answered = r->begun = true;
+	relay_enter(r, RELAY_STREAM);
 	relay_close_dial(r);
 }
 
@@ -200,17 +245,14 @@ static bool admit(struct relay *r)
 	}
 	r->admitted = r->record->lifecycle;
 	lifecycle_hold(r->admitted);
+	relay_enter(r, RELAY_UNANSWERED);
 	return true;
 }
 
 static void forget_record(struct relay *r)
 {
 	upstream_leave(&r->context->pool, &r->user);
-	if (r->admitted) {
-		lifecycle_leave(r->admitted);
-		lifecycle_release(r->admitted);
-		r->admitted = NULL;
-	}
+	leave_lifecycle(r);
 	if (r->record)
 		catalog_record_release(r->record);
 	r->record = NULL;
@@ -375,8 +417,10 @@ void relay_dispatch(struct http_exchange *ex)
 	/* Never with a body: the exchange has seen to that. */
 	if (ex->request.upgrade.p)
 		ex->request.upgrade = head_upgrade(ex->request.upgrade, &ex->arena);
-	if (find_target(r))
-		relay_route(r);
+	if (!find_target(r))
+		return;
+	r->is_probe = probe_rules_match(r->context->options->probes, &ex->request, r->target.port);
+	relay_route(r);
 }
 
 /* What lib/http_head.h refuses before anybody is asked. */

@@ -21,6 +21,7 @@
 
 #include "proxy/admin/access_log.h"
 #include "proxy/relay/error_answer.h"
+#include "proxy/relay/probe.h"
 #include "proxy/relay/upstream.h"
 #include "proxy/route/lookup.h"
 #include "proxy/route/wake.h"
@@ -30,6 +31,7 @@ struct relay_options {
 	bool forwarded_fields;
 	bool behind_tls; /* clients come over TLS that ends in front of the proxy */
 	int64_t access_cookie_seconds;
+	const struct probe_rules *probes;
 	bool reuse_user_ports; /* keep connections to user ports, for bodyless idempotent requests */
 };
 

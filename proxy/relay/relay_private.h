@@ -8,6 +8,9 @@
 #include "proxy/relay/head.h"
 #include "proxy/relay/relay.h"
 
+/* What it counts as in its lifecycle's activity (route/lifecycle.h). */
+enum relay_phase { RELAY_UNCOUNTED, RELAY_UNANSWERED, RELAY_STREAM, RELAY_TUNNEL };
+
 /*
  * Who keeps a relay alive: the exchange until its on_closed, the connection to the sandbox until its
  * on_closed, the timer until it is closed. `parts` counts them; the last one frees.
@@ -18,6 +21,7 @@ struct relay {
 	struct http_client *client; /* the sandbox's side, NULL while there is none */
 	struct catalog_record *record;
 	struct lifecycle *admitted; /* counted in its `active` */
+	_Atomic uint64_t *stamp;    /* there, for bytes that go through; NULL: they do not count */
 	struct upstream_user user;
 	struct dial *dial; /* NULL when none is needed */
 	struct lookup_waiter waiter; /* while a source is asked */
@@ -27,10 +31,12 @@ struct relay {
 	uv_timer_t timer; /* a late 100, a half-closed tunnel */
 	uint64_t moved_ms; /* when a byte last went through a tunnel */
 	unsigned parts;
+	enum relay_phase phase;
 	unsigned reroutes;
 	unsigned lookups;	/* sources were asked so often */
 	unsigned wakes;		/* a sandbox was waited for so often */
 	enum error_cause error; /* when `failed`, or what dialling came to while sources are asked */
+	bool is_probe; /* neither wakes a sandbox nor counts as activity */
 	bool timer_open;
 	bool answered;	      /* by ourselves */
 	bool failed;	      /* the same, with an error */
@@ -45,6 +51,13 @@ struct relay {
 };
 
 /* relay.c */
+void relay_enter(struct relay *r, enum relay_phase phase);
+/* Bytes go through, in either direction. */
+static inline void relay_touch(struct relay *r)
+{
+	if (r->stamp)
+		lifecycle_touch(r->stamp, loop_now_ms(r->context->loop));
+}
 void relay_release_part(struct relay *r);
 void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms);
 void relay_stop_timer(struct relay *r);

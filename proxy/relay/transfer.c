@@ -219,6 +219,7 @@ static void on_client_response(struct http_client *c, const struct http_response
 		return;
 	r->tunnel = response->length == HTTP_LENGTH_TUNNEL;
 	r->begun = true;
+	relay_enter(r, r->tunnel ? RELAY_TUNNEL : RELAY_STREAM);
 	r->waits_continue = false;
 	relay_stop_timer(r);
 	if (!r->tunnel && !has_body(&ex->request))
@@ -240,6 +241,7 @@ static void on_client_body(struct http_client *c, const char *data, size_t len)
 
 	if (r->ex->closed || r->answered)
 		return;
+	relay_touch(r);
 	if (r->tunnel)
 		r->moved_ms = loop_now_ms(r->context->loop);
 	if (http_response_write(r->ex, &piece, 1) == HTTP_FULL)
@@ -342,6 +344,7 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 
 	if (!r->client || r->answered || (r->received_end && !r->tunnel))
 		return; /* the answer is complete; what is left of the question goes nowhere */
+	relay_touch(r);
 	if (r->tunnel)
 		r->moved_ms = loop_now_ms(r->context->loop);
 	if (http_client_write(r->client, &piece, 1) == STREAM_FULL)

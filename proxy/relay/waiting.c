@@ -44,7 +44,7 @@ void relay_wait(struct relay *r, enum error_cause cause)
 {
 	int status = -ENOTSUP;
 
-	if (r->record->entry.auto_resume && r->wakes < PROXY_WAKE_ROUNDS_MAX) {
+	if (r->record->entry.auto_resume && !r->is_probe && r->wakes < PROXY_WAKE_ROUNDS_MAX) {
 		/* Who may not reach the sandbox may not wake it either. */
 		if (!relay_token_allows(r) || !envd_token_allows(r))
 			return;

@@ -23,8 +23,9 @@
 #include "lib/list.h"
 #include "proxy/route/address.h"
 #include "proxy/route/host_name.h"
+#include "proxy/route/lifecycle.h"
 
-#define CATALOG_TEXT_BYTES_MAX 255
+#define CATALOG_TEXT_BYTES_MAX LIFECYCLE_ID_BYTES_MAX
 #define CATALOG_NO_LIMIT (-1)
 /* The port under which clients know envd (contract/proxy.md 1.2). */
 #define ENVD_PORT 49983
@@ -46,15 +47,6 @@ enum sandbox_origin {
 	SANDBOX_FROM_REDIS,
 	SANDBOX_FROM_ADMIN,
 	SANDBOX_FROM_COMMAND_LINE,
-};
-
-struct lifecycle {
-	atomic_uint references;
-	atomic_bool ended;
-	atomic_int active; /* requests and tunnels being served, over all workers */
-	size_t worker_count;
-	char id[CATALOG_TEXT_BYTES_MAX + 1];
-	void *worker_data[]; /* slot i is worker i's alone */
 };
 
 /* What a record says; texts are NUL-terminated and never NULL in a published record. */
@@ -165,13 +157,6 @@ ssize_t catalog_changes(struct catalog *catalog, uint64_t revision, struct catal
 
 /* One more exchange: 0, -EBUSY when the record's limit is reached, -ESTALE when it was retired. */
 int catalog_admit(struct catalog_record *record) NODISCARD;
-void lifecycle_leave(struct lifecycle *lifecycle);
-void lifecycle_hold(struct lifecycle *lifecycle);
-void lifecycle_release(struct lifecycle *lifecycle);
-static inline bool lifecycle_has_ended(const struct lifecycle *lifecycle)
-{
-	return atomic_load_explicit(&lifecycle->ended, memory_order_acquire);
-}
 
 /* Sources can be asked again (proxy/route/lookup.h). */
 static inline bool sandbox_origin_is_source(enum sandbox_origin origin)

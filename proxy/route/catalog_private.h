@@ -8,8 +8,6 @@
 /* In `active` of a lifecycle: nobody is admitted any more. */
 #define LIFECYCLE_RETIRED INT_MIN
 
-/* With one reference; "" makes an id up. */
-struct lifecycle *lifecycle_new(size_t worker_count, const char *id);
 /* With one reference; takes over the one to `lifecycle`. */
 struct catalog_record *catalog_record_new(const struct sandbox_entry *entry,
 					  struct lifecycle *lifecycle);

@@ -1,41 +1,5 @@
-/* What the catalog holds: records, the lifecycles they belong to, and what an entry may say. */
-#include <limits.h>
-#include <sys/random.h>
-
+/* What the catalog holds: records, and what an entry may say. */
 #include "proxy/route/catalog_private.h"
-
-void lifecycle_hold(struct lifecycle *lifecycle)
-{
-	atomic_fetch_add_explicit(&lifecycle->references, 1, memory_order_relaxed);
-}
-
-void lifecycle_release(struct lifecycle *lifecycle)
-{
-	if (atomic_fetch_sub_explicit(&lifecycle->references, 1, memory_order_acq_rel) == 1)
-		free(lifecycle);
-}
-
-struct lifecycle *lifecycle_new(size_t worker_count, const char *id)
-{
-	struct lifecycle *l =
-		xcalloc(1, sizeof(*l) + worker_count * sizeof(l->worker_data[0]));
-
-	atomic_init(&l->references, 1);
-	atomic_init(&l->ended, false);
-	atomic_init(&l->active, 0);
-	l->worker_count = worker_count;
-	if (*id) {
-		snprintf(l->id, sizeof(l->id), "%s", id);
-	} else {
-		unsigned char random[16];
-
-		if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
-			abort(); /* cannot happen for 16 bytes once the kernel's pool is ready */
-		for (size_t i = 0; i < sizeof(random); i++)
-			snprintf(l->id + 2 * i, 3, "%02x", random[i]);
-	}
-	return l;
-}
 
 int catalog_admit(struct catalog_record *record)
 {
@@ -49,14 +13,6 @@ int catalog_admit(struct catalog_record *record)
 							  memory_order_relaxed))
 			return 0;
 	return active < 0 ? -ESTALE : -EBUSY;
-}
-
-void lifecycle_leave(struct lifecycle *lifecycle)
-{
-	int before = atomic_fetch_sub_explicit(&lifecycle->active, 1, memory_order_relaxed);
-
-	assert(before > 0);
-	(void)before;
 }
 
 void catalog_record_hold(struct catalog_record *record)

@@ -1,0 +1,39 @@
+/*
+ * How much sandboxes are used (route/lifecycle.h), for whoever pauses idle ones:
+ *
+ *   GET /activity              {"sandboxes":[{...}, ...]}
+ *   GET /activity?watch=1      the same objects, one a line: every sandbox at first, then once a second
+ *                              those that something has happened to; "{}" where that is none, so that
+ *                              both sides see that the other is there
+ *
+ *   {"id":"abc","lifecycle_id":"...","state":"running","idle_ms":1200,
+ *    "unanswered":0,"streams":1,"tunnels":2,"request_idle_ms":5000,"tunnel_idle_ms":1200}
+ *
+ * "idle_ms" is for how long nothing has happened, 0 while a request waits for its answer. What tunnels
+ * (WebSockets) count for is asked with &tunnels=: "bytes" (their bytes, pings included; the default),
+ * "open" (an open one keeps the sandbox busy), "none". Ages, not times: clocks differ. A new lifecycle
+ * begins with 0. With several proxies each knows its own part: the least of the ages counts.
+ */
+#ifndef PROXY_ADMIN_ACTIVITY_H
+#define PROXY_ADMIN_ACTIVITY_H
+
+#include "lib/http_exchange.h"
+#include "proxy/route/catalog.h"
+
+struct activity_reports {
+	struct loop *loop;
+	struct catalog *catalog;
+	uv_timer_t timer; /* runs while somebody watches */
+	struct list_node watching;
+	size_t count;
+	bool closing;
+};
+
+void activity_reports_open(struct activity_reports *reports, struct loop *loop,
+			   struct catalog *catalog);
+/* Ends all watches in order; the memory is free when the loop is empty. */
+void activity_reports_close(struct activity_reports *reports);
+/* Takes the exchange and answers it. */
+void activity_reports_answer(struct activity_reports *reports, struct http_exchange *ex);
+
+#endif
