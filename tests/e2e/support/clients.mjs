@@ -3,6 +3,8 @@
 //   vendor      how its environment variables begin
 //   hasUrl      it can be told a base URL; else its debug mode knows http://localhost:49983 alone
 //   connects    Sandbox.connect() works in debug mode; else it asks a control API and the constructor is used
+//   ports       it asks these ports of the sandbox, too; straight to them means at localhost, as in debug mode
+//   hasTrafficToken  it sends the token of private ports, when the control API told it
 //   has         calls that are not in every one of them:
 //     closeStdin    commands.closeStdin          git           sandbox.git
 //     stdinOption   run({stdin}), pty.connect    octetStream   writeFiles(), useOctetStream, gzip
@@ -10,6 +12,7 @@
 //     watchEntries  includeEntry and allowNetworkMounts of watches
 //     signal        every call takes an AbortSignal
 //     mcp           getMcpUrl()
+//     contexts      code contexts that can be listed, restarted and removed
 const modern = { closeStdin: true, stdinOption: true, octetStream: true, git: true, mcp: true };
 const newest = { ...modern, metadata: true, watchEntries: true, handleInput: true, signal: true };
 
@@ -19,4 +22,15 @@ export const clients = {
 	"e2b 1.13": { module: "e2b-1", vendor: "E2B", hasUrl: false, has: {} },
 	"novita-sandbox 2.1.1": { module: "novita-sandbox", vendor: "NOVITA", hasUrl: true, has: modern },
 	"novita-sandbox 1.0.1": { module: "novita-sandbox-v1", vendor: "NOVITA", hasUrl: false, has: {} },
+	"@e2b/code-interpreter 2.8": {
+		module: "@e2b/code-interpreter", vendor: "E2B", hasUrl: true, connects: true, ports: [49999], hasTrafficToken: true,
+		has: { ...newest, contexts: true },
+	},
+	"novita-sandbox 2.1.1 code interpreter": {
+		module: "novita-sandbox/code-interpreter", vendor: "NOVITA", hasUrl: true, ports: [49999], hasTrafficToken: true,
+		has: { ...modern, contexts: true },
+	},
+	"novita-sandbox 1.0.1 code interpreter": {
+		module: "novita-sandbox-v1/code-interpreter", vendor: "NOVITA", hasUrl: false, ports: [49999], has: {},
+	},
 };

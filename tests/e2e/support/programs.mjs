@@ -74,6 +74,11 @@ export async function freePort() {
 	}
 }
 
+// Some clients know fixed ports alone. Files that run in one world take turns; the end of the process is the end of its turn.
+export const holdFixedPorts = () => eventually("no other file holds the fixed ports", () => new Promise((resolve) =>
+	net.createServer().listen(1, "127.0.0.1", function () { this.unref(); resolve(true); }).on("error", () => resolve(false))),
+600000, 200);
+
 // The world has a hosts file of its own.
 export function nameHost(address, name) {
 	if (!readFileSync("/etc/hosts", "utf8").includes(`${address} ${name}\n`))
@@ -260,7 +265,7 @@ export async function startEnvd({
 	return envd;
 }
 
-// One proxy. `sandboxes`: {id: envd port}. Requests for other ports of the sandbox go to 127.0.0.1.
+// One proxy. `sandboxes`: {id: envd port}, with more of --sandbox behind it if need be. Requests for other ports of the sandbox go to 127.0.0.1.
 // With a tlsPort it speaks https there.
 export async function startProxy({ port, tlsPort, sandboxes = {}, fallback, flags = [], env = {}, keep = false } = {}) {
 	port ??= await freePort();

@@ -2,7 +2,7 @@
 //   direct   plaintext, straight to envd
 //   headers  plaintext through the proxy, which finds the sandbox by its headers (or has a default one)
 //   domain   https through the proxy, <port>-<id>.<domain>, with a control API beside it: as hosts run it. HTTP/2 for
-//            clients that ask for it. envd demands an access token.
+//            clients that ask for it. envd demands an access token, other ports a traffic token (hasTrafficToken).
 //   shared   the same with all requests to sandbox.<domain>, which finds the sandbox by its headers
 // E2E_ROADS="direct domain" takes some alone.
 import "./timers.mjs";
@@ -14,6 +14,7 @@ import { startControlApi } from "./control_api.mjs";
 export const DOMAIN = "sbx.localhost";
 export const SANDBOX = "sbx1";
 export const ACCESS_TOKEN = "access-token-1";
+export const TRAFFIC_TOKEN = "traffic-token-1";
 const FIXED_PORT = 49983;
 
 const isTaken = (road) => (process.env.E2E_ROADS ?? "direct headers domain shared").split(" ").includes(road);
@@ -27,7 +28,7 @@ function setEnvironment(vendor, settings) {
 }
 
 // Starts what the road needs. {envd, proxy?, control?, settings, isSecure, hostOf(port), stop()}
-export async function takeRoad(road, { hasUrl = true, accessToken, ports = [] } = {}) {
+export async function takeRoad(road, { hasUrl = true, ports = [], hasTrafficToken = false } = {}) {
 	const programs = [];
 	const started = (program) => {
 		programs.unshift(program);
@@ -38,16 +39,18 @@ export async function takeRoad(road, { hasUrl = true, accessToken, ports = [] } 
 			await program.stop();
 	};
 	if (road === "direct") {
-		const envd = started(await startEnvd({ keep: true, port: hasUrl ? undefined : FIXED_PORT }));
+		const isUrl = hasUrl && !ports.length;
+		const envd = started(await startEnvd({ keep: true, port: isUrl ? undefined : FIXED_PORT }));
 		return {
 			envd, stop, hostOf: (port) => `localhost:${port}`,
-			settings: { DEBUG: "true", ...(hasUrl && { SANDBOX_URL: envd.url }) },
+			settings: { DEBUG: "true", ...(isUrl && { SANDBOX_URL: envd.url }) },
 		};
 	}
-	const isSecure = road !== "headers";
-	const token = isSecure ? accessToken ?? ACCESS_TOKEN : undefined;
+	const isSecure = road !== "headers"; // without a control API nobody tells the client its tokens
+	hasTrafficToken &&= isSecure;
+	const token = isSecure ? ACCESS_TOKEN : undefined;
 	const envd = started(await startEnvd({ keep: true, init: { defaultUser: "user", accessToken: token } }));
-	const options = { keep: true, sandboxes: { [SANDBOX]: envd.port } };
+	const options = { keep: true, sandboxes: { [SANDBOX]: hasTrafficToken ? `${envd.port},token=${TRAFFIC_TOKEN}` : envd.port } };
 	if (!isSecure) {
 		const proxy = started(await startProxy({ ...options, fallback: SANDBOX, port: hasUrl ? undefined : FIXED_PORT }));
 		return {
@@ -59,7 +62,7 @@ export async function takeRoad(road, { hasUrl = true, accessToken, ports = [] } 
 	const port = await freePort();
 	const proxy = started(await startProxy({ ...options, tlsPort: port }));
 	const control = started(await startControlApi({
-		host: "127.0.0.2", port, tls: tlsFiles(), sandboxes: { [SANDBOX]: { accessToken: token } },
+		host: "127.0.0.2", port, tls: tlsFiles(), sandboxes: { [SANDBOX]: { accessToken: token, trafficToken: hasTrafficToken ? TRAFFIC_TOKEN : undefined } },
 	}));
 	nameHost("127.0.0.2", `api.${DOMAIN}`);
 	nameHost("127.0.0.1", `sandbox.${DOMAIN}`);
@@ -84,19 +87,16 @@ export async function onRoads(name, roads, suite) {
 	for (const road of roads.filter(isTaken)) {
 		const label = `${name} ${road}`;
 		let way;
-		const begin = async () => {
+		const open = async () => {
 			way ??= await takeRoad(road, client);
 			setEnvironment(client.vendor, way.settings);
-		};
-		const open = async () => {
-			await begin();
 			if (road === "direct" || (road === "headers" && !client.hasUrl))
 				return sdk.Sandbox.create();
 			if (road === "headers" && !client.connects)
 				return new sdk.Sandbox({ sandboxId: SANDBOX, envdVersion: "0.6.13" });
 			return sdk.Sandbox.connect(SANDBOX);
 		};
-		suite(label, { open, begin, sdk, road, has: client.has, way: () => way });
+		suite(label, { ...client, open, sdk, road, way: () => way });
 		test(`${label}: everything ends`, { timeout: 30000 }, () => way?.stop());
 	}
 }
