@@ -33,10 +33,9 @@ if [ -z "$E2E_INSIDE" ]; then
 	exec support/enter.sh "$here/run.sh" "$@"
 fi
 
+# Node.js takes what it trusts at its start.
 E2E_TLS=$(mktemp -d)
-openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=ca -days 2 -keyout "$E2E_TLS/ca.key" -out "$E2E_TLS/ca.pem" 2>/dev/null
-openssl req -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=sbx -keyout "$E2E_TLS/key.pem" -out "$E2E_TLS/req.pem" 2>/dev/null
-openssl x509 -req -in "$E2E_TLS/req.pem" -CA "$E2E_TLS/ca.pem" -CAkey "$E2E_TLS/ca.key" -CAcreateserial -days 2 -out "$E2E_TLS/certificate.pem" -extfile <(echo "subjectAltName=DNS:*.sbx.localhost,DNS:sbx.localhost") 2>/dev/null
+"$PROXY_BIN" dev-certificate "$E2E_TLS" > /dev/null
 export E2E_TLS NODE_EXTRA_CA_CERTS=$E2E_TLS/ca.pem SSL_CERT_FILE=$E2E_TLS/ca.pem
 
 scripts=() suites=()

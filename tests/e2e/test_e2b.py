@@ -1,4 +1,4 @@
-"""The PyPI client `e2b` in its debug mode, unmodified: straight to envd, and through the proxy."""
+"""The PyPI client `e2b`, unmodified, on every road."""
 
 import os
 import sys
@@ -6,28 +6,10 @@ import sys
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
 
 from programs import main  # noqa: E402
-from sdk_suite import VERSION, AsyncSuite, SyncSuite  # noqa: E402
+from sdk_suite import VERSION, Suite, suites  # noqa: E402
 
-
-class SyncDirect(SyncSuite):
-    label = f"{VERSION} direct"
-
-
-class SyncProxied(SyncSuite):
-    label = f"{VERSION} proxied"
-    through_proxy = True
-
-
-class AsyncDirect(AsyncSuite):
-    label = f"{VERSION} async direct"
-
-
-class AsyncProxied(AsyncSuite):
-    label = f"{VERSION} async proxied"
-    through_proxy = True
-
-
-del SyncSuite, AsyncSuite
+suites(globals(), Suite, VERSION, ["direct", "headers", "domain", "shared"])
+del Suite
 
 if __name__ == "__main__":
     main()

@@ -1,7 +1,15 @@
-"""The same with an older PyPI client, which has an HTTP and Connect implementation of its own."""
+"""An older PyPI client `e2b`, which has an HTTP and Connect implementation of its own."""
 
-from test_e2b import *  # noqa: F401,F403
-from programs import main
+import os
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+
+from programs import main  # noqa: E402
+from sdk_suite import VERSION, Suite, suites  # noqa: E402
+
+suites(globals(), Suite, VERSION, ["direct", "headers", "domain"])
+del Suite
 
 if __name__ == "__main__":
     main()

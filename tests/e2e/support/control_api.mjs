@@ -1,8 +1,10 @@
 // A stand-in for the control API that hosts run beside the proxy: what client libraries must be answered before they
 // turn to a sandbox. It starts nothing; it knows the sandboxes it is given.
+// As a program: node control_api.mjs OPTIONS-AS-JSON; it says "ready".
 import http from "node:http";
 import https from "node:https";
 import { readFileSync } from "node:fs";
+import { fileURLToPath } from "node:url";
 
 const lifetime = 3600e3;
 
@@ -85,4 +87,9 @@ export async function startControlApi({ host = "127.0.0.1", port = 0, tls, sandb
 			return new Promise((resolve) => server.close(resolve));
 		},
 	};
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+	await startControlApi(JSON.parse(process.argv[2]));
+	console.log("ready");
 }

@@ -3,7 +3,6 @@ import { spawn } from "node:child_process";
 import { appendFileSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
-import tls from "node:tls";
 import { tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -87,7 +86,7 @@ export function nameHost(address, name) {
 
 // A certificate for *.sbx.localhost, which run.sh has made and told Node.js and Python to trust.
 export const tlsFiles = () => ({
-	certificate: join(process.env.E2E_TLS, "certificate.pem"), key: join(process.env.E2E_TLS, "key.pem"),
+	certificate: join(process.env.E2E_TLS, "tls.crt"), key: join(process.env.E2E_TLS, "tls.key"),
 });
 
 export function temporaryFolder() {
@@ -275,6 +274,8 @@ export async function startProxy({ port, tlsPort, sandboxes = {}, fallback, flag
 		args.push("--sandbox", `${id}=127.0.0.1,envd=${envdPort}`);
 	if (fallback)
 		args.push("--default-sandbox", fallback);
+	if (tlsPort)
+		args.push("--listen-tls", `127.0.0.1:${tlsPort}`, "--certificate", process.env.E2E_TLS);
 	const proxy = new Program("proxy", proxyProgram(), [...args, ...flags],
 		{ env: { PATH: process.env.PATH, ...env } });
 	if (!keep)
@@ -284,19 +285,6 @@ export async function startProxy({ port, tlsPort, sandboxes = {}, fallback, flag
 	proxy.url = `http://127.0.0.1:${port}`;
 	proxy.admin = `http://127.0.0.1:${admin}`;
 	await proxy.ready("/health", proxy.admin);
-	if (tlsPort) {
-		const { certificate, key } = tlsFiles();
-		const front = tls.createServer({ cert: readFileSync(certificate), key: readFileSync(key), ALPNProtocols: ["http/1.1"] }, (client) => {
-			const up = net.connect(port, "127.0.0.1");
-			client.pipe(up).pipe(client);
-			client.on("error", () => up.destroy());
-			up.on("error", () => client.destroy());
-			client.on("close", () => up.destroy());
-			up.on("close", () => client.destroy());
-		});
-		await new Promise((resolve) => front.listen(tlsPort, "127.0.0.1", resolve));
-		front.unref();
-	}
 	proxy.hostOf = (id, sandboxPort = 49983) => `${sandboxPort}-${id}.localhost:${port}`;
 	proxy.client = (id, options = {}) => new Client(proxy.url,
 		{ ...options, headers: { host: proxy.hostOf(id), ...options.headers } });

@@ -66,25 +66,51 @@ class Program:
         finally:
             self.child.kill()
             self.child.wait()
+            self.log.seek(0)
+            output = self.log.read().decode()
             self.log.close()
+        assert "Sanitizer" not in output and "runtime error:" not in output, output[-8000:]
 
 
-def start_envd():
-    port = free_port()
+def name_host(address, name):
+    """The world has a hosts file of its own."""
+    line = f"{address} {name}\n"
+    with open("/etc/hosts", "r+") as hosts:
+        if line not in hosts.read():
+            hosts.write(line)
+
+
+def tls_folder():
+    """A certificate for *.sbx.localhost, which run.sh has made and told Node.js and Python to trust."""
+    return os.environ["E2E_TLS"]
+
+
+def start_envd(port=None, access_token=None):
+    port = port or free_port()
     url = f"http://127.0.0.1:{port}"
     envd = Program([os.environ["ENVD_BIN"], "-isnotfc", "-port", str(port)], url, f"{url}/health")
     envd.port = port
-    request = urllib.request.Request(f"{url}/init", json.dumps({"defaultUser": "user"}).encode(), method="POST")
+    init = {"defaultUser": "user"}
+    if access_token:
+        init["accessToken"] = access_token
+    request = urllib.request.Request(f"{url}/init", json.dumps(init).encode(), method="POST")
     with urllib.request.urlopen(request, timeout=5) as answer:
         assert answer.status == 204
     return envd
 
 
-def start_proxy(sandbox, envd_port):
+def start_proxy(sandbox, envd_port, tls_port=None, traffic_token=None):
+    """In plaintext it has the sandbox as the default one, for debug mode's own id; with a tls_port it speaks https there."""
     port, admin = free_port(), free_port()
+    record = f"{sandbox}=127.0.0.1,envd={envd_port}"
+    if traffic_token:
+        record += f",token={traffic_token}"
     arguments = [os.environ["PROXY_BIN"], "--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}",
-                 "--sandbox", f"{sandbox}=127.0.0.1,envd={envd_port}", "--default-sandbox", sandbox,
-                 "--drain-ms", "1000"]
+                 "--sandbox", record, "--drain-ms", "1000"]
+    if tls_port:
+        arguments += ["--listen-tls", f"127.0.0.1:{tls_port}", "--certificate", tls_folder()]
+    else:
+        arguments += ["--default-sandbox", sandbox]
     return Program(arguments, f"http://localhost:{port}", f"http://127.0.0.1:{admin}/health")
 
 
@@ -100,7 +126,9 @@ class Result(unittest.TestResult):
 
     def line(self, word, test, text=""):
         milliseconds = round((time.monotonic() - self.started) * 1000)
-        name = f"{getattr(test, 'label', '')}: {getattr(test, '_testMethodName', test)[5:].replace('_', ' ')}"
+        name = str(test)  # of a class that could not be set up
+        if hasattr(test, "label"):
+            name = f"{test.label}: {test._testMethodName[5:].replace('_', ' ')}"
         print(f"{word:7} {name} ({milliseconds} ms){text}", flush=True)
 
     def addSuccess(self, test):
