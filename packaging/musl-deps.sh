@@ -121,8 +121,9 @@ for unit in crypto_hash/sha256/cp/hash_sha256_cp.c crypto_hash/sha512/cp/hash_sh
 done
 ar rcs "$target/lib/libsodium.a" "$work"/sodium-objects/*.o
 mkdir -p "$target/include/sodium"
+# The one for HMAC is there to compile against: only the proxy, which is not built here, links it.
 cp include/sodium/crypto_hash_sha256.h include/sodium/crypto_hash_sha512.h include/sodium/export.h \
-	"$target/include/sodium/"
+	include/sodium/crypto_auth_hmacsha256.h "$target/include/sodium/"
 
 # --- Debian's own
 libraries=$(dirname "$(gcc -print-file-name=libprotobuf-c.a)")
