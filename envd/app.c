@@ -10,6 +10,7 @@
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
 #include "envd/sandbox/forwarder.h"
+#include "envd/sandbox/log_exporter.h"
 #include "envd/sandbox/machine.h"
 #include "envd/sandbox/metadata.h"
 #include "envd/sandbox/run_files.h"
@@ -180,7 +181,7 @@ static void open_forwarder(struct app *app)
 
 static void open_metadata(struct app *app)
 {
-	const struct metadata_settings settings = {
+	struct metadata_settings settings = {
 		.loop = &app->loop,
 		.environment = &app->sandbox.environment,
 		.address = app->config.metadata_address,
@@ -188,8 +189,10 @@ static void open_metadata(struct app *app)
 		.tools = &app->tools,
 	};
 
-	if (app->config.is_firecracker)
-		app->sandbox.metadata = metadata_service_new(&settings);
+	if (!app->config.is_firecracker)
+		return;
+	app->exporter = settings.exporter = log_exporter_new(&app->loop);
+	app->sandbox.metadata = metadata_service_new(&settings);
 }
 
 static void open_tools(struct app *app)
@@ -257,6 +260,9 @@ static void on_server_stopped(void *user)
 	if (app->sandbox.metadata)
 		metadata_service_close(app->sandbox.metadata);
 	app->sandbox.metadata = NULL;
+	if (app->exporter)
+		log_exporter_close(app->exporter);
+	app->exporter = NULL;
 }
 
 static void on_stop_timer(uv_timer_t *timer);

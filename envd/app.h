@@ -27,6 +27,7 @@
 struct forwarder;
 struct http_server;
 struct job_table;
+struct log_exporter;
 struct process_table;
 struct watch_table;
 
@@ -63,6 +64,7 @@ struct app {
 	struct tools tools;              /* programs that envd runs for itself */
 	struct watch_table *watches;     /* envd/watch */
 	struct forwarder *forwarder;     /* NULL: none */
+	struct log_exporter *exporter;   /* of a microVM, to its host; NULL: none */
 	uv_signal_t signals[6];
 	size_t signal_count;
 	bool restart; /* is_machine: instead of switching off */

@@ -265,6 +265,17 @@
 #define METADATA_ARENA_BYTES (4 * 1024 * 1024)
 #define METADATA_TOKEN_BYTES_MAX 1024
 
+/* Lines of the log on their way to the host's collector (contract/envd.md 1.8): what waits, how long one
+ * delivery may take, how often one line is tried, how long after a failure (growing), and how often failures
+ * are told. */
+#define LOG_EXPORT_BYTES_MAX (512 * 1024)
+#define LOG_EXPORT_REQUEST_MS (10 * 1000)
+#define LOG_EXPORT_ATTEMPTS_MAX 3
+#define LOG_EXPORT_RETRY_MS 250
+#define LOG_EXPORT_RETRY_MS_MAX (60 * 1000)
+#define LOG_EXPORT_REPORT_MS (60 * 1000)
+#define LOG_EXPORT_ADDRESS_BYTES_MAX 2048
+
 /* Volumes (contract/envd.md 1.11): those of one /init, all of them; how long one /init may mount, and
  * what a lazy unmount gets at least. */
 #define VOLUMES_MAX 64

@@ -19,11 +19,17 @@ static struct {
 	atomic_ulong dropped;
 	void (*hook)(const char *line, size_t len, void *user);
 	void *hook_user;
+	atomic_int copy_level; /* -1: no copies */
+	void (*copy)(const char *line, size_t len, void *user);
+	void *copy_user;
+	pthread_mutex_t copy_lock;
 } logger_state = {
 	.level = LOG_INFO,
 	.format = LOG_JSON,
 	.sink = {.fd = -1, .own_fd = -1},
 	.lock = PTHREAD_MUTEX_INITIALIZER,
+	.copy_level = -1,
+	.copy_lock = PTHREAD_MUTEX_INITIALIZER,
 };
 
 struct line {
@@ -47,9 +53,28 @@ void log_hold_files(bool held)
 	pthread_mutex_unlock(&logger_state.lock);
 }
 
-bool log_enabled(enum log_level level)
+void log_set_copy(enum log_level level, void (*copy)(const char *line, size_t len, void *user), void *user)
+{
+	pthread_mutex_lock(&logger_state.copy_lock);
+	logger_state.copy = copy;
+	logger_state.copy_user = user;
+	atomic_store(&logger_state.copy_level, copy ? (int)level : -1);
+	pthread_mutex_unlock(&logger_state.copy_lock);
+}
+
+static bool is_written(enum log_level level)
 {
 	return level <= logger_state.level && (logger_state.sink.fd >= 0 || logger_state.hook);
+}
+
+static bool is_copied(enum log_level level)
+{
+	return (int)level <= atomic_load_explicit(&logger_state.copy_level, memory_order_relaxed);
+}
+
+bool log_enabled(enum log_level level)
+{
+	return is_written(level) || is_copied(level);
 }
 
 void log_set_hook(void (*hook)(const char *line, size_t len, void *user), void *user)
@@ -233,8 +258,16 @@ static void format(struct line *line, enum log_level level, const char *logger,
 		format_text(line, level, logger, message, fields);
 }
 
-void log_write(enum log_level level, const char *logger, const char *message,
-	       const struct log_field *fields)
+static void copy_line(const struct line *line)
+{
+	pthread_mutex_lock(&logger_state.copy_lock);
+	if (logger_state.copy)
+		logger_state.copy(line->text, line->len, logger_state.copy_user);
+	pthread_mutex_unlock(&logger_state.copy_lock);
+}
+
+static void write_line(enum log_level level, const char *logger, const char *message,
+		       const struct log_field *fields)
 {
 	struct line line;
 	unsigned long dropped = atomic_exchange(&logger_state.dropped, 0);
@@ -252,4 +285,18 @@ void log_write(enum log_level level, const char *logger, const char *message,
 	format(&line, level, logger, message, fields);
 	if (!emit(&line))
 		atomic_fetch_add(&logger_state.dropped, 1);
+}
+
+void log_write(enum log_level level, const char *logger, const char *message,
+	       const struct log_field *fields)
+{
+	struct line line;
+
+	if (is_written(level))
+		write_line(level, logger, message, fields);
+	if (is_copied(level)) {
+		line.len = 0;
+		format_json(&line, level, logger, message, fields);
+		copy_line(&line);
+	}
 }

@@ -29,6 +29,10 @@ void log_init(enum log_level level, enum log_format format, int fd);
 /* While held, a log that is a file gets nothing (the lines count as dropped): for the time in which
  * its file system is frozen and every write to it would block. Waits for a line under way. */
 void log_hold_files(bool held);
+/* Every line of this level or a graver one also goes to `copy`, as JSON, wherever else it goes and
+ * whether or not it finds room there; from any thread, one at a time. It must not wait, nor log. Once
+ * this returns the function before it is not called any more; NULL: nowhere. */
+void log_set_copy(enum log_level level, void (*copy)(const char *line, size_t len, void *user), void *user);
 bool log_enabled(enum log_level level);
 /* `fields` ends with a LOG_FIELD_END entry. Use the macros below. */
 void log_write(enum log_level level, const char *logger, const char *message,

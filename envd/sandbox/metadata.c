@@ -1,6 +1,7 @@
 #include "envd/sandbox/metadata.h"
 
 #include "envd/host/metadata_pin.h"
+#include "envd/sandbox/log_exporter.h"
 #include "envd/sandbox/run_files.h"
 #include "lib/err.h"
 #include "lib/limits.h"
@@ -87,6 +88,9 @@ static void take_over(struct metadata_service *service, const struct metadata *m
 {
 	struct environment *environment = service->settings.environment;
 
+	if (service->settings.exporter)
+		log_exporter_set_target(service->settings.exporter, metadata->log_address, metadata->sandbox_id,
+					metadata->template_id);
 	environment_set_internal(environment, "E2B_SANDBOX_ID", metadata->sandbox_id);
 	environment_set_internal(environment, "E2B_TEMPLATE_ID", metadata->template_id);
 	free(service->next_sandbox_id);

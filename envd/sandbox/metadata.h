@@ -15,6 +15,7 @@
 #define METADATA_ADDRESS "169.254.169.254"
 #define METADATA_PORT 80
 
+struct log_exporter;
 struct tools;
 
 struct metadata_settings {
@@ -23,6 +24,7 @@ struct metadata_settings {
 	struct sockaddr_in address;
 	const char *run_directory; /* borrowed */
 	struct tools *tools; /* to clear the way to the service with; NULL: none */
+	struct log_exporter *exporter; /* is told where the host collects the log; NULL: none */
 };
 
 struct metadata_service;

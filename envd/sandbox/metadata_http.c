@@ -116,6 +116,7 @@ static void read_content(struct metadata_lookup *lookup)
 	} else {
 		metadata.sandbox_id = text_of(object, STR("instanceID"), &arena, &status);
 		metadata.template_id = text_of(object, STR("envID"), &arena, &status);
+		metadata.log_address = text_of(object, STR("address"), &arena, &status);
 		metadata.token_hash = text_of(object, STR("accessTokenHash"), &arena, &status);
 	}
 	finish(lookup, status, status < 0 ? NULL : &metadata);

@@ -12,6 +12,7 @@
 /* Never NULL; empty when the service does not say. */
 struct metadata {
 	const char *sandbox_id, *template_id;
+	const char *log_address; /* URL of the host's log collector */
 	const char *token_hash; /* lower-case hex SHA-512 of the token that the host wants */
 };
 

@@ -7,7 +7,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { after, test } from "node:test";
-import { request } from "./support/connect.mjs";
+import { drain, request } from "./support/connect.mjs";
 import { eventually, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
@@ -69,21 +69,31 @@ check("conformance_053_it_survives_an_update_of_the_certificates", async () => {
 	assert.ok(bundle.includes(made.stdout));
 }, { skip: !existsSync("/usr/sbin/update-ca-certificates") && "no update-ca-certificates here" });
 
+// The host's metadata service, one for all tests: what it says is in `say`.
+const say = { instanceID: "sbx1", envID: "tpl1", address: "", accessTokenHash: "" };
+let asked = 0;
+let metadataService;
+function startMetadataService() {
+	metadataService ??= (async () => {
+		assert.equal(spawnSync("ip", ["address", "add", "169.254.169.254/32", "dev", "lo"]).status, 0);
+		const host = http.createServer((req, res) => {
+			if (req.method === "PUT" && req.url === "/latest/api/token" && req.headers["x-metadata-token-ttl-seconds"] === "60") {
+				res.end("t0ken");
+				return;
+			}
+			asked++;
+			assert.equal(req.headers["x-metadata-token"], "t0ken");
+			res.end(JSON.stringify(say));
+		});
+		await new Promise((resolve, reject) => host.listen(80, "169.254.169.254", resolve).on("error", reject));
+		return host;
+	})();
+	return metadataService;
+}
+after(async () => (await metadataService)?.close());
+
 check("conformance_019_conformance_025_the_metadata_service", async () => {
-	assert.equal(spawnSync("ip", ["address", "add", "169.254.169.254/32", "dev", "lo"]).status, 0);
-	const say = { instanceID: "sbx1", envID: "tpl1", address: "", accessTokenHash: "" };
-	let asked = 0;
-	const host = http.createServer((req, res) => {
-		if (req.method === "PUT" && req.url === "/latest/api/token" && req.headers["x-metadata-token-ttl-seconds"] === "60") {
-			res.end("t0ken");
-			return;
-		}
-		asked++;
-		assert.equal(req.headers["x-metadata-token"], "t0ken");
-		res.end(JSON.stringify(say));
-	});
-	await new Promise((resolve, reject) => host.listen(80, "169.254.169.254", resolve).on("error", reject));
-	after(() => host.close());
+	await startMetadataService();
 	const envd = await startEnvd({ flags: ["-isnotfc=false"], init: null });
 	const read = (name) => (existsSync(`/run/e2b/${name}`) ? readFileSync(`/run/e2b/${name}`, "utf8") : undefined);
 	await eventually("the ids are there", () => read(".E2B_SANDBOX_ID") === "sbx1" && read(".E2B_TEMPLATE_ID") === "tpl1");
@@ -106,6 +116,48 @@ check("conformance_019_conformance_025_the_metadata_service", async () => {
 	const last = asked;
 	await new Promise((resolve) => setTimeout(resolve, 500));
 	assert.equal(asked, last, "asked without need");
+});
+
+check("the_log_goes_to_the_host_and_holds_no_payload", async (t) => {
+	await startMetadataService();
+	const lines = [];
+	const collector = http.createServer(async (req, res) => {
+		const chunks = [];
+		for await (const chunk of req)
+			chunks.push(chunk);
+		lines.push({ ...JSON.parse(Buffer.concat(chunks).toString()), "": [req.method, req.url, req.headers["content-type"]] });
+		res.writeHead(204).end();
+	});
+	await new Promise((resolve) => collector.listen(0, "127.0.0.1", resolve));
+	t.after(() => {
+		collector.close();
+		collector.closeAllConnections();
+	});
+	Object.assign(say, { instanceID: "sbx3", address: `http://127.0.0.1:${collector.address().port}/logs`, accessTokenHash: "" });
+	const envd = await startEnvd({ flags: ["-isnotfc=false"], init: null });
+	const secret = "s3cret" + process.pid;
+	assert.equal((await init(envd, { accessToken: secret, envVars: { OF_INIT: secret }, defaultUser: "root" })).status, 204);
+	const client = envd.client({ token: secret });
+	const { pid, stream } = await client.start("cat", [], { message: { stdin: true }, process: { envs: { OWN: secret } } });
+	await client.input(pid, secret);
+	await client.call("CloseStdin", { process: { pid } });
+	assert.equal((await drain(stream)).stdout.toString(), secret);
+	assert.equal((await client.run("sh", ["-c", `echo ${secret} >&2; exit 3`])).end.exitCode, 3);
+	const path = `/files?path=/tmp/${secret}&username=root`;
+	assert.equal((await client.request({ method: "POST", path, body: secret, headers: { "content-type": "application/octet-stream" } })).status, 200);
+	assert.equal((await client.request({ path })).text, secret);
+	await client.call("Remove", { path: `/tmp/${secret}` });
+	const ended = (code) => lines.some((line) => line.logger === "process" && line.message === "exited" && line.code === code);
+	await eventually("it has been told", () => ended(0) && ended(3) && lines.some((line) => line.path === "/filesystem.Filesystem/Remove"));
+	assert.ok(lines.some((line) => line.logger === "process" && line.message === "started" && line.pid === pid));
+	for (const line of lines) {
+		assert.deepEqual([line.instanceID, line.envID], ["sbx3", "tpl1"]);
+		assert.deepEqual(line[""], ["POST", "/logs", "application/json"]);
+		assert.ok(line.timestamp && line.level && line.message);
+		assert.ok(!JSON.stringify(line).includes(secret), JSON.stringify(line));
+	}
+	assert.equal(lines.filter((line) => line.message === "listening").length, 1);
+	assert.doesNotMatch(envd.output, new RegExp(secret));
 });
 
 check("conformance_040_volumes_without_a_server_fail_and_say_why", async () => {

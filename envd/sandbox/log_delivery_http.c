@@ -1,0 +1,283 @@
+#include "envd/sandbox/log_delivery_http.h"
+
+#include <arpa/inet.h>
+
+#include "lib/http_client.h"
+#include "lib/json.h"
+#include "lib/limits.h"
+#include "lib/stream_uv.h"
+
+#define HTTP_PORT 80
+/* Two ids, of which every byte may become an escape. */
+#define SUFFIX_BYTES_MAX (16 * METADATA_BYTES_MAX)
+/* The closing brace and the newline of a line; the suffix brings its own brace. */
+#define LINE_END_BYTES 2
+
+struct log_delivery {
+	struct loop *loop;
+	const struct log_target *target;
+	struct str line;
+	uv_timer_t timer;
+	struct stream *stream; /* while connecting */
+	struct http_client *client;
+	int status;
+	bool is_answered, is_closing;
+	unsigned parts; /* timer, connection */
+	void (*on_done)(void *user, int status);
+	void *user;
+};
+
+/* ---- where to ---- */
+
+static bool is_target_text(struct str text)
+{
+	for (size_t i = 0; i < text.len; i++)
+		if ((unsigned char)text.p[i] <= 0x20 || (unsigned char)text.p[i] >= 0x7f)
+			return false;
+	return true;
+}
+
+static int port_of(struct str text, uint64_t *ret_port)
+{
+	return str_to_u64((struct str){text.p + 1, text.len - 1}, UINT16_MAX, ret_port);
+}
+
+/* An address, in brackets if it is one of version 6, and perhaps ":" and a port. */
+static bool parse_authority(struct str authority, struct sockaddr_storage *ret_address)
+{
+	struct sockaddr_in *v4 = (struct sockaddr_in *)ret_address;
+	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret_address;
+	bool is_v6 = authority.len > 0 && authority.p[0] == '[';
+	const char *end = is_v6 ? memchr(authority.p, ']', authority.len)
+				: memchr(authority.p, ':', authority.len);
+	size_t host_len = end ? (size_t)(end - authority.p) : authority.len;
+	struct str rest;
+	char host[INET6_ADDRSTRLEN];
+	uint64_t port = HTTP_PORT;
+
+	if (is_v6 && !end)
+		return false;
+	rest = (struct str){authority.p + host_len + is_v6, authority.len - host_len - is_v6};
+	if (rest.len > 0 && (rest.p[0] != ':' || port_of(rest, &port) < 0 || port == 0))
+		return false;
+	if (host_len - is_v6 >= sizeof(host))
+		return false;
+	snprintf(host, sizeof(host), "%.*s", (int)(host_len - is_v6), authority.p + is_v6);
+	memset(ret_address, 0, sizeof(*ret_address));
+	if (is_v6) {
+		v6->sin6_family = AF_INET6;
+		v6->sin6_port = htons((uint16_t)port);
+		return inet_pton(AF_INET6, host, &v6->sin6_addr) == 1;
+	}
+	v4->sin_family = AF_INET;
+	v4->sin_port = htons((uint16_t)port);
+	return inet_pton(AF_INET, host, &v4->sin_addr) == 1;
+}
+
+static void clear_target(struct log_target *target)
+{
+	free(take_ptr(&target->authority));
+	free(take_ptr(&target->path));
+}
+
+static bool set_address(struct log_target *target, struct str address)
+{
+	static const char scheme[] = "http://";
+	struct str rest = address, authority;
+	const char *slash;
+
+	if (address.len > LOG_EXPORT_ADDRESS_BYTES_MAX || !is_target_text(address) ||
+	    address.len < strlen(scheme) || strncasecmp(address.p, scheme, strlen(scheme)) != 0)
+		return false;
+	rest.p += strlen(scheme);
+	rest.len -= strlen(scheme);
+	slash = memchr(rest.p, '/', rest.len);
+	authority = (struct str){rest.p, slash ? (size_t)(slash - rest.p) : rest.len};
+	if (!parse_authority(authority, &target->address))
+		return false;
+	target->authority = xstrndup(authority.p, authority.len);
+	target->path = slash ? xstrndup(slash, rest.len - authority.len) : xstrdup("/");
+	return true;
+}
+
+static int set_ids(struct log_target *target, const char *sandbox_id, const char *template_id)
+{
+	struct buf *b = &target->suffix;
+	int status;
+
+	buf_clear(b);
+	status = buf_append_str(b, STR(",\"instanceID\":"));
+	if (status == 0)
+		status = json_write_string(b, str_of(sandbox_id), false);
+	if (status == 0)
+		status = buf_append_str(b, STR(",\"envID\":"));
+	if (status == 0)
+		status = json_write_string(b, str_of(template_id), false);
+	return status < 0 ? status : buf_append_str(b, STR("}"));
+}
+
+void log_target_init(struct log_target *target)
+{
+	*target = (struct log_target){0};
+	buf_init(&target->suffix, SUFFIX_BYTES_MAX);
+}
+
+void log_target_fini(struct log_target *target)
+{
+	clear_target(target);
+	buf_fini(&target->suffix);
+}
+
+int log_target_set(struct log_target *target, const char *address, const char *sandbox_id,
+		   const char *template_id)
+{
+	int status;
+
+	clear_target(target);
+	if (!set_address(target, str_of(address)))
+		return -EINVAL;
+	status = set_ids(target, sandbox_id, template_id);
+	if (status < 0)
+		clear_target(target);
+	return status;
+}
+
+/* ---- one delivery ---- */
+
+static void release_part(struct log_delivery *delivery)
+{
+	if (--delivery->parts == 0)
+		free(delivery);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	release_part(container_of((uv_timer_t *)handle, struct log_delivery, timer));
+}
+
+void log_delivery_close(struct log_delivery *delivery)
+{
+	if (delivery->is_closing)
+		return;
+	delivery->is_closing = true;
+	uv_close((uv_handle_t *)&delivery->timer, on_timer_closed);
+	if (delivery->stream)
+		stream_close(delivery->stream, true);
+	/* What else it has to say is of no interest. */
+	if (delivery->client)
+		http_client_close(delivery->client, !delivery->is_answered);
+}
+
+static void finish(struct log_delivery *delivery, int status)
+{
+	if (delivery->is_closing)
+		return;
+	/* First, as the next one may begin in the callback. */
+	log_delivery_close(delivery);
+	delivery->on_done(delivery->user, status);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	finish(container_of(timer, struct log_delivery, timer), -ETIMEDOUT);
+}
+
+static void on_response(struct http_client *c, const struct http_response *response)
+{
+	struct log_delivery *delivery = http_client_user(c);
+
+	delivery->is_answered = true;
+	finish(delivery, response->status >= 200 && response->status < 300 ? 0 : -EPERM);
+}
+
+static void on_client_closed(struct http_client *c, int status)
+{
+	struct log_delivery *delivery = http_client_user(c);
+
+	delivery->client = NULL;
+	finish(delivery, status < 0 ? status : -ECONNRESET);
+	release_part(delivery);
+}
+
+static const struct http_client_handler handler = {
+	.on_response = on_response,
+	.on_closed = on_client_closed,
+};
+
+static void send_line(struct log_delivery *delivery)
+{
+	const struct log_target *target = delivery->target;
+	const struct iovec pieces[] = {
+		{.iov_base = (void *)(uintptr_t)delivery->line.p, .iov_len = delivery->line.len - LINE_END_BYTES},
+		{.iov_base = (void *)(uintptr_t)buf_data(&target->suffix), .iov_len = buf_length(&target->suffix)},
+	};
+	struct http_header items[] = {
+		{STR("Host"), str_of(target->authority)},
+		{STR("Content-Type"), STR("application/json")},
+	};
+	const struct http_client_request request = {
+		.method = STR("POST"),
+		.target = str_of(target->path),
+		.headers = {.items = items, .count = ARRAY_LENGTH(items), .capacity = ARRAY_LENGTH(items)},
+		.length = (int64_t)(pieces[0].iov_len + pieces[1].iov_len),
+	};
+
+	/* A failure comes as on_closed. */
+	if (http_client_send(delivery->client, &request) == 0 &&
+	    http_client_write(delivery->client, pieces, ARRAY_LENGTH(pieces)) >= 0)
+		(void)http_client_end(delivery->client, NULL);
+}
+
+static void on_stream_closed(struct stream *stream)
+{
+	struct log_delivery *delivery = stream->user;
+
+	delivery->stream = NULL;
+	finish(delivery, delivery->status);
+	release_part(delivery);
+}
+
+static const struct stream_events connecting = {.on_closed = on_stream_closed};
+
+static void on_connected(struct stream *stream, int status)
+{
+	struct log_delivery *delivery = stream->user;
+
+	if (status < 0) {
+		delivery->status = status;
+		stream_close(stream, true);
+		return;
+	}
+	delivery->stream = NULL;
+	delivery->client = http_client_open(delivery->loop, stream, &handler, delivery);
+	send_line(delivery);
+}
+
+int log_delivery_open(struct loop *loop, const struct log_target *target, struct str line,
+		      void (*on_done)(void *user, int status), void *user,
+		      struct log_delivery **ret_delivery)
+{
+	struct log_delivery *delivery;
+	struct stream *stream;
+	int status = stream_uv_connect(loop, (const struct sockaddr *)&target->address, on_connected, &stream);
+
+	if (status < 0)
+		return status;
+	delivery = xcalloc(1, sizeof(*delivery));
+	*delivery = (struct log_delivery){
+		.loop = loop,
+		.target = target,
+		.line = line,
+		.stream = stream,
+		.status = -ECONNRESET,
+		.parts = 2,
+		.on_done = on_done,
+		.user = user,
+	};
+	stream->user = delivery;
+	stream->events = &connecting;
+	uv_timer_init(&loop->uv, &delivery->timer);
+	uv_timer_start(&delivery->timer, on_timer, LOG_EXPORT_REQUEST_MS, 0);
+	*ret_delivery = delivery;
+	return 0;
+}
