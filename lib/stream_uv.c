@@ -432,10 +432,22 @@ int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
 		      void (*connected)(struct stream *stream, int status),
 		      struct stream **ret_stream)
 {
+	return stream_uv_connect_socket(loop, -1, address, connected, ret_stream);
+}
+
+int stream_uv_connect_socket(struct loop *loop, int fd, const struct sockaddr *address,
+			     void (*connected)(struct stream *stream, int status),
+			     struct stream **ret_stream)
+{
 	struct stream_uv *s = stream_uv_new(loop);
 	int status = uv_tcp_init(&loop->uv, &s->handle.tcp);
 
 	s->on_connected = connected;
+	if (status == 0 && fd >= 0) {
+		status = uv_tcp_open(&s->handle.tcp, fd);
+		if (status < 0)
+			close_fd(&fd);
+	}
 	if (status == 0)
 		status = uv_tcp_connect(&s->connect, &s->handle.tcp, address, on_connected);
 	if (status < 0) {

@@ -109,6 +109,12 @@ int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct e
 		char *value = strchr(piece, '=');
 		int status;
 
+		/* netns:PATH,ADDRESS has a comma of its own. */
+		if (!value && piece == ret_entry->address + strlen(ret_entry->address) + 1 &&
+		    address_is_netns(str_of(ret_entry->address))) {
+			piece[-1] = ',';
+			continue;
+		}
 		if (!value)
 			return err_set(err, ERR_INVALID_ARGUMENT, "\"%s\" is not key=value", piece);
 		*value++ = '\0';

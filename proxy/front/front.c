@@ -372,6 +372,7 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->retries += counter_read(&context->pool.retries);
 		ret_totals->reused += counter_read(&context->pool.reused);
 		ret_totals->access_log_dropped += counter_read(&context->access_log.dropped);
+		ret_totals->addresses_refused += counter_read(&context->pool.refused);
 		ret_totals->idle_upstreams += counter_read(&context->pool.idle_now);
 		add_tls(&front->workers[i], ret_totals);
 	}

@@ -40,7 +40,7 @@ struct front_totals {
 	uint64_t errors[ERROR_CAUSES];
 	uint64_t http2_sessions, http2_requests, http2_refused, http2_calmed, http2_lost;
 	uint64_t cut_by_client, cut_by_sandbox;
-	uint64_t access_log_dropped;
+	uint64_t access_log_dropped, addresses_refused;
 	uint64_t tls_12, tls_13, tls_resumed, tls_failed, tls_timed_out, tls_left, tls_plain_http;
 };
 

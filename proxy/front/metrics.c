@@ -84,6 +84,8 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		 "HTTP/2 connections ended because their client floods.", t.http2_calmed},
 		{"proxy_http2_lost_total", "counter",
 		 "HTTP/2 connections ended because their client gave no sign of life.", t.http2_lost},
+		{"proxy_addresses_refused_total", "counter",
+		 "Addresses that must not be dialled and were not.", t.addresses_refused},
 		{"proxy_sandboxes", "gauge", "Sandboxes in the catalog.", catalog_count(catalog)},
 	};
 

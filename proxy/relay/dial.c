@@ -15,10 +15,13 @@ struct dial {
 	struct later later; /* reports what failed at once */
 	uv_getaddrinfo_t resolve;
 	struct stream *stream; /* while connecting */
+	struct str netns;      /* path of the namespace to dial from, in the record; {NULL, 0}: ours */
+	struct netns_request *socket; /* while one is being made in there */
 	union address addresses[PROXY_RESOLVED_MAX];
 	size_t address_count, address_at;
 	uint64_t deadline_ms;
 	unsigned attempt; /* finished rounds over all addresses */
+	bool refused;	  /* somebody was there in this round and said no */
 	enum error_cause cause;
 	bool starting, closing;
 	bool resolving;	     /* the request is under way, perhaps for nobody any more */
@@ -77,6 +80,9 @@ static void on_connect_timeout(uv_timer_t *timer);
 
 static void drop_stream(struct dial *dial)
 {
+	if (dial->socket)
+		netns_cancel(&dial->pool->netns, dial->socket);
+	dial->socket = NULL;
 	if (dial->stream)
 		stream_close(dial->stream, true);
 	dial->stream = NULL;
@@ -88,15 +94,18 @@ static void attempt_failed(struct dial *dial, int error)
 	uint64_t now = loop_now_ms(dial->pool->loop);
 
 	drop_stream(dial);
+	dial->refused |= error == -ECONNREFUSED;
 	if (++dial->address_at < dial->address_count && now < dial->deadline_ms) {
 		connect_next(dial);
 		return;
 	}
 	dial->address_at = 0;
 	if (dial->attempt >= ARRAY_LENGTH(waits_ms) || now >= dial->deadline_ms) {
-		finish(dial, cause_of(error));
+		/* Of several addresses the last need not be the one that says most. */
+		finish(dial, dial->refused ? ERROR_PORT_CLOSED : cause_of(error));
 		return;
 	}
+	dial->refused = false;
 	counter_add(&dial->pool->retries);
 	uv_timer_start(&dial->timer, on_retry, waits_ms[dial->attempt], 0);
 	dial->attempt++;
@@ -121,17 +130,13 @@ static void on_connect_timeout(uv_timer_t *timer)
 	attempt_failed(container_of(timer, struct dial, timer), -ETIMEDOUT);
 }
 
-static void connect_next(struct dial *dial)
+/* `fd`: a socket made elsewhere, or -1. */
+static void connect_with(struct dial *dial, int fd)
 {
-	uint64_t now = loop_now_ms(dial->pool->loop);
-	uint64_t left = dial->deadline_ms > now ? dial->deadline_ms - now : 0;
-	int status;
+	int status = stream_uv_connect_socket(dial->pool->loop, fd,
+					      &dial->addresses[dial->address_at].any,
+					      on_stream_connected, &dial->stream);
 
-	counter_add(&dial->pool->dials);
-	uv_timer_start(&dial->timer, on_connect_timeout,
-		       left > PROXY_DIAL_LAST_MS ? left : PROXY_DIAL_LAST_MS, 0);
-	status = stream_uv_connect(dial->pool->loop, &dial->addresses[dial->address_at].any,
-				   on_stream_connected, &dial->stream);
 	if (status < 0) {
 		dial->stream = NULL;
 		attempt_failed(dial, status);
@@ -139,6 +144,79 @@ static void connect_next(struct dial *dial)
 	}
 	dial->stream->user = dial;
 	dial->stream->events = NULL;
+}
+
+/* Whoever can name addresses could fill the log. */
+static bool may_complain(struct dial *dial)
+{
+	uint64_t now = loop_now_ms(dial->pool->loop);
+
+	if (dial->pool->complained_ms && now < dial->pool->complained_ms + PROXY_COMPLAINTS_MS)
+		return false;
+	dial->pool->complained_ms = now;
+	return true;
+}
+
+static void complain_refused(struct dial *dial, const char *address, const char *reason)
+{
+	counter_add(&dial->pool->refused);
+	if (may_complain(dial))
+		log_error("upstream", "address refused", LOG_S("sandbox", dial->record->entry.id),
+			  LOG_S("address", dial->record->entry.address),
+			  LOG_S("dialled", address), LOG_S("reason", reason));
+}
+
+static void on_socket(void *user, int fd)
+{
+	struct dial *dial = user;
+
+	dial->socket = NULL;
+	switch (fd) {
+	case -ELOOP:
+		complain_refused(dial, "", "the proxy's own network namespace");
+		finish(dial, ERROR_ADDRESS_REFUSED);
+		return;
+	case -ENOTTY:
+		complain_refused(dial, "", "not a network namespace");
+		finish(dial, ERROR_ADDRESS_REFUSED);
+		return;
+	case -EMFILE:
+	case -ENFILE:
+		attempt_failed(dial, fd);
+		return;
+	default:
+		break;
+	}
+	if (fd >= 0) {
+		connect_with(dial, fd);
+		return;
+	}
+	/* Not there (any more), or no right to go in. */
+	if (may_complain(dial))
+		log_warn("upstream", "namespace not entered", LOG_S("sandbox", dial->record->entry.id),
+			 LOG_S("address", dial->record->entry.address),
+			 LOG_S("reason", errno_text(fd)));
+	attempt_failed(dial, -ENETUNREACH);
+}
+
+static void connect_next(struct dial *dial)
+{
+	uint64_t now = loop_now_ms(dial->pool->loop);
+	uint64_t left = dial->deadline_ms > now ? dial->deadline_ms - now : 0;
+
+	/* One that does not answer leaves time for the next. */
+	left /= dial->address_count - dial->address_at;
+	counter_add(&dial->pool->dials);
+	uv_timer_start(&dial->timer, on_connect_timeout,
+		       left > PROXY_DIAL_LAST_MS ? left : PROXY_DIAL_LAST_MS, 0);
+	if (!dial->netns.p) {
+		connect_with(dial, -1);
+		return;
+	}
+	dial->socket = netns_ask(&dial->pool->netns, dial->netns,
+				 dial->addresses[dial->address_at].any.sa_family, on_socket, dial);
+	if (!dial->socket)
+		attempt_failed(dial, -EAGAIN);
 }
 
 static void on_retry(uv_timer_t *timer)
@@ -154,31 +232,57 @@ static unsigned real_port(const struct dial *dial)
 	return dial->port == ENVD_PORT && entry->envd_port ? entry->envd_port : dial->port;
 }
 
-/* Keeps an address that may be dialled; remembers why one may not. */
-static void consider(struct dial *dial, const union address *address,
-		     enum address_verdict *verdict)
+/* Keeps an address that may be dialled, and says why one may not: names can be made to lead anywhere. */
+static void consider(struct dial *dial, const union address *address)
 {
 	union address *kept = &dial->addresses[dial->address_count];
+	char text[ADDRESS_TEXT_BYTES];
+	enum address_verdict verdict;
 
 	if (dial->address_count >= PROXY_RESOLVED_MAX)
 		return;
 	*kept = *address;
 	address_set_port(kept, real_port(dial));
-	*verdict = address_guard_check(dial->pool->guard, kept, dial->record->entry.trusted);
-	if (*verdict == ADDRESS_OK)
+	if (dial->netns.p)
+		verdict = address_guard_check_inside(dial->pool->guard, kept);
+	else
+		verdict = address_guard_check(dial->pool->guard, kept, dial->record->entry.trusted);
+	if (verdict == ADDRESS_OK) {
 		dial->address_count++;
-}
-
-static void start_round(struct dial *dial, enum address_verdict verdict)
-{
-	if (dial->address_count > 0) {
-		connect_next(dial);
 		return;
 	}
-	log_error("upstream", "address refused", LOG_S("sandbox", dial->record->entry.id),
-		  LOG_S("address", dial->record->entry.address),
-		  LOG_S("reason", address_verdict_text(verdict)));
-	finish(dial, ERROR_ADDRESS_REFUSED);
+	address_format(kept, text, sizeof(text));
+	complain_refused(dial, text, address_verdict_text(verdict));
+}
+
+static void start_round(struct dial *dial)
+{
+	if (dial->address_count > 0)
+		connect_next(dial);
+	else
+		finish(dial, ERROR_ADDRESS_REFUSED);
+}
+
+/* `netns:PATH[,ADDRESS]` */
+static void start_inside(struct dial *dial)
+{
+	union address address;
+
+	if (address_parse_netns(str_of(dial->record->entry.address), &dial->netns, &address) < 0) {
+		finish(dial, ERROR_ADDRESS_REFUSED); /* the catalog takes no such record */
+		return;
+	}
+	if (address.any.sa_family != AF_UNSPEC) {
+		consider(dial, &address);
+	} else {
+		address.v4 = (struct sockaddr_in){.sin_family = AF_INET,
+						  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+		consider(dial, &address);
+		address.v6 = (struct sockaddr_in6){.sin6_family = AF_INET6,
+						   .sin6_addr = IN6ADDR_LOOPBACK_INIT};
+		consider(dial, &address);
+	}
+	start_round(dial);
 }
 
 static void close_timer(struct dial *dial);
@@ -186,7 +290,6 @@ static void close_timer(struct dial *dial);
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
 	struct dial *dial = container_of(request, struct dial, resolve);
-	enum address_verdict verdict = ADDRESS_FAMILY;
 
 	dial->resolving = false;
 	if (dial->closing) {
@@ -209,10 +312,10 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 		if (at->ai_family != AF_INET && at->ai_family != AF_INET6)
 			continue;
 		memcpy(&address, at->ai_addr, size_min(at->ai_addrlen, sizeof(address)));
-		consider(dial, &address, &verdict);
+		consider(dial, &address);
 	}
 	uv_freeaddrinfo(found);
-	start_round(dial, verdict);
+	start_round(dial);
 }
 
 static void on_resolve_timeout(uv_timer_t *timer)
@@ -264,7 +367,6 @@ struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *ha
 void dial_start(struct dial *dial, struct catalog_record *record, unsigned port)
 {
 	const union address *literal = &record->address;
-	enum address_verdict verdict = ADDRESS_FAMILY;
 
 	assert(!dial->closing);
 	dial->record = record;
@@ -275,13 +377,17 @@ void dial_start(struct dial *dial, struct catalog_record *record, unsigned port)
 	dial->wants_resolved = false;
 	dial->address_count = dial->address_at = 0;
 	dial->attempt = 0;
+	dial->netns = (struct str){0};
+	dial->refused = false;
 	dial->deadline_ms = loop_now_ms(dial->pool->loop) + PROXY_DIAL_TIMEOUT_MS;
 	dial->starting = true;
-	if (literal->any.sa_family == AF_UNSPEC) {
+	if (address_is_netns(str_of(record->entry.address))) {
+		start_inside(dial);
+	} else if (literal->any.sa_family == AF_UNSPEC) {
 		start_resolving(dial);
 	} else {
-		consider(dial, literal, &verdict);
-		start_round(dial, verdict);
+		consider(dial, literal);
+		start_round(dial);
 	}
 	dial->starting = false;
 }

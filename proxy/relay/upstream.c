@@ -260,6 +260,7 @@ void upstream_pool_open(struct upstream_pool *pool, struct loop *loop, size_t wo
 	pool->loop = loop;
 	pool->worker = worker;
 	pool->guard = guard;
+	netns_desk_open(&pool->netns, loop);
 	pool->idle_max = idle_max;
 	list_init(&pool->groups);
 	list_init(&pool->idle_envd);
@@ -283,6 +284,7 @@ void upstream_pool_close(struct upstream_pool *pool)
 	discard_all(&pool->idle_envd);
 	discard_all(&pool->idle_user);
 	discard_all(&pool->ending);
+	netns_desk_close(&pool->netns);
 	uv_close((uv_handle_t *)&pool->timer, NULL);
 }
 

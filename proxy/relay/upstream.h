@@ -16,18 +16,21 @@
 #include "lib/stream.h"
 #include "proxy/counter.h"
 #include "proxy/route/catalog.h"
+#include "proxy/route/netns.h"
 
 struct upstream_pool {
 	struct loop *loop;
 	const struct address_guard *guard;
+	struct netns_desk netns;
 	size_t worker; /* index into lifecycle.worker_data */
 	size_t idle_count, ending_count, idle_max; /* together no more than idle_max */
 	struct list_node groups;
 	struct list_node idle_envd, idle_user, ending; /* oldest first */
 	uv_timer_t timer;
 	bool timer_running, closing;
+	uint64_t complained_ms; /* dial.c's */
 	/* Only this loop counts; others may read. */
-	_Atomic uint64_t dials, retries, reused, idle_now;
+	_Atomic uint64_t dials, retries, reused, idle_now, refused;
 };
 
 struct upstream_group;

@@ -36,6 +36,45 @@ int address_parse(struct str text, union address *ret_address)
 	return 0;
 }
 
+bool address_is_netns(struct str text)
+{
+	return str_starts_with(text, STR("netns:"));
+}
+
+static bool is_plain_path(struct str path)
+{
+	struct str rest = path, part;
+
+	if (path.len < 2 || path.len >= ADDRESS_NETNS_PATH_BYTES || path.p[0] != '/' ||
+	    memchr(path.p, '\0', path.len))
+		return false;
+	while (str_split(&rest, '/', &part))
+		if (str_equal(part, STR(".")) || str_equal(part, STR("..")))
+			return false;
+	return true;
+}
+
+int address_parse_netns(struct str text, struct str *ret_path, union address *ret_address)
+{
+	static const struct str prefix = STR("netns:");
+	const char *comma;
+
+	memset(ret_address, 0, sizeof(*ret_address));
+	if (!address_is_netns(text))
+		return -EINVAL;
+	*ret_path = (struct str){text.p + prefix.len, text.len - prefix.len};
+	comma = memchr(ret_path->p, ',', ret_path->len);
+	if (comma) {
+		struct str address = {comma + 1, ret_path->len - (size_t)(comma + 1 - ret_path->p)};
+
+		/* Interfaces are another thing in there. */
+		if (memchr(address.p, '%', address.len) || address_parse(address, ret_address) < 0)
+			return -EINVAL;
+		ret_path->len = (size_t)(comma - ret_path->p);
+	}
+	return is_plain_path(*ret_path) ? 0 : -EINVAL;
+}
+
 void address_set_port(union address *address, unsigned port)
 {
 	if (address->any.sa_family == AF_INET)
@@ -157,6 +196,16 @@ static bool reaches_listener(const struct address_guard *guard, const union addr
 	return false;
 }
 
+static enum address_verdict judge_own(const struct address_guard *guard, const union address *target)
+{
+	if (address_port(target) == 0)
+		return ADDRESS_OK;
+	for (size_t i = 0; i < guard->listener_count; i++)
+		if (reaches_listener(guard, target, &guard->listeners[i]))
+			return ADDRESS_OWN;
+	return ADDRESS_OK;
+}
+
 enum address_verdict address_guard_check(const struct address_guard *guard,
 					 const union address *address, bool trusted)
 {
@@ -165,12 +214,19 @@ enum address_verdict address_guard_check(const struct address_guard *guard,
 
 	if (verdict == ADDRESS_LOOPBACK && (trusted || guard->allow_loopback))
 		verdict = ADDRESS_OK;
-	if (verdict != ADDRESS_OK || address_port(&target) == 0)
-		return verdict;
-	for (size_t i = 0; i < guard->listener_count; i++)
-		if (reaches_listener(guard, &target, &guard->listeners[i]))
-			return ADDRESS_OWN;
-	return ADDRESS_OK;
+	return verdict == ADDRESS_OK ? judge_own(guard, &target) : verdict;
+}
+
+enum address_verdict address_guard_check_inside(const struct address_guard *guard,
+						const union address *address)
+{
+	union address target = unwrap(address);
+	enum address_verdict verdict = classify(&target);
+
+	if (verdict == ADDRESS_LOOPBACK)
+		return ADDRESS_OK;
+	/* Its network may lead out to us. */
+	return verdict == ADDRESS_OK ? judge_own(guard, &target) : verdict;
 }
 
 void address_guard_init(struct address_guard *guard, bool allow_loopback)

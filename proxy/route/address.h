@@ -6,6 +6,10 @@
  * Loopback is refused by default and allowed in two cases: the proxy runs with
  * --allow-loopback-upstreams, or the sandbox was given on the command line (local development, where
  * envd runs beside the proxy). Even then the proxy's own listeners are never dialled.
+ *
+ * An address may also be a network namespace, `netns:PATH` or `netns:PATH,ADDRESS` (netns.h): that
+ * address is then dialled from inside it, 127.0.0.1 and ::1 if none is given. Loopback is the sandbox's
+ * own there, and allowed.
  */
 #ifndef PROXY_ROUTE_ADDRESS_H
 #define PROXY_ROUTE_ADDRESS_H
@@ -16,6 +20,7 @@
 #include "lib/base.h"
 
 #define ADDRESS_TEXT_BYTES 64
+#define ADDRESS_NETNS_PATH_BYTES 256
 #define ADDRESS_LISTENERS_MAX 4
 #define ADDRESS_LOCAL_MAX 64
 
@@ -48,6 +53,11 @@ struct address_guard {
 /* "10.0.0.1", "fd00::5", "[fd00::5]"; with a zone for IPv6 ("fe80::1%eth0"). -EINVAL for anything
  * else, names included. The port stays 0. */
 int address_parse(struct str text, union address *ret_address) NODISCARD;
+/* The parts of `netns:PATH[,ADDRESS]`: an absolute path without "." and ".." in it, and an address (no
+ * zone) whose family is AF_UNSPEC when none is given. -EINVAL for anything else. Whether there is such a
+ * namespace only dialling tells. */
+int address_parse_netns(struct str text, struct str *ret_path, union address *ret_address) NODISCARD;
+bool address_is_netns(struct str text);
 void address_set_port(union address *address, unsigned port);
 unsigned address_port(const union address *address);
 /* "10.0.0.1", "fd00::5". */
@@ -62,6 +72,9 @@ void address_guard_add_listener(struct address_guard *guard, const union address
  * are. With port 0 everything but ADDRESS_OWN is judged. */
 enum address_verdict address_guard_check(const struct address_guard *guard,
 					 const union address *address, bool trusted);
+/* The same inside another network namespace, whose loopback is its own. */
+enum address_verdict address_guard_check_inside(const struct address_guard *guard,
+						const union address *address);
 const char *address_verdict_text(enum address_verdict verdict);
 
 #endif

@@ -108,6 +108,7 @@ static bool is_token_hash(const char *text)
 int catalog_check_entry(const struct sandbox_entry *entry, struct err *err)
 {
 	union address address;
+	struct str path;
 
 	if (!host_name_is_id(str_of(entry->id)))
 		return err_set(err, ERR_INVALID_ARGUMENT, "id must match [a-z0-9]+, at most %d bytes",
@@ -123,9 +124,15 @@ int catalog_check_entry(const struct sandbox_entry *entry, struct err *err)
 	if (!*entry->address && sandbox_state_is_live(entry->state))
 		return err_set(err, ERR_INVALID_ARGUMENT, "a %s sandbox needs an address",
 			       sandbox_state_name(entry->state));
-	if (address_parse(str_of(entry->address), &address) < 0 && !is_dialable_name(entry->address))
+	if (address_is_netns(str_of(entry->address))) {
+		if (address_parse_netns(str_of(entry->address), &path, &address) < 0)
+			return err_set(err, ERR_INVALID_ARGUMENT,
+				       "a namespace is netns:/PATH or netns:/PATH,IP-ADDRESS");
+	} else if (address_parse(str_of(entry->address), &address) < 0 &&
+		   !is_dialable_name(entry->address)) {
 		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "address must be an IP address or a host name, without a port");
+			       "address must be an IP address, a host name or netns:/PATH, without a port");
+	}
 	if (entry->envd_port > 65535)
 		return err_set(err, ERR_INVALID_ARGUMENT, "envd_port must be within 1 and 65535");
 	if (entry->connection_limit < CATALOG_NO_LIMIT)
