@@ -235,23 +235,23 @@ static void case_167_limit_is_exact(void **state)
 	(void)state;
 	entry.connection_limit = 2;
 	record = put(catalog, &entry);
-	assert_true(catalog_admit(record));
-	assert_true(catalog_admit(record));
-	assert_false(catalog_admit(record));
+	assert_int_equal(catalog_admit(record), 0);
+	assert_int_equal(catalog_admit(record), 0);
+	assert_int_equal(catalog_admit(record), -EBUSY);
 	lifecycle_leave(record->lifecycle);
-	assert_true(catalog_admit(record));
+	assert_int_equal(catalog_admit(record), 0);
 	lifecycle_leave(record->lifecycle);
 	lifecycle_leave(record->lifecycle);
 	assert_int_equal(record->lifecycle->active, 0);
 	catalog_record_release(record);
 	entry.connection_limit = 0;
 	record = put(catalog, &entry);
-	assert_false(catalog_admit(record));
+	assert_int_equal(catalog_admit(record), -EBUSY);
 	catalog_record_release(record);
 	entry.connection_limit = -1;
 	record = put(catalog, &entry);
 	for (int i = 0; i < 1000; i++)
-		assert_true(catalog_admit(record));
+		assert_int_equal(catalog_admit(record), 0);
 	for (int i = 0; i < 1000; i++)
 		lifecycle_leave(record->lifecycle);
 	catalog_record_release(record);
@@ -287,7 +287,7 @@ static void *look_up(void *user)
 		atomic_fetch_add(&churn->found, 1);
 		if (strcmp(record->entry.id, id) != 0 || strcmp(record->entry.address, "10.0.0.5") != 0)
 			atomic_fetch_add(&churn->wrong, 1);
-		if (catalog_admit(record)) {
+		if (catalog_admit(record) == 0) {
 			if (record->lifecycle->active > 3)
 				atomic_fetch_add(&churn->over, 1);
 			lifecycle_leave(record->lifecycle);
