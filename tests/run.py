@@ -141,6 +141,14 @@ def suite_relay_asan():
     yield from relay_steps("asan")
 
 
+def suite_relay_tls():
+    """What streams, tunnels, ends and misuse are tested with in plain text, over TLS."""
+    yield Step("asan", make("PROFILE=asan", "CI=1", "all"), timeout=900, check=True)
+    for name in ("streams", "tunnels", "hostile", "smuggling", "lifecycle"):
+        command = [sys.executable, "-B", f"tests/relay/test_{name}.py"]
+        yield Step(f"test_{name}.py", command, timeout=300, env={"PROXY_BIN": f"{OUT}/asan/bin/proxy", "RELAY_TLS": "1"})
+
+
 def suite_vm():
     """envd as process 1 of virtual machines, where QEMU and a kernel can be had."""
     yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
@@ -162,13 +170,14 @@ SUITES = {
     "connect": suite_connect,
     "relay": suite_relay,
     "relay-asan": suite_relay_asan,
+    "relay-tls": suite_relay_tls,
     "e2e": suite_e2e,
     "e2e-asan": suite_e2e_asan,
     "vm": suite_vm,
     "tour": suite_tour,
 }
 # These run two steps at a time: they wait more than they compute.
-PARALLEL = {"relay": 2, "relay-asan": 2, "e2e": 2, "e2e-asan": 2}
+PARALLEL = {"relay": 2, "relay-asan": 2, "relay-tls": 2, "e2e": 2, "e2e-asan": 2}
 
 
 def children():

@@ -479,9 +479,10 @@ class Test(unittest.TestCase):
         self.servers = []
         self.proxy = None
 
-    def start(self, *flags, sandboxes=("abc",), env=None):
+    def start(self, *flags, sandboxes=("abc",), env=None, workers=None, over_tls=None):
         given = [flag for name in sandboxes for flag in ("--sandbox", f"{name}=127.0.0.1")]
-        self.proxy = Proxy(*given, *self.flags, *flags, env=env, workers=self.workers, descriptors=self.descriptors)
+        self.proxy = Proxy(*given, *self.flags, *flags, env=env, workers=workers or self.workers,
+                           descriptors=self.descriptors, over_tls=over_tls)
         self.addCleanup(self.finish)
         return self.proxy
 

@@ -120,7 +120,7 @@ class Reuse(Test):
         for ends in (True, False):
             began = time.monotonic()
             self.assertEqual(proxy.ask(self.host(server)).status, 200)
-            self.assertEqual(proxy.active("abc"), 0, "nothing waits for it")
+            wait_for(lambda: proxy.active("abc") == 0, "the end of the exchange, which nothing waits for,", 0.25)
             wait_for(lambda: resets, "the end at the server")
             # One that does not come to its end is given up after a second.
             self.assertEqual((early, resets), ([None], [not ends]))
