@@ -13,7 +13,7 @@ sys.path.insert(0, SUPPORT)
 
 import e2b_code_interpreter  # noqa: E402
 from e2b import (  # noqa: E402
-    InvalidArgumentException, NotFoundException, SandboxException, TimeoutException,
+    CommandExitException, InvalidArgumentException, NotFoundException, SandboxException, TimeoutException,
 )
 from programs import eventually, main  # noqa: E402
 from roads import TRAFFIC_TOKEN  # noqa: E402
@@ -36,7 +36,6 @@ class Suite(Base):
         with open(os.path.join(SUPPORT, "interpreter.py"), encoding="utf-8") as program:
             await cls.sandbox.files.write(f"{FOLDER}/interpreter.py", program.read())
         cls.server = await cls.sandbox.commands.run("exec python3 -B interpreter.py", background=True, cwd=FOLDER, timeout=0)
-
 
         def listens():
             try:
@@ -146,6 +145,7 @@ class Suite(Base):
 
     async def check_zz_the_server_ends_and_its_port_is_closed(self, sandbox):
         self.assertIs(await self.server.kill(), True)
+        await self.fails(CommandExitException, self.server.wait())
         if self.road == "headers":
             error = await self.fails(TimeoutException, sandbox.run_code("print x"))
             self.assertIn("port is not open", str(error))

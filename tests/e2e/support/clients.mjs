@@ -4,6 +4,7 @@
 //   hasUrl      it can be told a base URL; else its debug mode knows http://localhost:49983 alone
 //   connects    Sandbox.connect() works in debug mode; else it asks a control API and the constructor is used
 //   ports       it asks these ports of the sandbox, too; straight to them means at localhost, as in debug mode
+//   hasHttp2    it speaks HTTP/2 where that is offered
 //   hasTrafficToken  it sends the token of private ports, when the control API told it
 //   has         calls that are not in every one of them:
 //     closeStdin    commands.closeStdin          git           sandbox.git
@@ -17,8 +18,8 @@ const modern = { closeStdin: true, stdinOption: true, octetStream: true, git: tr
 const newest = { ...modern, metadata: true, watchEntries: true, handleInput: true, signal: true };
 
 export const clients = {
-	"e2b 2.51": { module: "e2b", vendor: "E2B", hasUrl: true, connects: true, has: newest },
-	"e2b 2.45": { module: "e2b-2-45", vendor: "E2B", hasUrl: true, connects: true, has: newest },
+	"e2b 2.51": { module: "e2b", vendor: "E2B", hasUrl: true, hasHttp2: true, connects: true, has: newest },
+	"e2b 2.45": { module: "e2b-2-45", vendor: "E2B", hasUrl: true, hasHttp2: true, connects: true, has: newest },
 	"e2b 1.13": { module: "e2b-1", vendor: "E2B", hasUrl: false, has: {} },
 	"novita-sandbox 2.1.1": { module: "novita-sandbox", vendor: "NOVITA", hasUrl: true, has: modern },
 	"novita-sandbox 1.0.1": { module: "novita-sandbox-v1", vendor: "NOVITA", hasUrl: false, has: {} },

@@ -85,7 +85,12 @@ nologin:1003:/home/nologin:/usr/sbin/nologin"
 		esac
 	done <<< "$users"
 	echo "painters:x:2001:user" >> "$world/group"
-	cp /etc/hosts "$world/hosts" # tests add names
+	# What is https in the tests (support/roads.mjs). Some clients read this file once.
+	cp /etc/hosts "$world/hosts"
+	echo "127.0.0.2 api.sbx.localhost" >> "$world/hosts"
+	for name in sandbox {49983,49999}-sbx1{,-local}; do # novita-sandbox 1.0.1 appends the client's id
+		echo "127.0.0.1 $name.sbx.localhost" >> "$world/hosts"
+	done
 	chmod 644 "$world/passwd" "$world/group" "$world/hosts"
 	mount --bind "$world/passwd" /etc/passwd
 	mount --bind "$world/group" /etc/group

@@ -1,6 +1,6 @@
 // Starts envd and the proxy for a test, waits until they answer, and takes everything down again.
 import { spawn } from "node:child_process";
-import { appendFileSync, existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
 import { tmpdir } from "node:os";
@@ -77,12 +77,6 @@ export async function freePort() {
 export const holdFixedPorts = () => eventually("no other file holds the fixed ports", () => new Promise((resolve) =>
 	net.createServer().listen(1, "127.0.0.1", function () { this.unref(); resolve(true); }).on("error", () => resolve(false))),
 600000, 200);
-
-// The world has a hosts file of its own.
-export function nameHost(address, name) {
-	if (!readFileSync("/etc/hosts", "utf8").includes(`${address} ${name}\n`))
-		appendFileSync("/etc/hosts", `${address} ${name}\n`);
-}
 
 // A certificate for *.sbx.localhost, which run.sh has made and told Node.js and Python to trust.
 export const tlsFiles = () => ({
@@ -285,6 +279,11 @@ export async function startProxy({ port, tlsPort, sandboxes = {}, fallback, flag
 	proxy.url = `http://127.0.0.1:${port}`;
 	proxy.admin = `http://127.0.0.1:${admin}`;
 	await proxy.ready("/health", proxy.admin);
+	// A number of the metrics: "name" or "name{labels}".
+	proxy.metric = async (name) => {
+		const { text } = await request(proxy.admin, { path: "/metrics" });
+		return Number(text.split("\n").find((line) => line.startsWith(`${name} `)).slice(name.length));
+	};
 	proxy.hostOf = (id, sandboxPort = 49983) => `${sandboxPort}-${id}.localhost:${port}`;
 	proxy.client = (id, options = {}) => new Client(proxy.url,
 		{ ...options, headers: { host: proxy.hostOf(id), ...options.headers } });

@@ -72,14 +72,6 @@ class Program:
         assert "Sanitizer" not in output and "runtime error:" not in output, output[-8000:]
 
 
-def name_host(address, name):
-    """The world has a hosts file of its own."""
-    line = f"{address} {name}\n"
-    with open("/etc/hosts", "r+") as hosts:
-        if line not in hosts.read():
-            hosts.write(line)
-
-
 def tls_folder():
     """A certificate for *.sbx.localhost, which run.sh has made and told Node.js and Python to trust."""
     return os.environ["E2E_TLS"]
@@ -111,7 +103,15 @@ def start_proxy(sandbox, envd_port, tls_port=None, traffic_token=None):
         arguments += ["--listen-tls", f"127.0.0.1:{tls_port}", "--certificate", tls_folder()]
     else:
         arguments += ["--default-sandbox", sandbox]
-    return Program(arguments, f"http://localhost:{port}", f"http://127.0.0.1:{admin}/health")
+    proxy = Program(arguments, f"http://localhost:{port}", f"http://127.0.0.1:{admin}/health")
+    proxy.admin = f"http://127.0.0.1:{admin}"
+    return proxy
+
+
+def metric(proxy, name):
+    """A number of the proxy's metrics."""
+    with urllib.request.urlopen(f"{proxy.admin}/metrics", timeout=5) as answer:
+        return next(int(line[len(name):]) for line in answer.read().decode().split("\n") if line.startswith(f"{name} "))
 
 
 class Result(unittest.TestResult):

@@ -8,7 +8,7 @@
 import "./timers.mjs";
 import { test } from "node:test";
 import { clients } from "./clients.mjs";
-import { freePort, nameHost, startEnvd, startProxy, tlsFiles } from "./programs.mjs";
+import { freePort, startEnvd, startProxy, tlsFiles } from "./programs.mjs";
 import { startControlApi } from "./control_api.mjs";
 
 export const DOMAIN = "sbx.localhost";
@@ -58,18 +58,13 @@ export async function takeRoad(road, { hasUrl = true, ports = [], hasTrafficToke
 			settings: { DEBUG: "true", ...(hasUrl && { SANDBOX_URL: `http://localhost:${proxy.port}` }) },
 		};
 	}
-	// One port at two addresses, because a domain has one port: the proxy's and the control API's.
+	// One port at two addresses, because a domain has one port: the proxy's and the control API's. (The names are in the
+	// world's hosts file.)
 	const port = await freePort();
 	const proxy = started(await startProxy({ ...options, tlsPort: port }));
 	const control = started(await startControlApi({
 		host: "127.0.0.2", port, tls: tlsFiles(), sandboxes: { [SANDBOX]: { accessToken: token, trafficToken: hasTrafficToken ? TRAFFIC_TOKEN : undefined } },
 	}));
-	nameHost("127.0.0.2", `api.${DOMAIN}`);
-	nameHost("127.0.0.1", `sandbox.${DOMAIN}`);
-	for (const each of [FIXED_PORT, ...ports]) {
-		nameHost("127.0.0.1", `${each}-${SANDBOX}.${DOMAIN}`);
-		nameHost("127.0.0.1", `${each}-${SANDBOX}-local.${DOMAIN}`); // novita-sandbox 1.0.1 appends the client's id
-	}
 	return {
 		envd, proxy, control, stop, isSecure, hostOf: (each) => `${each}-${SANDBOX}.${DOMAIN}:${port}`,
 		settings: {

@@ -5,7 +5,7 @@ import json
 import os
 import subprocess
 
-from programs import free_port, name_host, start_envd, start_proxy, tls_folder
+from programs import free_port, start_envd, start_proxy, tls_folder
 
 DOMAIN = "sbx.localhost"
 SANDBOX = "sbx1"
@@ -60,18 +60,15 @@ class Way:
         return program
 
     def take_tls(self, ports):
-        # One port at two addresses, because a domain has one port: the proxy's and the control API's.
+        # One port at two addresses, because a domain has one port: the proxy's and the control API's. (The names are
+        # in the world's hosts file.)
         port = self.tls_port = free_port()
-        self.started(start_proxy(SANDBOX, self.envd.port, tls_port=port, traffic_token=TRAFFIC_TOKEN if ports else None))
+        self.proxy = self.started(start_proxy(SANDBOX, self.envd.port, tls_port=port, traffic_token=TRAFFIC_TOKEN if ports else None))
         sandbox = {"accessToken": ACCESS_TOKEN}
         if ports:
             sandbox["trafficToken"] = TRAFFIC_TOKEN
         tls = {"certificate": os.path.join(tls_folder(), "tls.crt"), "key": os.path.join(tls_folder(), "tls.key")}
         self.started(ControlApi(host="127.0.0.2", port=port, tls=tls, sandboxes={SANDBOX: sandbox}))
-        name_host("127.0.0.2", f"api.{DOMAIN}")
-        name_host("127.0.0.1", f"sandbox.{DOMAIN}")
-        for each in (49983, *ports):
-            name_host("127.0.0.1", f"{each}-{SANDBOX}.{DOMAIN}")
         settings = {"DOMAIN": f"{DOMAIN}:{port}", "API_KEY": "e2b_" + "0123456789abcdef" * 2}
         if self.road == "shared":
             settings["SANDBOX_URL"] = f"https://sandbox.{DOMAIN}:{port}"

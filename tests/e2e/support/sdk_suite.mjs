@@ -24,7 +24,7 @@ export async function failure(promise, kind) {
 }
 
 export function sdkSuite(label, context) {
-	const { open, road, way } = context;
+	const { open, road, way, hasHttp2 = false } = context;
 	const folder = `/home/user/${label.replaceAll(/[^a-z0-9]+/g, "-")}`;
 	let sandbox;
 	const check = (name, body) => test(`${label}: ${name}`, { timeout: 60000 }, async () => {
@@ -53,6 +53,12 @@ export function sdkSuite(label, context) {
 		const results = await within(50000, "a hundred commands", Promise.all(Array.from({ length: 100 }, (_, i) =>
 			sandbox.commands.run(`echo number ${i}`))));
 		results.forEach((result, i) => assert.equal(result.stdout, `number ${i}\n`));
+	});
+
+	checkIf(road === "domain" || road === "shared", "its version of HTTP was spoken, over TLS", async () => {
+		const { proxy } = way();
+		assert.equal(await proxy.metric("proxy_http2_requests_total") > 100, hasHttp2);
+		assert.ok(await proxy.metric('proxy_tls_handshakes_total{result="ok",version="TLSv1.3"}') > 0);
 	});
 
 	check("nothing is left running, and the folder goes", async () => {

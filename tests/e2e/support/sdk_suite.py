@@ -14,7 +14,7 @@ import urllib.request
 
 import e2b
 from clients import pieces, wrapped
-from programs import eventually
+from programs import eventually, metric
 from roads import SANDBOX, TAKEN, Way
 
 try:
@@ -480,6 +480,10 @@ class Suite(Base):
         self.assertIs(await sandbox.is_running(), True)
         expected = f"3000-sbx1.sbx.localhost:{self.way.tls_port}" if self.way.is_secure else "localhost:3000"
         self.assertEqual(sandbox.get_host(3000), expected)
+
+    async def check_zy_http2_was_spoken(self, sandbox):
+        if self.way.is_secure:
+            self.assertGreater(metric(self.way.proxy, "proxy_http2_requests_total"), 100)
 
     async def check_zz_nothing_is_left(self, sandbox):
         await sandbox.files.remove(self.folder)
