@@ -288,10 +288,13 @@ bool error_answer_is_preflight(const struct http_request *request)
 	       http_headers_get(&request->headers, STR("Access-Control-Request-Method")).len > 0;
 }
 
-/* What every page may see of an answer of ours. */
+/* Every page may see an answer of ours, for there is nothing in it. By its name, because "*" would not do
+ * for requests that may carry cookies. */
 static void allow_origin(struct http_exchange *ex)
 {
-	http_response_header(ex, STR("Access-Control-Allow-Origin"), STR("*"));
+	http_response_header(ex, STR("Access-Control-Allow-Origin"),
+			     http_headers_get(&ex->request.headers, STR("Origin")));
+	http_response_header(ex, STR("Access-Control-Allow-Credentials"), STR("true"));
 	http_response_header(ex, STR("Access-Control-Expose-Headers"),
 			     STR("X-Proxy-Error, Retry-After"));
 	http_response_header(ex, STR("Vary"), STR("Origin"));

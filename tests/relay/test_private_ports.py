@@ -204,13 +204,13 @@ class PrivatePorts(Test):
             self.assertEqual((response.status, response.body), (204, b""))
             self.assertEqual((response.get("Access-Control-Allow-Origin"), response.get("Access-Control-Allow-Methods"),
                               response.get("Access-Control-Allow-Headers"), response.get("Vary"), response.get("X-Proxy-Error")),
-                             ("*", "PUT", "e2b-traffic-access-token", "Origin", None))
+                             ("http://page.test", "PUT", "e2b-traffic-access-token", "Origin", None))
         self.assertEqual(self.proxy.metric("proxy_errors_total", **{"class": "token_missing"}), 0)
         self.refused(self.open("/", "", method="OPTIONS"), "token_missing")
         self.refused(self.open("/", "Origin: http://page.test\r\n", method="OPTIONS"), "token_missing")
         # The refusal itself can be read by the page.
         response = self.open("/", "Origin: http://page.test\r\nSec-Fetch-Mode: cors\r\n")
-        self.assertEqual((response.status, response.get("Access-Control-Allow-Origin")), (403, "*"))
+        self.assertEqual((response.status, response.get("Access-Control-Allow-Origin")), (403, "http://page.test"))
         self.assertEqual(self.server.received, b"")
 
     def test_s007_public_ports_answer_preflights_themselves(self):
