@@ -135,12 +135,24 @@ def relay_steps(profile):
         yield Step(os.path.basename(path), command, timeout=300, env={"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"})
 
 
+def more_relay_steps(profile):
+    """What else has a script for it: varnishtest's, and ten seconds of random traffic and change."""
+    env = {"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"}
+    if shutil.which("varnishtest"):
+        yield Step("varnishtest", ["tests/varnish/run.sh"], timeout=300, env=env)
+    else:
+        print("  varnishtest: it is not installed (Debian's varnish); its scripts are not played")
+    yield Step("soak.py", [sys.executable, "-B", "tests/relay/soak.py", "10"], timeout=120, env=env)
+
+
 def suite_relay():
     yield from relay_steps("opt")
+    yield from more_relay_steps("opt")
 
 
 def suite_relay_asan():
     yield from relay_steps("asan")
+    yield from more_relay_steps("asan")
 
 
 def suite_relay_tls():

@@ -373,14 +373,14 @@ class Server:
 
 
 class Proxy:
-    def __init__(self, *flags, env=None, workers=2, descriptors=None, over_tls=None):
+    def __init__(self, *flags, env=None, workers=2, descriptors=None, over_tls=None, port=0):
         def limit():
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
         self.over_tls = OVER_TLS if over_tls is None else over_tls
         self.certificates = [] if "--certificate" in flags or not self.over_tls else ["--certificate", Certificates.get()]
         self.process = subprocess.Popen(
-            [program(), *self.listen(0), "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
+            [program(), *self.listen(port), "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limit if descriptors else None,
             # Under AddressSanitizer freed memory must not count as growth.
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:quarantine_size_mb=1", **(env or {})})
