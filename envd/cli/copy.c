@@ -313,7 +313,7 @@ int cli_copy(int argc, char **argv)
 		if (status == 0)
 			status = up ? copy_up(&copy, argv + rest, count, argv[argc - 1] + 1, &err)
 				    : copy_down(&copy, argv + rest, count, argv[argc - 1], &err);
-		result = status < 0 ? print_error(&err) : EXIT_SUCCESS;
+		result = status < 0 ? print_failure(&err) : EXIT_SUCCESS;
 	}
 	target_fini(&copy.target);
 	return result;

@@ -369,7 +369,7 @@ static void on_start_done(struct call *call, const struct err *err)
 	close_signals(exec);
 	if (err && !exec->ended) {
 		if (err->kind != ERR_CANCELED)
-			exec->result = print_error(err);
+			exec->result = print_failure(err);
 	} else if (!exec->ended) {
 		exec->result = EXIT_UNKNOWN;
 	}
@@ -463,7 +463,7 @@ int cli_exec(int argc, char **argv)
 	else if (exec->target.json)
 		result = cli_usage("exec: the output is the command's, there is none as JSON");
 	else if (target_open(&exec->target, &err) < 0)
-		result = print_error(&err);
+		result = print_failure(&err);
 	else {
 		exec->interactive |= exec->terminal;
 		result = run(exec, argv + rest, argc - rest, cwd, &environment);

@@ -130,7 +130,7 @@ int job_follow(struct target *target, const struct job_follow *what)
 	if (o.reader_left)
 		return EXIT_FAILURE;
 	if (o.failed)
-		return print_error(&o.err);
+		return print_failure(&o.err);
 	return what->follow && o.has_ended ? o.code : EXIT_SUCCESS;
 }
 
@@ -165,7 +165,7 @@ int job_logs(int argc, char **argv)
 	else if (offset < 0 || what.retry_s < 0 || what.retry_s > INT32_MAX || (only_stdout && only_stderr))
 		result = cli_usage("job logs: one stream, and numbers from 0 up");
 	else if (target_open(&target, &err) < 0)
-		result = print_error(&err);
+		result = print_failure(&err);
 	else {
 		what.id = argv[rest];
 		what.stdout_offset = what.stderr_offset = (uint64_t)offset;
@@ -287,7 +287,7 @@ int job_input(int argc, char **argv)
 	else {
 		in.id = argv[rest];
 		result = target_open(&target, &in.err) < 0 || find_offset(&in) < 0 || pass_input(&in) < 0
-				 ? print_error(&in.err)
+				 ? print_failure(&in.err)
 				 : EXIT_SUCCESS;
 	}
 	target_fini(&target);
@@ -354,7 +354,7 @@ int job_watch(int argc, char **argv)
 	if (result == CLI_GO_ON) {
 		result = EXIT_SUCCESS;
 		if (target_open(&target, &w.err) < 0)
-			result = print_error(&w.err);
+			result = print_failure(&w.err);
 	} else {
 		rest = argc;
 	}
@@ -371,7 +371,7 @@ int job_watch(int argc, char **argv)
 		if (!w.failed)
 			break;
 		if (!retry_again(&w.retry, &w.err))
-			result = print_error(&w.err);
+			result = print_failure(&w.err);
 	}
 	target_fini(&target);
 	return result;

@@ -115,13 +115,13 @@ static int create(struct run *run)
 	arena_init(&arena, RPC_ARENA_BYTES);
 	if (call_unary(&run->target, "/jobs.Jobs/Create", &run->request.base,
 		       &jobs__create_response__descriptor, &arena, &message, &err) < 0) {
-		result = print_error(&err);
+		result = print_failure(&err);
 		goto out;
 	}
 	job = ((Jobs__CreateResponse *)message)->job;
 	if (!job) {
 		err_set(&err, ERR_INTERNAL, "an answer without a job");
-		result = print_error(&err);
+		result = print_failure(&err);
 		goto out;
 	}
 	if (run->follow) {
@@ -135,7 +135,7 @@ static int create(struct run *run)
 	}
 	if (!run->follow && job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_START) {
 		err_set(&err, ERR_FAILED_PRECONDITION, "%s", job->message);
-		result = print_error(&err);
+		result = print_failure(&err);
 	}
 out:
 	arena_release(&arena);
@@ -158,7 +158,7 @@ static int start(struct run *run, char **argv, int argc)
 	run->command.envs = pointers;
 	run->command.n_envs = run->environment.count;
 	fill_request(run, argv, argc);
-	return target_open(&run->target, &err) < 0 ? print_error(&err) : create(run);
+	return target_open(&run->target, &err) < 0 ? print_failure(&err) : create(run);
 }
 
 int job_run_command(int argc, char **argv)

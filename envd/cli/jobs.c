@@ -188,7 +188,7 @@ static int list(int argc, char **argv)
 		for (size_t i = 0; i < ARRAY_LENGTH(titles); i++)
 			table_add(&t, "%s", titles[i]);
 		if (target_open(&target, &err) < 0 || list_pages(&target, &request, &t, &err) < 0) {
-			result = print_error(&err);
+			result = print_failure(&err);
 		} else {
 			if (!target.json)
 				table_print(&t);
@@ -224,7 +224,7 @@ static int for_each(struct target *target, const struct each *each, char **ids, 
 		*id_field = ids[i];
 		if (call_unary(target, each->path, request, each->output, &arena, &message, &err) < 0) {
 			err_wrap(&err, "%s", ids[i]);
-			result = print_error(&err);
+			result = print_failure(&err);
 		} else if (target->json) {
 			print_json(message);
 		}
@@ -242,7 +242,7 @@ static int open_for_ids(struct target *target, const struct option *options, con
 	if (result == CLI_GO_ON && *ret_rest == argc)
 		result = cli_usage("%s: which job?", each->name + 5);
 	if (result == CLI_GO_ON && target_open(target, &err) < 0)
-		result = print_error(&err);
+		result = print_failure(&err);
 	return result;
 }
 
@@ -379,7 +379,7 @@ static int get(int argc, char **argv)
 	if (result == CLI_GO_ON) {
 		request.id = argv[rest];
 		if (call_unary(&target, each.path, &request.base, each.output, &arena, &message, &err) < 0) {
-			result = print_error(&err);
+			result = print_failure(&err);
 		} else {
 			if (target.json)
 				print_json(message);
@@ -449,7 +449,7 @@ static int wait_for(int argc, char **argv)
 		if (pattern || port)
 			request.until = &until;
 		if (call_unary(&target, each.path, &request.base, each.output, &arena, &message, &err) < 0)
-			result = print_error(&err);
+			result = print_failure(&err);
 		else
 			result = waited(&target, (Jobs__WaitResponse *)message, !request.until);
 	}

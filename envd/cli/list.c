@@ -116,7 +116,7 @@ int cli_list(int argc, char **argv)
 		result = cli_usage("ls: one path, and a depth of at least 1");
 	else if (target_open(&target, &err) < 0 ||
 		 list(&target, argc > rest ? argv[rest] : (char *)"", depth, &err) < 0)
-		result = print_error(&err);
+		result = print_failure(&err);
 	else
 		result = EXIT_SUCCESS;
 	target_fini(&target);

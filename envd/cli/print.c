@@ -43,7 +43,7 @@ void print_safe(FILE *file, const char *text)
 	}
 }
 
-int print_error(const struct err *err)
+int print_failure(const struct err *err)
 {
 	FILE *file = fdopen(dup(STDERR_FILENO), "w");
 

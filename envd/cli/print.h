@@ -10,7 +10,7 @@
 #include "lib/err.h"
 
 /* "envd: not_found: no such file or directory", on stderr. Returns the exit code for it, 1. */
-int print_error(const struct err *err);
+int print_failure(const struct err *err);
 /* Control characters become '?'. */
 void print_safe(FILE *file, const char *text);
 /* One line of JSON on stdout. */
