@@ -142,29 +142,37 @@ static bool has_audience(const struct job_life *run)
 	return !list_is_empty(&run->owner->listeners);
 }
 
+static void hold_cap(struct job_life *run, struct job_extent extents[JOB_STREAMS], uint64_t *stored_bytes)
+{
+	const struct job_store *store = &run->table->store;
+	const struct job_record *record = &run->owner->record;
+	uint64_t keep = record->output_bytes;
+	int i;
+
+	job_store_extents(store, record->id, extents, stored_bytes);
+	for (i = 0; i < JOB_STREAMS; i++) {
+		int status;
+
+		/* Some more, so that it is not done for every line. */
+		if (extents[i].end - extents[i].oldest <= keep + keep / 8)
+			continue;
+		status = job_store_cap(store, record->id, (enum job_stream)i, keep);
+		run->cap_status = status < 0 ? status : run->cap_status;
+	}
+}
+
 static void look(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, look_job);
 	const struct job_store *store = &run->table->store;
 	const char *id = run->owner->record.id;
-	uint64_t keep = run->owner->record.output_bytes;
 	char path[4608];
-	int i;
 
 	/* First, so that nothing that comes after the look stays unseen. */
 	if (run->table->inotify_fd >= 0 &&
 	    snprintf(path, sizeof(path), "%s/%s", store->directory, id) < (int)sizeof(path))
 		run->watch = inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT | IN_ONLYDIR);
-	job_store_extents(store, id, run->extents, &run->stored_bytes);
-	for (i = 0; i < JOB_STREAMS; i++) {
-		int status;
-
-		/* Some more, so that it is not done for every line. */
-		if (run->extents[i].end - run->extents[i].oldest <= keep + keep / 8)
-			continue;
-		status = job_store_cap(store, id, (enum job_stream)i, keep);
-		run->cap_status = status < 0 ? status : run->cap_status;
-	}
+	hold_cap(run, run->extents, &run->stored_bytes);
 }
 
 static void start_look(struct job_life *run);
@@ -185,10 +193,11 @@ static void on_looked(struct job *job)
 		if (run->cap_status < 0 && !owner->record.output_incomplete)
 			log_debug("jobs", "the cap of an output cannot be held", LOG_S("id", owner->record.id),
 				  LOG_S("reason", errno_text(run->cap_status)));
-		if (run->watch >= 0)
-			list_append(&run->table->watches[(size_t)run->watch % JOB_BUCKETS], &run->watch_bucket);
-		else /* no inotify to be had: by the clock */
+		/* Where no inotify is to be had: by the clock. */
+		if (run->watch < 0)
 			run->look_due_ms = run->looked_ms + JOB_LOOK_IDLE_MS;
+		else if (!job_table_enter_watch(run->table, run))
+			job_life_on_watch(run);
 		job_life_plan(run);
 		if (has_grown || run->is_look_owed)
 			background_job_tell(owner);
@@ -433,6 +442,7 @@ static void find_out(struct job *job)
 	}
 	if (run->watch >= 0)
 		(void)inotify_rm_watch(run->table->inotify_fd, run->watch);
+	hold_cap(run, run->end_extents, &run->end_stored_bytes);
 	job_store_extents(store, record->id, run->end_extents, &run->end_stored_bytes);
 	run->disk_is_full = job_store_disk_is_full(store);
 }

@@ -76,10 +76,14 @@ static void terminate(struct job *job)
 static void kill_everything(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
+	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
 
 	if (take_lock(run)) {
 		note_request(run);
-		kill_tree(run->leader, run->table->settings.spawn->cgroups, run->owner->record.place);
+		kill(-run->leader, SIGKILL);
+		if (cgroups)
+			(void)cgroup_kill(cgroups, run->owner->record.place);
+		/* Its session, and whatever left that. */
 		kill_descendants(run->keeper);
 	}
 	/* From here on the keeper collects the leader and goes. */

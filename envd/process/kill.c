@@ -99,7 +99,6 @@ void kill_tree(pid_t leader, struct cgroups *cgroups, struct cgroup_place place)
 
 struct relative {
 	pid_t pid, parent;
-	bool is_below;
 };
 
 struct relatives {
@@ -107,83 +106,135 @@ struct relatives {
 	size_t count, capacity;
 };
 
-static void read_all(DIR *proc, struct relatives *relatives)
+static void add_relative(struct relatives *relatives, pid_t pid, pid_t parent)
 {
+	if (relatives->count == relatives->capacity) {
+		relatives->capacity = relatives->capacity ? 2 * relatives->capacity : 64;
+		relatives->items = xrealloc(relatives->items,
+					    relatives->capacity * sizeof(*relatives->items));
+	}
+	relatives->items[relatives->count++] = (struct relative){pid, parent};
+}
+
+/* What one thread has forked: numbers with blanks between them, in a file that the kernel makes as it is
+ * read. -ENOENT where it does not. */
+static int add_children_of_task(struct relatives *relatives, pid_t parent, const char *task)
+{
+	char path[64], text[4096];
+	size_t kept = 0;
+	auto_close int fd = -1;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%.16s/children", parent, task);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return -errno;
+	for (;;) {
+		ssize_t len = read(fd, text + kept, sizeof(text) - 1 - kept);
+		char *at = text, *end;
+
+		if (len <= 0)
+			return 0;
+		text[kept + (size_t)len] = '\0';
+		while ((end = strchr(at, ' '))) {
+			add_relative(relatives, (pid_t)strtol(at, NULL, 10), parent);
+			at = end + 1;
+		}
+		kept = strlen(at);
+		memmove(text, at, kept);
+	}
+}
+
+static int add_children(struct relatives *relatives, pid_t parent)
+{
+	char path[32];
 	struct dirent *entry;
-	pid_t session;
+	int status = 0;
+	DIR *tasks;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", parent);
+	tasks = opendir(path);
+	if (!tasks)
+		return 0;
+	while ((entry = readdir(tasks)))
+		if (entry->d_name[0] != '.' && add_children_of_task(relatives, parent, entry->d_name) == -ENOENT)
+			status = -ENOENT;
+	closedir(tasks);
+	/* The task may also have ended meanwhile. */
+	return status == -ENOENT && access("/proc/thread-self/children", F_OK) < 0 ? status : 0;
+}
+
+/* Everything below, top down. Each comes once: who has two parents has changed them meanwhile. */
+static int find_below(struct relatives *relatives, pid_t ancestor)
+{
+	int status;
+	size_t i;
 
 	relatives->count = 0;
+	status = add_children(relatives, ancestor);
+	for (i = 0; i < relatives->count && status == 0 && i < PROCESS_MAX; i++)
+		status = add_children(relatives, relatives->items[i].pid);
+	return status;
+}
+
+/* Kernels without these files: all processes are asked for their parents, until no more are found. */
+static void find_below_slowly(DIR *proc, struct relatives *relatives, pid_t ancestor)
+{
+	struct relatives all = {0};
+	size_t known, i, j;
+	struct dirent *entry;
+
 	rewinddir(proc);
 	while ((entry = readdir(proc))) {
-		struct relative *item;
+		pid_t parent, session;
 
-		if (entry->d_name[0] < '1' || entry->d_name[0] > '9')
-			continue;
-		if (relatives->count == relatives->capacity) {
-			relatives->capacity = relatives->capacity ? 2 * relatives->capacity : 256;
-			relatives->items = xrealloc(relatives->items,
-						    relatives->capacity * sizeof(*relatives->items));
+		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
+		    read_relations(dirfd(proc), entry->d_name, &parent, &session))
+			add_relative(&all, (pid_t)strtol(entry->d_name, NULL, 10), parent);
+	}
+	relatives->count = 0;
+	add_relative(relatives, ancestor, 0);
+	for (known = 0; known < relatives->count && known <= all.count; known++) {
+		for (i = 0; i < all.count; i++) {
+			if (all.items[i].parent != relatives->items[known].pid)
+				continue;
+			for (j = 0; j < relatives->count && relatives->items[j].pid != all.items[i].pid; j++)
+				;
+			if (j == relatives->count)
+				add_relative(relatives, all.items[i].pid, all.items[i].parent);
 		}
-		item = &relatives->items[relatives->count];
-		*item = (struct relative){.pid = (pid_t)strtol(entry->d_name, NULL, 10)};
-		if (read_relations(dirfd(proc), entry->d_name, &item->parent, &session))
-			relatives->count++;
 	}
+	relatives->items[0] = relatives->items[--relatives->count];
+	free(all.items);
 }
 
-static int compare_relatives(const void *a, const void *b)
-{
-	const struct relative *one = a, *other = b;
-
-	return one->pid < other->pid ? -1 : one->pid > other->pid;
-}
-
-static bool is_below(const struct relatives *relatives, pid_t pid, pid_t ancestor)
-{
-	/* As many steps as there are processes: numbers are used again while the list is read. */
-	for (size_t steps = 0; steps <= relatives->count && pid > 1; steps++) {
-		const struct relative key = {.pid = pid};
-		const struct relative *found = bsearch(&key, relatives->items, relatives->count,
-						       sizeof(*relatives->items), compare_relatives);
-
-		if (!found)
-			return false;
-		if (found->parent == ancestor)
-			return true;
-		pid = found->parent;
-	}
-	return false;
-}
-
-/* The descriptor is opened before the second look, as above. */
-static void kill_relative(int proc, const struct relative *relative)
+/* The descriptor is opened before the look, as above. False when it is dead already. */
+static bool kill_relative(int proc, const struct relative *relative)
 {
 	char name[16];
 	pid_t parent, session;
 	auto_close int pidfd = (int)syscall(SYS_pidfd_open, relative->pid, 0);
 
 	snprintf(name, sizeof(name), "%d", relative->pid);
-	if (!read_relations(proc, name, &parent, &session) || parent != relative->parent)
-		return;
+	if (!read_relations(proc, name, &parent, &session))
+		return false;
+	/* With another parent it is looked for again, where it is now. */
+	if (parent != relative->parent)
+		return true;
 	if (pidfd >= 0)
 		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
-	else if (errno != ESRCH)
+	else
 		kill(relative->pid, SIGKILL);
+	return true;
 }
 
 static size_t kill_round(DIR *proc, struct relatives *relatives, pid_t ancestor)
 {
 	size_t count = 0, i;
 
-	read_all(proc, relatives);
-	qsort(relatives->items, relatives->count, sizeof(*relatives->items), compare_relatives);
-	for (i = 0; i < relatives->count; i++) {
-		relatives->items[i].is_below = is_below(relatives, relatives->items[i].pid, ancestor);
-		count += relatives->items[i].is_below;
-	}
+	if (find_below(relatives, ancestor) < 0)
+		find_below_slowly(proc, relatives, ancestor);
 	for (i = 0; i < relatives->count; i++)
-		if (relatives->items[i].is_below)
-			kill_relative(dirfd(proc), &relatives->items[i]);
+		count += kill_relative(dirfd(proc), &relatives->items[i]);
 	return count;
 }
 
@@ -192,11 +243,16 @@ void kill_descendants(pid_t ancestor)
 	int64_t until = monotonic_ms() + PROCESS_KILL_SCAN_MS;
 	struct relatives relatives = {0};
 	DIR *proc = opendir("/proc");
+	/* Lists that are read while their processes end may miss one, so that one empty list is not enough. */
+	int empty = 0;
 
 	if (!proc)
 		return;
-	while (kill_round(proc, &relatives, ancestor) > 0 && monotonic_ms() < until)
-		usleep(ROUND_PAUSE_US);
+	while (empty < 2 && monotonic_ms() < until) {
+		empty = kill_round(proc, &relatives, ancestor) > 0 ? 0 : empty + 1;
+		if (empty < 2)
+			usleep(ROUND_PAUSE_US);
+	}
 	free(relatives.items);
 	closedir(proc);
 }

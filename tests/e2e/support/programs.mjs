@@ -240,6 +240,8 @@ export async function startEnvd({
 	port, flags = [], init = { defaultUser: "user" }, env = {}, prefix = [], program: path, keep = false,
 } = {}) {
 	port ??= await freePort();
+	if (!flags.includes("-jobs-dir"))
+		flags = ["-jobs-dir", join(tmpdir(), `envd-jobs-${process.pid}-${port}`), ...flags];
 	const args = [...prefix, path ?? envdProgram(), "-isnotfc", "-port", String(port), ...flags];
 	const envd = new Program("envd", args[0], args.slice(1), { env: { PATH: process.env.PATH, ...env } });
 	if (!keep)

@@ -1,0 +1,291 @@
+// Background jobs and what is not supposed to happen: envd is killed, keepers are killed, the disk is full,
+// there are thousands.
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { Code } from "@connectrpc/connect";
+import { request } from "./support/connect.mjs";
+import { Cause, State, StdinMode, ended, jobsClient, keepers, readOutput, refused, shell } from "./support/jobs.mjs";
+import {
+	eventually, freePort, isAlive, isSanitized, processTable, processesWith, serve, startEnvd, temporaryFolder,
+} from "./support/programs.mjs";
+
+const check = (name, body) => test(`jobs: ${name}`, { timeout: 120000 }, body);
+
+// An envd that can be killed and started again over the same jobs.
+async function place() {
+	const port = await freePort(), directory = join(temporaryFolder(), "jobs");
+	const self = {
+		directory,
+		start: async () => {
+			self.envd = await startEnvd({ port, flags: ["-jobs-dir", directory], keep: true });
+			self.jobs = jobsClient(self.envd.url);
+			return self.jobs;
+		},
+		restart: async () => {
+			await self.envd.kill();
+			return self.start();
+		},
+	};
+	await self.start();
+	after(async () => {
+		for (const job of (await self.jobs.list({ states: [State.RUNNING], pageSize: 1000 })).jobs)
+			await self.jobs.stop({ id: job.id, force: true });
+		await self.envd.stop();
+	});
+	return self;
+}
+
+check("kill -9 in the middle of 100 jobs: every byte and exit code is right", async () => {
+	const here = await place();
+	const script = (n) => `i=0; while [ $i -lt 60 ]; do echo "job ${n} line $i $(printf %0100d $i)"; echo "err $i" >&2; i=$((i+1)); ` +
+		`[ $((i % 6)) != 0 ] || sleep 0.1; done; ${n % 10 === 9 ? "kill -KILL $$" : `exit ${n % 7}`}`;
+	const out = (n) => Array.from({ length: 60 }, (_, i) => `job ${n} line ${i} ${String(i).padStart(100, "0")}\n`).join("");
+	const err = Array.from({ length: 60 }, (_, i) => `err ${i}\n`).join("");
+	const made = await Promise.all(Array.from({ length: 100 }, (_, n) => here.jobs.create({ ...shell(script(n)), clientKey: `key ${n}` })));
+	const ids = made.map((each) => each.job.id);
+	// Three times, while output flows.
+	for (let i = 0; i < 3; i++) {
+		await eventually("output flows", async () => Number((await here.jobs.get({ id: ids[i] })).stdout.endOffset) > 0);
+		await here.restart();
+	}
+	for (const [n, id] of ids.entries()) {
+		const job = await ended(here.jobs, id);
+		if (n % 10 === 9)
+			assert.deepEqual([job.state, job.failure, job.exit.signal], [State.FAILED, Cause.SIGNAL, 9]);
+		else
+			assert.deepEqual([job.exit.code, job.state], [n % 7, n % 7 ? State.FAILED : State.COMPLETED]);
+		const read = await readOutput(here.jobs, { id });
+		assert.equal(read.stdout.toString(), out(n));
+		assert.equal(read.stderr.toString(), err);
+		const again = await here.jobs.create({ ...shell("exit 99"), clientKey: `key ${n}` });
+		assert.deepEqual([again.existed, again.job.id], [true, id]);
+	}
+});
+
+check("what ended while envd was not there is told truthfully, and called", async () => {
+	const here = await place();
+	const seen = [];
+	const server = await serve((call, answer) => {
+		let body = "";
+		call.on("data", (chunk) => { body += chunk; });
+		call.on("end", () => {
+			seen.push(JSON.parse(body).job);
+			answer.end();
+		});
+	});
+	const webhook = { url: `http://127.0.0.1:${server.port}/` };
+	const { job } = await here.jobs.create({ ...shell("sleep 0.3; echo late; exit 6"), webhook });
+	const limited = (await here.jobs.create({ ...shell("sleep 60"), limits: { wallTimeMs: 400n } })).job;
+	await here.envd.kill();
+	await eventually("both have ended", () => !isAlive(job.pid) && !isAlive(limited.pid), 10000);
+	await here.start();
+	const told = (await here.jobs.get({ id: job.id })).job;
+	assert.deepEqual([told.state, told.exit.code], [State.FAILED, 6]);
+	assert.ok(told.endedMs - told.startedMs >= 300n && told.endedMs - told.startedMs < 5000n);
+	const timed = (await here.jobs.get({ id: limited.id })).job;
+	assert.deepEqual([timed.failure, timed.exit.timedOut, timed.exit.signal], [Cause.TIME_LIMIT, true, 9]);
+	await eventually("the webhook", () => seen.length === 1, 10000);
+	assert.deepEqual([seen[0].id, seen[0].exit.code], [job.id, 6]);
+});
+
+check("an adopted job is followed, fed, waited for, stopped with all it has started", async () => {
+	const here = await place();
+	const word = `48${process.pid}.5`;
+	const { job } = await here.jobs.create({
+		...shell(`(setsid sleep ${word} &); while read -r line; do echo "got $line"; done; echo over; sleep ${word}`),
+		stdin: { mode: StdinMode.PIPE },
+	});
+	await here.jobs.writeStdin({ id: job.id, offset: 0n, data: Buffer.from("one\ntw") });
+	await here.jobs.wait({ ids: [job.id], until: { pattern: "got one" } });
+	await here.restart();
+	assert.equal((await here.jobs.get({ id: job.id })).job.state, State.RUNNING);
+	// The client does not know what arrived, and sends everything again.
+	assert.equal((await here.jobs.writeStdin({ id: job.id, offset: 0n, data: Buffer.from("one\ntwo\n") })).taken, 8n);
+	const followed = readOutput(here.jobs, { id: job.id, follow: true }).catch(() => {}); // cut off below
+	await here.jobs.wait({ ids: [job.id], until: { pattern: "got two" } });
+	await here.jobs.writeStdin({ id: job.id, offset: 8n, close: true });
+	await here.jobs.wait({ ids: [job.id], until: { pattern: "over" } });
+	await here.restart();
+	await followed;
+	const stopped = (await here.jobs.stop({ id: job.id, optGraceMs: { case: "graceMs", value: 2000n } })).job;
+	assert.deepEqual([stopped.state, stopped.exit.signal], [State.CANCELLED, 15]);
+	assert.deepEqual(processesWith(word), []);
+	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "got one\ngot two\nover\n");
+});
+
+check("a stop that envd did not survive is a stop", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create(shell("trap 'sleep 1; exit 3' TERM; echo ready; while :; do sleep 0.05; done"));
+	await here.jobs.wait({ ids: [job.id], until: { pattern: "ready" } });
+	here.jobs.stop({ id: job.id }).catch(() => {});
+	await eventually("the stop is under way", async () => (await here.jobs.get({ id: job.id })).job.stopRequested);
+	await eventually("it is written down", () => readFileSync(join(here.directory, job.id, "status")).readBigInt64LE(1544) > 0n);
+	await here.restart();
+	const told = await ended(here.jobs, job.id);
+	assert.deepEqual([told.state, told.exit.code], [State.CANCELLED, 3]);
+});
+
+check("a job whose keeper was killed is lost, says so, and does not run on", async () => {
+	const here = await place();
+	const word = `49${process.pid}.5`;
+	const live = (await here.jobs.create(shell(`sleep ${word}`))).job, later = (await here.jobs.create(shell(`exec sleep ${word}`))).job;
+	const keeperOf = (job) => keepers().find((each) => each.arguments[1] === String(job.pid)).pid;
+	process.kill(keeperOf(live), "SIGKILL");
+	const told = await ended(here.jobs, live.id);
+	assert.deepEqual([told.state, told.failure, told.exit], [State.FAILED, Cause.LOST, undefined]);
+	assert.match(told.message, /keeper/);
+	await eventually("it is gone", () => !isAlive(live.pid));
+	const keeper = keeperOf(later);
+	await here.envd.kill();
+	process.kill(keeper, "SIGKILL");
+	process.kill(later.pid, "SIGKILL");
+	await here.start();
+	assert.equal((await here.jobs.get({ id: later.id })).job.failure, Cause.LOST);
+});
+
+check("broken, half made and foreign folders do not disturb", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create(shell("echo kept"));
+	await ended(here.jobs, job.id);
+	await eventually("its end is on the disk", () => readFileSync(join(here.directory, job.id, "record"), "utf8").includes("endedMs"));
+	await here.envd.kill();
+	const record = readFileSync(join(here.directory, job.id, "record"));
+	for (const [id, content] of Object.entries({
+		"1half0made": null, "2cut0short": record.subarray(0, 100), "3flipped": Buffer.from(record).fill("X", 200, 201), "4of0another": record,
+	})) {
+		mkdirSync(join(here.directory, id));
+		writeFileSync(join(here.directory, id, "stdout"), "something");
+		if (content)
+			writeFileSync(join(here.directory, id, "record"), content);
+	}
+	writeFileSync(join(here.directory, "5is0a0file"), "");
+	await here.start();
+	assert.deepEqual((await here.jobs.list({})).jobs.map((each) => each.id), [job.id]);
+	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "kept\n");
+	// Nobody's output is removed because its record is damaged; what never was a job is.
+	assert.deepEqual(readdirSync(here.directory).filter((each) => /^\d/.test(each)).sort(),
+		["2cut0short", "3flipped", "4of0another", "5is0a0file", job.id].sort());
+});
+
+check("two envds do not share jobs", async () => {
+	const here = await place();
+	await here.jobs.create(shell("true"));
+	const other = await startEnvd({ flags: ["-jobs-dir", here.directory] });
+	await refused(jobsClient(other.url).create(shell("true")), Code.Unavailable, /another envd/);
+	assert.equal((await jobsClient(other.url).list({})).jobs.length, 0);
+	await other.stop();
+});
+
+check("a full disk: no new job, no broken record, lost output is flagged, exit codes stay", async () => {
+	const folder = temporaryFolder();
+	const directory = join(folder, "disk");
+	mkdirSync(directory);
+	execFileSync("mount", ["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", directory]);
+	const envd = await startEnvd({ flags: ["-jobs-dir", join(directory, "jobs")], keep: true });
+	const jobs = jobsClient(envd.url);
+	const { job } = await jobs.create({ ...shell("cat > /dev/null; head -c 4000000 /dev/zero; echo after >&2; exit 8"), stdin: { mode: StdinMode.PIPE } });
+	await jobs.writeStdin({ id: job.id, close: true });
+	const told = await ended(jobs, job.id);
+	assert.deepEqual([told.state, told.exit.code, told.outputIncomplete], [State.FAILED, 8, true]);
+	await refused(jobs.create(shell("true")), Code.ResourceExhausted, /no space left/);
+	assert.equal((await jobs.list({})).jobs.length, 1);
+	await envd.kill();
+	const again = await startEnvd({ flags: ["-jobs-dir", join(directory, "jobs")], keep: true });
+	const later = jobsClient(again.url);
+	const kept = (await later.get({ id: job.id })).job;
+	assert.deepEqual([kept.state, kept.exit.code], [State.FAILED, 8]);
+	await later.delete({ id: job.id });
+	await eventually("there is room again", async () => {
+		try {
+			return (await later.create(shell("exit 0"))).job;
+		} catch {
+			return false;
+		}
+	});
+	await again.stop();
+	execFileSync("umount", ["-l", directory]);
+});
+
+function fabricate(directory, count) {
+	mkdirSync(directory, { recursive: true });
+	const now = Date.now();
+	for (let n = 0; n < count; n++) {
+		const id = `1${String(n).padStart(10, "0")}`;
+		const body = `{"id":"${id}","bootId":"x","name":"old","clientKey":"old ${n}","cwd":"","userName":"root","webhookUrl":"","webhookKey":"",` +
+			`"message":"","sequence":${n + 1},"outputBytes":1000000,"stdinMode":1,"outputMode":1,"state":3,"pid":7,"createdMs":${now - 60000 + n},` +
+			`"startedMs":${now - 60000 + n},"endedMs":${now - 50000 + n},"hasExit":1,"exited":1,"argv":["true"]}\n`;
+		mkdirSync(join(directory, id));
+		const sum = createHash("sha256").update(body).digest("hex").slice(0, 16);
+		writeFileSync(join(directory, id, "record"), `envd-job 1 ${sum} ${Buffer.byteLength(body)}\n${body}`);
+		writeFileSync(join(directory, id, "stdout"), "");
+	}
+}
+
+check("10,000 finished and 1,000 running jobs do not slow /health", async () => {
+	const directory = join(temporaryFolder(), "jobs");
+	fabricate(directory, 10000);
+	const before = Date.now();
+	const envd = await startEnvd({ flags: ["-jobs-dir", directory], keep: true });
+	assert.ok(Date.now() - before < 5000, "the start waits for nothing");
+	const jobs = jobsClient(envd.url);
+	const count = async (message) => {
+		let n = 0;
+		for (let pageToken = ""; ;) {
+			const page = await jobs.list({ ...message, pageSize: 1000, pageToken });
+			n += page.jobs.length;
+			pageToken = page.nextPageToken;
+			if (!pageToken)
+				return n;
+		}
+	};
+	assert.equal(await count({ states: [State.COMPLETED] }), 10000);
+	const withEnded = envd.memory();
+	const ids = [];
+	for (let n = 0; n < 1000; n += 20)
+		ids.push(...(await Promise.all(Array.from({ length: 20 }, () => jobs.create({ command: { argv: ["sleep", "600"] } })))).map((each) => each.job.id));
+	assert.equal(await count({ states: [State.RUNNING] }), 1000);
+	const each = (envd.memory() - withEnded) / 1000;
+	if (!isSanitized())
+		assert.ok(each <= 8, `${each} KiB for each running job`);
+	const times = [];
+	for (let n = 0; n < 300; n++) {
+		const start = performance.now();
+		assert.equal((await request(envd.url, { path: "/health" })).status, 204);
+		times.push(performance.now() - start);
+	}
+	times.sort((a, b) => a - b);
+	assert.ok(times[150] < 20, `half of the answers took ${times[150]} ms`);
+	// Idle ones cost nothing.
+	const ticks = envd.ticks();
+	await new Promise((resolve) => setTimeout(resolve, 1000));
+	assert.ok(envd.ticks() - ticks <= 2, `${envd.ticks() - ticks} ticks in a second`);
+	// The oldest makes room for the newest.
+	await jobs.stop({ id: ids[0], force: true });
+	await refused(jobs.get({ id: "10000000000" }), Code.NotFound);
+	for (let n = 1; n < ids.length; n += 50)
+		await Promise.all(ids.slice(n, n + 50).map((id) => jobs.stop({ id, force: true })));
+	assert.equal(await count({ states: [State.RUNNING] }), 0);
+	await envd.stop();
+});
+
+check("an ordinary user has jobs, too", async () => {
+	const home = temporaryFolder();
+	execFileSync("chown", ["user", home]);
+	execFileSync("chmod", ["755", home]);
+	const id = execFileSync("id", ["-u", "user"]).toString().trim();
+	const envd = await startEnvd({
+		prefix: ["setpriv", `--reuid=${id}`, `--regid=${id}`, "--clear-groups"], init: null,
+		flags: ["-standalone", "-jobs-dir", join(home, "state", "jobs")], env: { HOME: home },
+	});
+	const jobs = jobsClient(envd.url);
+	const { job } = await jobs.create(shell("id -un; (setsid sleep 57.5 &); echo ready; exec sleep 57.5"));
+	await jobs.wait({ ids: [job.id], until: { pattern: "ready" } });
+	assert.equal((await jobs.stop({ id: job.id })).job.state, State.CANCELLED);
+	assert.deepEqual(processTable().filter((each) => each.state !== "Z" && each.arguments.includes("57.5")), []);
+	assert.equal((await readOutput(jobs, { id: job.id })).stdout.toString(), "user\nready\n");
+	await envd.stop();
+});
