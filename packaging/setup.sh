@@ -146,6 +146,7 @@ fi
 
 if wants check; then
 	tests/conformance/install.sh
+	tests/conformance/install-h2spec.sh
 fi
 
 version() { printf '  %-26s %s\n' "$1" "$2"; }
@@ -173,6 +174,7 @@ if wants check; then
 	for package in clang clang-format clang-tidy shellcheck valgrind redis-server varnish chromium; do
 		package_version "$package"
 	done
+	version h2spec "$(cat build/conformance/h2spec.version 2>/dev/null || true)"
 	version connectconformance "$(build/conformance/connectconformance --version 2>/dev/null | sed 's/.* //' || true)"
 fi
 if wants vm; then

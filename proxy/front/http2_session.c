@@ -105,8 +105,6 @@ void http2_drain(struct http2_session *s)
 	s->draining = true;
 	s->drain_since_ms = loop_now_ms(s->loop);
 	nghttp2_submit_shutdown_notice(s->nghttp2);
-	/* Its answer says that requests that crossed the notice are here. */
-	nghttp2_submit_ping(s->nghttp2, NGHTTP2_FLAG_NONE, http2_drain_mark);
 	http2_poke(s);
 }
 
@@ -141,7 +139,6 @@ static int on_frame_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, v
 	struct http2_session *s = user;
 	struct http2_stream *x;
 
-	(void)nghttp2;
 	switch (frame->hd.type) {
 	case NGHTTP2_HEADERS:
 	case NGHTTP2_DATA:
@@ -152,6 +149,11 @@ static int on_frame_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, v
 			x->end_sent = true;
 			http2_mark(x);
 		}
+		break;
+	case NGHTTP2_GOAWAY:
+		/* The answer to this says that all requests that crossed the notice are here. */
+		if (s->draining && !s->drained)
+			nghttp2_submit_ping(nghttp2, NGHTTP2_FLAG_NONE, http2_drain_mark);
 		break;
 	case NGHTTP2_RST_STREAM:
 		/* Of nghttp2's own accord: the client broke a rule. What it provokes counts like what
