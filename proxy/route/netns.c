@@ -31,8 +31,9 @@ struct netns_helper {
 	unsigned users;
 	bool closed;
 	uv_async_t wake;    /* the desk's, not to be touched once `closed` */
-	struct stat own;    /* the thread's: the namespace it must not enter */
-	struct stat current; /* the thread's: where it is */
+	int home;	     /* the thread's: the proxy's own namespace, which it must not enter ... */
+	struct stat own;
+	struct stat current; /* ... and where it is */
 };
 
 /* ---- the thread ---- */
@@ -42,21 +43,35 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Looks before it opens: a name may be that of a pipe, which waits, or of a device, which acts. */
+/* Nothing but namespaces, or nothing that somebody else than root has put there. */
+static bool is_safe_to_open(const char *path)
+{
+	return strncmp(path, "/proc/", 6) == 0 ? strstr(path, "/ns/") != NULL
+					       : strncmp(path, "/run/netns/", 11) == 0;
+}
+
 static int open_namespace(const char *path, struct stat *ret_stat)
 {
-	auto_close int handle = open(path, O_PATH | O_CLOEXEC);
-	char again[40];
+	auto_close int handle = -1, fd = -1;
 	struct statfs system;
-	int fd;
+	char again[40];
 
-	if (handle < 0 || fstatfs(handle, &system) < 0 || fstat(handle, ret_stat) < 0)
+	/* Looks before it opens: a name may be that of a pipe, which waits, or of a device, which acts. */
+	if (is_safe_to_open(path))
+		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+	else
+		handle = open(path, O_PATH | O_CLOEXEC);
+	if ((fd < 0 && handle < 0) || fstatfs(fd < 0 ? handle : fd, &system) < 0)
 		return -errno;
 	if (system.f_type != NSFS_MAGIC)
 		return -ENOTTY;
-	snprintf(again, sizeof(again), "/proc/self/fd/%d", handle);
-	fd = open(again, O_RDONLY | O_CLOEXEC);
-	return fd < 0 ? -errno : fd;
+	if (fd < 0) {
+		snprintf(again, sizeof(again), "/proc/self/fd/%d", handle);
+		fd = open(again, O_RDONLY | O_CLOEXEC);
+	}
+	if (fd < 0 || fstat(fd, ret_stat) < 0)
+		return -errno;
+	return take_fd(&fd);
 }
 
 static int enter(struct netns_helper *helper, const char *path)
@@ -74,6 +89,13 @@ static int enter(struct netns_helper *helper, const char *path)
 		return errno == EINVAL ? -ENOTTY : -errno; /* another kind of namespace */
 	helper->current = wanted;
 	return 0;
+}
+
+/* Whoever stays in a namespace keeps it alive, with all its interfaces. */
+static void go_home(struct netns_helper *helper)
+{
+	if (!same_file(&helper->current, &helper->own) && setns(helper->home, CLONE_NEWNET) == 0)
+		helper->current = helper->own;
 }
 
 static int make_socket(struct netns_helper *helper, const struct netns_request *request)
@@ -112,12 +134,14 @@ static void *run(void *user)
 	int fd;
 
 	/* Without /proc nothing is known to be another namespace, and nothing is entered. */
-	if (stat("/proc/thread-self/ns/net", &helper->own) < 0)
+	helper->home = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
+	if (helper->home < 0 || fstat(helper->home, &helper->own) < 0)
 		memset(&helper->own, 0, sizeof(helper->own));
 	helper->current = helper->own;
 	pthread_mutex_lock(&helper->lock);
 	while (!helper->closed) {
 		if (list_is_empty(&helper->queue)) {
+			go_home(helper);
 			pthread_cond_wait(&helper->work, &helper->lock);
 			continue;
 		}
@@ -137,6 +161,7 @@ static void *run(void *user)
 		if (!helper->closed)
 			uv_async_send(&helper->wake);
 	}
+	close_fd(&helper->home);
 	leave(helper);
 	return NULL;
 }
@@ -198,6 +223,7 @@ static struct netns_helper *open_helper(struct loop *loop)
 	list_init(&helper->done);
 	uv_async_init(&loop->uv, &helper->wake, on_wake);
 	helper->users = 2;
+	helper->home = -1;
 	if (start_thread(helper) == 0)
 		return helper;
 	helper->users = 1;

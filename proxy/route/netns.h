@@ -5,8 +5,8 @@
  * A socket belongs for ever to the namespace of the thread that made it, and only that moment needs the
  * thread to be there. So a desk (one per worker) has a helper thread that goes from namespace to
  * namespace and makes sockets; connecting and all the rest happen on the worker's loop. The helper is
- * started by the first request, never returns to the namespace it came from, and is left behind when it
- * hangs in a dead file system.
+ * started by the first request, goes home when there is nothing to do, because whoever stays keeps a
+ * namespace alive, and is left behind when it hangs in a dead file system.
  *
  * PATH must be a network namespace and not the proxy's own, where 127.0.0.1 is the host's (S5); both are
  * judged on the open file, each time, because names change hands. Entering needs CAP_SYS_ADMIN.

@@ -126,6 +126,70 @@ static void case_169_texts(void **state)
 			fail_msg("%s parses", bad[i]);
 }
 
+static void namespaces(void **state)
+{
+	static const struct {
+		const char *text, *path, *address; /* NULL: not one */
+	} rows[] = {
+		{"netns:/run/netns/a", "/run/netns/a", ""},
+		{"netns:/proc/1/ns/net,127.0.0.2", "/proc/1/ns/net", "127.0.0.2:0"},
+		{"netns:/a,::1", "/a", "[::1]:0"},
+		{"netns:/a,[::1]", "/a", "[::1]:0"},
+		{"netns:/a..b/.c/..d", "/a..b/.c/..d", ""},
+		{"netns:", NULL, NULL},
+		{"netns:/", NULL, NULL},
+		{"netns:a", NULL, NULL},
+		{"netns:/..", NULL, NULL},
+		{"netns:/a/./b", NULL, NULL},
+		{"netns:/a/../b", NULL, NULL},
+		{"netns:/a,", NULL, NULL},
+		{"netns:/a,b", NULL, NULL},
+		{"netns:/a,127.0.0.1,127.0.0.2", NULL, NULL},
+		{"netns:/a,fe80::1%lo", NULL, NULL},
+		{"Netns:/a", NULL, NULL},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+		union address address;
+		char text[ADDRESS_TEXT_BYTES] = "";
+		struct str path;
+		int status = address_parse_netns(str_of(rows[i].text), &path, &address);
+
+		if ((status == 0) != (rows[i].path != NULL))
+			fail_msg("%s", rows[i].text);
+		if (status < 0)
+			continue;
+		assert_true(str_equal(path, str_of(rows[i].path)));
+		if (address.any.sa_family != AF_UNSPEC)
+			address_format(&address, text, sizeof(text));
+		assert_string_equal(text, rows[i].address);
+	}
+}
+
+/* In there 127.0.0.1 is the sandbox's own, also at the port where the proxy listens out here. */
+static void s005_inside_a_namespace(void **state)
+{
+	struct address_guard guard = {0};
+	union address listener = parse("127.0.0.1", 3002), outside = parse("10.0.0.1", 3002);
+	union address target;
+
+	(void)state;
+	address_guard_add_listener(&guard, &listener);
+	address_guard_add_listener(&guard, &outside);
+	target = parse("127.0.0.1", 3002);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_OK);
+	assert_int_equal(address_guard_check(&guard, &target, true), ADDRESS_OWN);
+	target = parse("::1", 80);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_OK);
+	target = parse("10.0.0.1", 3002);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_OWN);
+	target = parse("169.254.169.254", 80);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_LINK_LOCAL);
+	target = parse("::ffff:0.0.0.0", 80);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_UNSPECIFIED);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -133,6 +197,8 @@ int main(void)
 		cmocka_unit_test(s005_loopback_by_permission),
 		cmocka_unit_test(s005_own_listeners),
 		cmocka_unit_test(case_169_texts),
+		cmocka_unit_test(namespaces),
+		cmocka_unit_test(s005_inside_a_namespace),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

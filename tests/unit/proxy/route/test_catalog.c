@@ -258,6 +258,106 @@ static void case_167_limit_is_exact(void **state)
 	catalog_free(catalog);
 }
 
+/* Dropping what nobody uses never ends what somebody does. */
+static void retired_only_when_unused(void **state)
+{
+	struct catalog *catalog = catalog_new(1, 10, 4);
+	struct sandbox_entry entry = entry_of("a", "10.0.0.5");
+	struct catalog_record *record = put(catalog, &entry), *again;
+
+	(void)state;
+	assert_int_equal(catalog_admit(record), 0);
+	assert_false(catalog_retire(catalog, record));
+	assert_false(lifecycle_has_ended(record->lifecycle));
+	lifecycle_leave(record->lifecycle);
+	assert_true(catalog_retire(catalog, record));
+	assert_true(lifecycle_has_ended(record->lifecycle));
+	/* Who had found it a moment before looks again. */
+	assert_int_equal(catalog_admit(record), -ESTALE);
+	assert_false(catalog_retire(catalog, record));
+	assert_false(catalog_remove_record(catalog, record));
+	again = put(catalog, &entry);
+	assert_false(catalog_remove_record(catalog, record)); /* not this one */
+	assert_int_equal(catalog_admit(again), 0);
+	lifecycle_leave(again->lifecycle);
+	assert_true(catalog_remove_record(catalog, again));
+	assert_int_equal(catalog_count(catalog), 0);
+	catalog_record_release(record);
+	catalog_record_release(again);
+	catalog_free(catalog);
+}
+
+static void sources_do_not_overrule_people(void **state)
+{
+	static const struct {
+		enum sandbox_origin old, new;
+		bool replaced;
+	} rows[] = {
+		{SANDBOX_FROM_DNS, SANDBOX_FROM_DNS, true},
+		{SANDBOX_FROM_DNS, SANDBOX_FROM_REDIS, true},
+		{SANDBOX_FROM_REDIS, SANDBOX_FROM_REDIS, true},
+		{SANDBOX_FROM_REDIS, SANDBOX_FROM_DNS, false},
+		{SANDBOX_FROM_ADMIN, SANDBOX_FROM_REDIS, false},
+		{SANDBOX_FROM_COMMAND_LINE, SANDBOX_FROM_DNS, false},
+		{SANDBOX_FROM_REDIS, SANDBOX_FROM_ADMIN, true},
+		{SANDBOX_FROM_COMMAND_LINE, SANDBOX_FROM_ADMIN, true},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+		struct catalog *catalog = catalog_new(1, 10, 4);
+		struct sandbox_entry entry = entry_of("a", "10.0.0.5");
+		struct err err;
+		int status;
+
+		entry.origin = rows[i].old;
+		catalog_record_release(put(catalog, &entry));
+		entry.origin = rows[i].new;
+		status = catalog_put(catalog, &entry, "", NULL, &err);
+		assert_int_equal(status == 0, rows[i].replaced);
+		if (status < 0)
+			assert_int_equal(err.kind, ERR_ALREADY_EXISTS);
+		catalog_free(catalog);
+	}
+}
+
+/* What catalog_put would do, without doing it. */
+static void preview(void **state)
+{
+	struct catalog *catalog = catalog_new(1, 1, 4);
+	struct sandbox_entry entry = entry_of("a", "10.0.0.5");
+	char id[CATALOG_TEXT_BYTES_MAX + 1];
+	struct catalog_record *record;
+	struct err err;
+
+	(void)state;
+	assert_int_equal(catalog_preview(catalog, &entry, "", id, &err), 0);
+	assert_int_equal(strlen(id), 32);
+	assert_int_equal(catalog_count(catalog), 0);
+	record = put(catalog, &entry);
+	assert_int_equal(catalog_preview(catalog, &entry, "", id, &err), 0);
+	assert_string_equal(id, record->lifecycle->id);
+	assert_true(catalog_preview(catalog, &entry, "other", id, &err) < 0);
+	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
+	entry.state = SANDBOX_PAUSED;
+	assert_int_equal(catalog_preview(catalog, &entry, "", id, &err), 0);
+	assert_string_equal(id, record->lifecycle->id);
+	entry.state = SANDBOX_RUNNING;
+	entry.address = "10.0.0.6";
+	assert_int_equal(catalog_preview(catalog, &entry, "", id, &err), 0);
+	assert_string_not_equal(id, record->lifecycle->id);
+	entry.lifecycle_id = "given";
+	assert_int_equal(catalog_preview(catalog, &entry, record->lifecycle->id, id, &err), 0);
+	assert_string_equal(id, "given");
+	entry.address = "";
+	assert_true(catalog_preview(catalog, &entry, "", id, &err) < 0);
+	entry = entry_of("b", "10.0.0.5");
+	assert_true(catalog_preview(catalog, &entry, "", id, &err) < 0);
+	assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
+	catalog_record_release(record);
+	catalog_free(catalog);
+}
+
 #define CHURN_IDS 3000
 #define CHURN_ROUNDS 4
 
@@ -386,6 +486,9 @@ int main(void)
 		cmocka_unit_test(s098_churn),
 		cmocka_unit_test(snapshot_is_whole),
 		cmocka_unit_test(state_names),
+		cmocka_unit_test(retired_only_when_unused),
+		cmocka_unit_test(sources_do_not_overrule_people),
+		cmocka_unit_test(preview),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
