@@ -75,6 +75,9 @@ static int on_server_name(SSL *ssl, int *alert, void *user)
 	bool known;
 
 	(void)user;
+	/* An address is no name that could be asked for (RFC 6066 section 3), though some clients do. */
+	if (name && tls_host_is_address(name))
+		name = NULL;
 	if (name && !facts->server_name)
 		facts->server_name = xstrdup(name);
 	known = tls_store_choose(facts->store, name, &facts->choice);

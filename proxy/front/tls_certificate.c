@@ -110,12 +110,18 @@ static bool has_name(const struct tls_certificate *c, const char *name)
 	return false;
 }
 
+bool tls_host_is_address(const char *name)
+{
+	unsigned char address[sizeof(struct in6_addr)];
+
+	return inet_pton(AF_INET, name, address) == 1 || inet_pton(AF_INET6, name, address) == 1;
+}
+
 bool tls_host_wildcard(const char *name, char *ret_text, size_t size)
 {
 	const char *dot = strchr(name, '.');
-	unsigned char address[sizeof(struct in_addr)];
 
-	if (!dot || dot == name || inet_pton(AF_INET, name, address) == 1)
+	if (!dot || dot == name || tls_host_is_address(name))
 		return false;
 	return (size_t)snprintf(ret_text, size, "*%s", dot) < size;
 }

@@ -38,6 +38,8 @@ int tls_host_normalise(struct str host, char *ret_text, size_t size) NODISCARD;
 /* "*.b.c" for "a.b.c", both normalised: a wildcard stands for one whole label (RFC 6125 section 6.4.3).
  * False for addresses and single labels. */
 bool tls_host_wildcard(const char *name, char *ret_text, size_t size);
+/* A literal address, without brackets. */
+bool tls_host_is_address(const char *name);
 /* The whole file, at most TLS_FILE_BYTES_MAX; the caller wipes and frees it. */
 int tls_file_read(const char *path, char **ret_text, size_t *ret_len, struct err *err) NODISCARD;
 

@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """`make bench`: measures what is promised, beside other programs, in one run, and prints one table.
 
-Parts, all without arguments: size start footprint exec stream parallel files proxy. Absolute times depend
+Parts, all without arguments: size start footprint exec stream parallel files proxy tls. Absolute times depend
 on the machine; ratios to what ran beside them do not. Nothing here asserts: a missed target is marked.
 """
 import ctypes
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
+import ssl
 import statistics
 import subprocess
 import sys
@@ -287,9 +289,9 @@ def nginx(folder, port):
     return running
 
 
-def load(name, pid, port, host):
+def load(name, pid, port, host, *flags, scheme="http"):
     """Keep-alive requests for five seconds; CPU per request of the proxy's processes, and requests per second."""
-    command = ["wrk", "-t1", "-c32", "-H", f"Host: {host}", f"http://127.0.0.1:{port}/"]
+    command = ["wrk", "-t1", "-c32", "-H", f"Host: {host}", *flags, f"{scheme}://127.0.0.1:{port}/"]
     subprocess.run(command[:3] + ["-d1s"] + command[3:], capture_output=True, text=True, check=True)
     before = cpu_seconds(family(pid))
     out = subprocess.run(command[:3] + ["-d5s"] + command[3:], capture_output=True, text=True, check=True).stdout
@@ -357,7 +359,104 @@ backend back
         shutil.rmtree(folder)
 
 
-PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "proxy")
+def idle_tls_kib(pid, port, host, count=2000):
+    """Resident memory of a connection over TLS that has served a request and rests."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+
+    def connect():
+        client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
+        client.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        if not client.recv(4096).startswith(b"HTTP/1.1 200"):
+            raise RuntimeError("no answer over TLS")
+        return client
+
+    def resident():
+        return sum(status_kib(each, "RssAnon") for each in family(pid))
+
+    held = [connect() for _ in range(100)]
+    before = resident()
+    held += [connect() for _ in range(count)]
+    after = resident()
+    for client in held:
+        client.close()
+    return (after - before) / count
+
+
+def part_tls():
+    folder = tempfile.mkdtemp(prefix="bench-")
+    os.chmod(folder, 0o755)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    try:
+        subprocess.run([PROXY, "dev-certificate", folder], check=True, stdout=subprocess.DEVNULL)
+        os.chmod(f"{folder}/tls.key", 0o644)
+        with open(f"{folder}/both.pem", "w", encoding="ascii") as both:
+            for name in ("tls.crt", "tls.key"):
+                with open(f"{folder}/{name}", encoding="ascii") as file:
+                    both.write(file.read())
+        with Running(BACKEND, stdout=subprocess.PIPE, text=True) as backend:
+            back = int(backend.process.stdout.readline())
+            ports = {name: free_port() for name in ("nginx", "haproxy", "proxy")}
+            with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
+                file.write(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+                events {{ worker_connections 8000; }} worker_rlimit_nofile 20000;
+                http {{ access_log off; {nginx_paths(folder)} keepalive_requests 100000000;
+                  upstream back {{ server 127.0.0.1:{back}; keepalive 64; keepalive_requests 100000000; }}
+                  server {{ listen 127.0.0.1:{ports['nginx']} ssl; ssl_protocols TLSv1.2 TLSv1.3;
+                    ssl_certificate {folder}/tls.crt; ssl_certificate_key {folder}/tls.key;
+                    location / {{ proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection "";
+                      proxy_set_header Host $host; }} }} }}""")
+            with open(f"{folder}/haproxy.cfg", "w", encoding="ascii") as file:
+                file.write(f"""
+global
+    nbthread 1
+    maxconn 8000
+    tune.ssl.default-dh-param 2048
+defaults
+    mode http
+    timeout connect 3s
+    timeout client 60s
+    timeout server 60s
+    http-reuse always
+frontend front
+    bind 127.0.0.1:{ports['haproxy']} ssl crt {folder}/both.pem alpn http/1.1
+    default_backend back
+backend back
+    server back 127.0.0.1:{back}
+""")
+
+            def measure(name, running, host):
+                wait_for_port(ports[name], running.process)
+                return (load(name, running.pid, ports[name], host, scheme="https"),
+                        load(name, running.pid, ports[name], host, "-H", "Connection: close", scheme="https"),
+                        idle_tls_kib(running.pid, ports[name], host))
+
+            results = {}
+            with nginx(folder, ports["nginx"]) as other:
+                results["nginx"] = measure("nginx", other, "bench")
+            with Running("haproxy", "-q", "-f", f"{folder}/haproxy.cfg", stderr=subprocess.DEVNULL) as other:
+                results["haproxy"] = measure("haproxy", other, "bench")
+            log = open(f"{OUT}/bench-proxy.log", "ab")
+            with Running(PROXY, "--listen", "none", "--listen-tls", f"127.0.0.1:{ports['proxy']}", "--admin", "none",
+                         "--certificate", folder, "--workers", "1", "--sandbox", f"bench=127.0.0.1,envd={back}",
+                         stdout=log, stderr=log) as ours:
+                results["proxy"] = measure("proxy", ours, "49983-bench.localhost")
+        better = {i: min(results["nginx"][i][0], results["haproxy"][i][0]) for i in (0, 1)}
+        for i, what, target in ((0, "proxied request over TLS 1.3, CPU", True), (1, "  the same, each on a connection of its own", False)):
+            cost, rate = results["proxy"][i]
+            for name in ("haproxy", "nginx"):
+                beside, beside_rate = results[name][i]
+                hold = {"target": "≤ 1.00 ×", "good": cost <= beside} if target and beside == better[i] else {}
+                row(f"{what} (beside {name})", f"{cost:.1f} µs, {rate:.0f}/s", f"{name} {beside:.1f} µs, {beside_rate:.0f}/s",
+                    cost / beside, **hold)
+        idle = results["proxy"][2]
+        row("idle TLS connection, of 2,000", f"{idle:.1f} KiB",
+            f"haproxy {results['haproxy'][2]:.1f}, nginx {results['nginx'][2]:.1f} KiB", target="≤ 20 KiB", good=idle <= 20)
+    finally:
+        shutil.rmtree(folder)
+
+
+PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "proxy", "tls")
 
 
 def print_table():
