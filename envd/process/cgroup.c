@@ -201,6 +201,9 @@ static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, uint64_t 
 
 	if (mkdirat(root, kind_names[kind], 0755) < 0 && errno != EEXIST)
 		return -errno;
+	/* Left by somebody else, it would take no command, and could be neither frozen nor thawed. */
+	if (faccessat(root, kind_names[kind], W_OK, 0) < 0)
+		return -errno;
 	directory = openat(root, kind_names[kind], O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (directory < 0)
 		return -errno;

@@ -151,6 +151,10 @@ static const char *freeze_json(struct http_exchange *ex, const struct freeze_res
 
 static void log_freeze(const struct freezer_call *call)
 {
+	if (!call->freezer->has_cgroups) {
+		log_warn("freeze", "there are no cgroups to freeze");
+		return;
+	}
 	const struct freeze_result *result = &call->frozen;
 
 	LOG_AT(result->failed || result->not_frozen ? LOG_WARN : LOG_INFO, "freeze", "workload frozen",
@@ -215,7 +219,8 @@ static void on_thawed(struct freezer_call *call)
 	struct http_exchange *ex = thawing->ex;
 
 	if (call->status == 0) {
-		log_info("freeze", "workload thawed", LOG_I("cgroups", call->thawed.thawed));
+		if (call->freezer->has_cgroups)
+			log_info("freeze", "workload thawed", LOG_I("cgroups", call->thawed.thawed));
 		answer_done(ex);
 	} else if (call->status == -EAGAIN) {
 		refuse_load(ex);

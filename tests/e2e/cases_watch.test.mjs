@@ -761,6 +761,35 @@ for name, _, _ in list(os.walk(root)): open(name + "/late", "w").close()`, folde
 	}
 });
 
+// An ordinary user may not stage an upload at the top of the file system: it is done in the folder, and the kernel tells of what is written to
+// that unnamed file under a name that nobody can open ("#" and its number).
+check("uploads_show_no_unnamed_file", async (t) => {
+	const folder = `/home/user/${randomBytes(4).toString("hex")}`;
+	mkdirSync(folder);
+	cleanup(t, () => rmSync(folder, { recursive: true, force: true }));
+	chownSync(folder, 1000, 1000);
+	const own = await startEnvd({
+		flags: ["-standalone"], init: null, prefix: ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"],
+	});
+	const judge = spawn("inotifywait", ["-m", "--format", "%f", folder], { stdio: ["ignore", "pipe", "pipe"] });
+	t.after(() => judge.kill("SIGKILL"));
+	let names = "";
+	judge.stdout.on("data", (chunk) => { names += chunk; });
+	await new Promise((resolve) => judge.stderr.on("data", (chunk) => /established/.test(String(chunk)) && resolve()));
+	for (const recursive of [false, true]) {
+		const seen = await watch(t, own.client(), folder, { recursive });
+		for (const name of ["new", "new", "end"])
+			assert.equal((await put(own.client(), join(folder, name), randomBytes(1000000))).status, 200);
+		await seen.until("CREATE new", "WRITE new", "CREATE end");
+		assert.ok(seen.events.every(({ name }) => name === "new" || name === "end"), seen.told.join(", "));
+		await seen.converges();
+		seen.stop();
+		unlinkSync(join(folder, "new"));
+		unlinkSync(join(folder, "end"));
+	}
+	assert.match(names, /^#\d+$/m, "the kernel has told of it");
+});
+
 // --- what other cases want of watches
 
 check("case_009_clients_that_leave_at_any_moment", async (t) => {

@@ -131,6 +131,16 @@ check("standalone_as_an_ordinary_user_is_that_user", async () => {
 	assert.deepEqual([stat.status, stat.error.code, stat.error.message], [403, "permission_denied", message]);
 	const download = await get(client, file, { more: { username: "other" } });
 	assert.ok(download.status === 403 && download.json.message === message, download.text);
+	// Nothing can be frozen, and nothing says that it was.
+	const post = (path) => client.request({ method: "POST", path });
+	assert.equal((await post("/freeze")).status, 204);
+	const { requested, frozen, unobservable, notFrozen } = (await post("/freeze?maxWaitMs=2000")).json;
+	assert.deepEqual([requested, frozen, unobservable, notFrozen], [2, 0, 2, 0]);
+	assert.equal((await client.run("true")).end.exitCode, 0);
+	assert.equal((await post("/unfreeze")).status, 204);
+	assert.equal((await post("/fsthaw")).status, 403);
+	assert.match(envd.stderr, /there are no cgroups to freeze/);
+	assert.doesNotMatch(envd.stderr, /workload (frozen|thawed)/);
 	// Asked for by /init, too.
 	assert.equal((await client.request({ method: "POST", path: "/init", body: '{"defaultUser":"other"}' })).status, 204);
 	const second = await client.run("id");

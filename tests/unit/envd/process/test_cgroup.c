@@ -116,11 +116,22 @@ static void write_limit(int directory, const char *text)
 	close(fd);
 }
 
+static void remove_tree(const char *root)
+{
+	static const char *const kinds[] = {"user", "ptys", "socats"};
+	char path[128];
+
+	for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
+		snprintf(path, sizeof(path), "%s/%s", root, kinds[i]);
+		(void)rmdir(path);
+	}
+	assert_int_equal(rmdir(root), 0);
+}
+
 /* Born in another cgroup it would escape the limits of its own. */
 static void conformance_127_no_command_begins_where_limits_are_reached(void **state)
 {
-	static const char *const kinds[] = {"user", "ptys", "socats"};
-	char root[] = "/sys/fs/cgroup/unified/envd-test-XXXXXX", path[128];
+	char root[] = "/sys/fs/cgroup/unified/envd-test-XXXXXX";
 	struct cgroups cgroups;
 	struct cgroup_place place;
 	int fd;
@@ -140,11 +151,34 @@ static void conformance_127_no_command_begins_where_limits_are_reached(void **st
 	close(fd);
 	cgroup_remove_later(&cgroups, place);
 	cgroups_fini(&cgroups);
-	for (size_t i = 0; i < ARRAY_LENGTH(kinds); i++) {
-		snprintf(path, sizeof(path), "%s/%s", root, kinds[i]);
-		assert_int_equal(rmdir(path), 0);
+	remove_tree(root);
+}
+
+/* A user may have a tree of his own in which somebody else has been before. */
+static void what_belongs_to_others_is_not_taken_for_ours(void **state)
+{
+	char root[] = "/sys/fs/cgroup/unified/envd-test-XXXXXX", path[128];
+	struct cgroups cgroups;
+	int status;
+	pid_t pid;
+
+	NEEDS_CGROUPS();
+	if (!mkdtemp(root))
+		skip();
+	assert_int_equal(chown(root, 65534, 65534), 0);
+	snprintf(path, sizeof(path), "%s/user", root);
+	assert_int_equal(mkdir(path, 0755), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (setresuid(65534, 65534, 65534) < 0)
+			_exit(2);
+		log_init(LOG_ERROR, LOG_JSON, -1);
+		cgroups_init(&cgroups, root, true);
+		_exit(cgroups.available);
 	}
-	assert_int_equal(rmdir(root), 0);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	remove_tree(root);
+	assert_int_equal(status, 0);
 }
 
 static const struct lab_options with_cgroups = {.with_cgroups = true};
@@ -353,6 +387,7 @@ int main(void)
 		cmocka_unit_test(switched_off_says_nothing),
 		cmocka_unit_test(case_078_commands_run_without_cgroups),
 		cmocka_unit_test(conformance_127_no_command_begins_where_limits_are_reached),
+		cmocka_unit_test(what_belongs_to_others_is_not_taken_for_ours),
 		cmocka_unit_test(one_cgroup_a_command_and_none_afterwards),
 		cmocka_unit_test(an_inhabited_cgroup_is_removed_later),
 		cmocka_unit_test(leftovers_of_an_earlier_agent_are_removed),
