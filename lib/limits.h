@@ -256,6 +256,11 @@
 /* The host's metadata service (contract/envd.md 1.9): each of the two requests, how often it is asked
  * while it does not answer, for how long so often, and how seldom at last. */
 #define METADATA_REQUEST_MS (10 * 1000)
+/* The same while an /init waits: the service is in the machine's own monitor, and hosts give up an /init for
+ * good after 10 s. */
+#define METADATA_CHECK_MS (1 * 1000)
+/* What was asked for an /init whose sender had left when the answer came is good for the next one. */
+#define METADATA_KEPT_MS (1 * 1000)
 #define METADATA_POLL_MS 50
 /* One run of iptables, which itself waits 5 s for another one. */
 #define METADATA_PIN_MS (6 * 1000)

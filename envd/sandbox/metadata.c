@@ -20,16 +20,21 @@ struct metadata_service {
 	char *sandbox_id, *template_id;
 	char *next_sandbox_id, *next_template_id; /* NULL: nothing */
 	int status;
+	struct metadata_check *left, *kept; /* a look that nobody waits for, and what one has found */
 };
 
 struct metadata_check {
 	struct metadata_service *service;
 	struct metadata_lookup *lookup; /* one of these two */
 	struct metadata_pin *pin;
-	int status;	 /* of the first look */
-	bool is_retrying;
-	void (*on_done)(void *user, int status, const struct metadata *metadata);
+	int status;	 /* of the first look; at last, of what is kept */
+	bool is_retrying, is_joined;
+	metadata_check_done *on_done; /* NULL: who asked has left */
 	void *user;
+	/* What was found for nobody. */
+	char *kept_hash;
+	uint64_t kept_ms;
+	struct later later;
 };
 
 static void free_when_closed(struct metadata_service *service)
@@ -147,7 +152,8 @@ static void on_timer(uv_timer_t *timer)
 	struct metadata_service *service = container_of(timer, struct metadata_service, timer);
 
 	service->lookup =
-		metadata_lookup_open(service->settings.loop, &service->settings.address, on_polled, service);
+		metadata_lookup_open(service->settings.loop, &service->settings.address, METADATA_REQUEST_MS,
+				     on_polled, service);
 }
 
 static void start_polling(struct metadata_service *service, bool has_deadline, uint64_t first_ms)
@@ -171,10 +177,50 @@ void metadata_service_refresh(struct metadata_service *service)
 
 static void look(struct metadata_check *check);
 
+static void free_check(struct metadata_check *check)
+{
+	free(check->kept_hash);
+	free(check);
+}
+
+static void forget_kept(struct metadata_service *service)
+{
+	if (service->kept)
+		free_check(service->kept);
+	service->kept = NULL;
+}
+
+/* Nobody waits for it: kept for who asks next. */
+static void keep_check(struct metadata_check *check, int status, const struct metadata *metadata)
+{
+	struct metadata_service *service = check->service;
+
+	forget_kept(service);
+	service->left = NULL;
+	service->kept = check;
+	check->status = status;
+	check->kept_hash = status < 0 ? NULL : xstrdup(metadata->token_hash);
+	check->kept_ms = loop_now_ms(service->settings.loop);
+}
+
 static void finish_check(struct metadata_check *check, int status, const struct metadata *metadata)
 {
-	check->on_done(check->user, status, metadata);
-	free(check);
+	if (!check->on_done) {
+		keep_check(check, status, metadata);
+		return;
+	}
+	check->on_done(check->user, status, metadata, check->is_joined);
+	free_check(check);
+}
+
+static void on_kept(struct later *later)
+{
+	struct metadata_check *check = container_of(later, struct metadata_check, later);
+	const struct metadata metadata = {
+		.sandbox_id = "", .template_id = "", .log_address = "", .token_hash = check->kept_hash};
+
+	check->on_done(check->user, check->status, check->status < 0 ? NULL : &metadata, true);
+	free_check(check);
 }
 
 static void on_pinned(void *user, bool is_pinned)
@@ -213,28 +259,63 @@ static void look(struct metadata_check *check)
 {
 	const struct metadata_settings *settings = &check->service->settings;
 
-	check->lookup = metadata_lookup_open(settings->loop, &settings->address, on_checked, check);
+	check->lookup = metadata_lookup_open(settings->loop, &settings->address, METADATA_CHECK_MS, on_checked,
+					     check);
+}
+
+/* The look that others have left, or what it has found; NULL when there is none. */
+static struct metadata_check *take_left(struct metadata_service *service)
+{
+	struct metadata_check *check = take_ptr(&service->left);
+
+	if (check)
+		check->is_joined = true;
+	if (check || !service->kept)
+		return check;
+	check = take_ptr(&service->kept);
+	if (loop_now_ms(service->settings.loop) - check->kept_ms < METADATA_KEPT_MS) {
+		later_init(&check->later, on_kept);
+		later_call(service->settings.loop, &check->later);
+		return check;
+	}
+	free_check(check);
+	return NULL;
 }
 
 struct metadata_check *metadata_service_check(struct metadata_service *service,
-					      void (*on_done)(void *user, int status,
-							      const struct metadata *metadata),
-					      void *user)
+					      metadata_check_done *on_done, void *user)
 {
-	struct metadata_check *check = xcalloc(1, sizeof(*check));
+	struct metadata_check *check = take_left(service);
 
-	*check = (struct metadata_check){.service = service, .on_done = on_done, .user = user};
-	look(check);
+	if (!check) {
+		check = xcalloc(1, sizeof(*check));
+		check->service = service;
+		later_init(&check->later, on_kept);
+		look(check);
+	}
+	check->on_done = on_done;
+	check->user = user;
 	return check;
 }
 
 void metadata_check_cancel(struct metadata_check *check)
 {
+	later_cancel(&check->later);
 	if (check->lookup)
 		metadata_lookup_close(check->lookup);
 	if (check->pin)
 		metadata_pin_cancel(check->pin);
-	free(check);
+	free_check(check);
+}
+
+void metadata_check_leave(struct metadata_check *check)
+{
+	if (check->service->left || (!check->lookup && !check->pin)) {
+		metadata_check_cancel(check);
+		return;
+	}
+	check->on_done = NULL;
+	check->service->left = check;
 }
 
 /* ---- life ---- */
@@ -262,10 +343,13 @@ void metadata_service_close(struct metadata_service *service)
 {
 	service->is_closing = true;
 	stop_polling(service);
+	if (service->left)
+		metadata_check_cancel(take_ptr(&service->left));
+	forget_kept(service);
 	uv_close((uv_handle_t *)&service->timer, on_timer_closed);
 }
 
 bool metadata_service_is_at_rest(const struct metadata_service *service)
 {
-	return !service->is_polling && !service->job.active;
+	return !service->is_polling && !service->job.active && !service->left;
 }

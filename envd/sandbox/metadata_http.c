@@ -12,6 +12,7 @@ enum step { STEP_TOKEN, STEP_CONTENT, STEP_OVER };
 struct metadata_lookup {
 	struct loop *loop;
 	struct sockaddr_in address;
+	unsigned step_ms;
 	uv_timer_t timer;
 	struct later later; /* for what fails at once */
 	enum step step;
@@ -264,7 +265,7 @@ static void start_step(struct metadata_lookup *lookup)
 
 	lookup->is_complete = false;
 	buf_clear(&lookup->body);
-	uv_timer_start(&lookup->timer, on_timer, METADATA_REQUEST_MS, 0);
+	uv_timer_start(&lookup->timer, on_timer, lookup->step_ms, 0);
 	status = stream_uv_connect(lookup->loop, (const struct sockaddr *)&lookup->address, on_connected,
 				   &lookup->stream);
 	if (status < 0) {
@@ -277,6 +278,7 @@ static void start_step(struct metadata_lookup *lookup)
 }
 
 struct metadata_lookup *metadata_lookup_open(struct loop *loop, const struct sockaddr_in *address,
+					     unsigned step_ms,
 					     void (*on_done)(void *user, int status,
 							     const struct metadata *metadata),
 					     void *user)
@@ -284,7 +286,13 @@ struct metadata_lookup *metadata_lookup_open(struct loop *loop, const struct soc
 	struct metadata_lookup *lookup = xcalloc(1, sizeof(*lookup));
 
 	*lookup = (struct metadata_lookup){
-		.loop = loop, .address = *address, .parts = 1, .on_done = on_done, .user = user};
+		.loop = loop,
+		.address = *address,
+		.step_ms = step_ms,
+		.parts = 1,
+		.on_done = on_done,
+		.user = user,
+	};
 	buf_init(&lookup->body, METADATA_BYTES_MAX);
 	later_init(&lookup->later, on_later);
 	uv_timer_init(&loop->uv, &lookup->timer);

@@ -126,7 +126,7 @@ static void on_pinned(void *user, bool is_pinned)
 	f->is_pinned = is_pinned;
 }
 
-static void on_checked(void *user, int status, const struct metadata *metadata)
+static void on_checked(void *user, int status, const struct metadata *metadata, bool is_kept)
 {
 	struct fixture *f = user;
 

@@ -30,6 +30,8 @@ struct fixture {
 	char content[512];
 	int status;
 	unsigned token_asked, content_asked;
+	bool is_slow; /* the token is given by answer_late */
+	struct http_exchange *late;
 	char seen_token[64], seen_accept[64], seen_ttl[16];
 };
 
@@ -40,6 +42,25 @@ static void copy_header(const struct http_exchange *ex, struct str name, char *t
 	snprintf(to, size, "%.*s", (int)value.len, value.p ? value.p : "");
 }
 
+static void on_late_closed(struct http_exchange *ex, int status)
+{
+	struct fixture *f = ex->user;
+
+	f->late = NULL;
+}
+
+static const struct http_exchange_handler late = {.on_closed = on_late_closed};
+
+static bool is_asked(void *user)
+{
+	return ((struct fixture *)user)->late != NULL;
+}
+
+static void answer_late(struct fixture *f)
+{
+	http_respond(take_ptr(&f->late), f->status, "text/plain", str_of(f->token));
+}
+
 static void play_host(struct http_exchange *ex)
 {
 	struct fixture *f = ex->server_user;
@@ -48,6 +69,11 @@ static void play_host(struct http_exchange *ex)
 	    str_equal(ex->request.target, STR("/latest/api/token"))) {
 		f->token_asked++;
 		copy_header(ex, STR("X-metadata-token-ttl-seconds"), f->seen_ttl, sizeof(f->seen_ttl));
+		if (f->is_slow) {
+			f->late = ex;
+			http_exchange_set_handler(ex, &late, f);
+			return;
+		}
 		http_respond(ex, f->status, "text/plain", str_of(f->token));
 		return;
 	}
@@ -371,7 +397,6 @@ static void a_service_that_is_not_there_costs_no_time(void **state)
 	assert_refused(f, "{\"accessToken\":\"two\"}", "access token validation failed");
 }
 
-/* The service accepts and says nothing; the client leaves, and with it the question. */
 static bool has_no_holder(void *user)
 {
 	const struct fixture *f = user;
@@ -384,9 +409,21 @@ static bool has_holder(void *user)
 	return !has_no_holder(user);
 }
 
-static void case_142_who_leaves_while_the_service_is_asked_is_forgotten(void **state)
+static void send_init(struct fixture *f, const char *body)
 {
-	struct fixture *f = *state;
+	char head[128];
+	int len = snprintf(head, sizeof(head), "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+			   strlen(body), body);
+
+	f->talking = true;
+	talk_open(&f->talk, &f->app.loop, f->server);
+	talk_send(&f->talk, head, (size_t)len);
+	talk_wait(&f->app.loop, has_holder, f);
+}
+
+/* Accepts, and says nothing. */
+static int open_silent(struct fixture *f)
+{
 	struct sockaddr_in silent = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(silent);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -395,18 +432,101 @@ static void case_142_who_leaves_while_the_service_is_asked_is_forgotten(void **s
 	assert_int_equal(listen(fd, 16), 0);
 	assert_int_equal(getsockname(fd, (struct sockaddr *)&silent, &len), 0);
 	f->settings.address = silent;
+	return fd;
+}
+
+/* By a reset, and in the polite way. */
+static void case_142_who_leaves_while_the_service_is_asked_gives_up_its_turn(void **state)
+{
+	struct fixture *f = *state;
+	int fd = open_silent(f);
+	uint64_t began;
+
 	f->app.sandbox.metadata = metadata_service_new(&f->settings);
-	f->talking = true;
-	talk_open(&f->talk, &f->app.loop, f->server);
-	talk_send(&f->talk, "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", 53);
-	talk_wait(&f->app.loop, has_holder, f);
-	talk_close(&f->talk);
-	f->talking = false;
-	for (int i = 0; i < 20; i++)
-		uv_run(&f->app.loop.uv, UV_RUN_NOWAIT);
-	close(fd); /* resets what waits there */
-	talk_wait(&f->app.loop, has_no_holder, f);
+	for (int is_polite = 0; is_polite < 2; is_polite++) {
+		send_init(f, "{}");
+		began = uv_hrtime();
+		if (is_polite)
+			assert_int_equal(shutdown(f->talk.fd, SHUT_WR), 0);
+		else
+			talk_close(&f->talk);
+		talk_wait(&f->app.loop, has_no_holder, f);
+		assert_true((uv_hrtime() - began) / 1000000 < METADATA_CHECK_MS / 4);
+		if (is_polite)
+			talk_close(&f->talk);
+		f->talking = false;
+	}
 	assert_false(f->app.sandbox.initialised);
+	close(fd);
+}
+
+/* A host that waits 50 ms for each of its attempts, and a service that takes longer for its answer. */
+static void case_142_a_slow_service_serves_impatient_hosts(void **state)
+{
+	struct fixture *f = *state;
+	unsigned attempts;
+
+	f->app.sandbox.metadata = metadata_service_new(&f->settings);
+	metadata_service_refresh(f->app.sandbox.metadata);
+	talk_wait(&f->app.loop, is_at_rest, f);
+	sandbox_set_access_token(&f->app.sandbox, STR("old"));
+	say_token(f, "one");
+	f->token_asked = 0;
+	f->is_slow = true;
+	send_init(f, "{\"accessToken\":\"one\"}");
+	talk_wait(&f->app.loop, is_asked, f);
+	talk_close(&f->talk);
+	talk_wait(&f->app.loop, has_no_holder, f);
+	for (attempts = 1; attempts < 4; attempts++) {
+		send_init(f, "{\"accessToken\":\"one\"}");
+		talk_close(&f->talk);
+		talk_wait(&f->app.loop, has_no_holder, f);
+	}
+	/* One question for all of them; its answer comes while nobody waits. */
+	assert_int_equal(f->token_asked, 1);
+	answer_late(f);
+	f->is_slow = false;
+	talk_wait(&f->app.loop, is_at_rest, f);
+	f->talking = false;
+	assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
+	assert_int_equal(f->token_asked, 1);
+	assert_true(sandbox_token_matches(&f->app.sandbox, STR("one")));
+	assert_known(f, "sbx1");
+}
+
+/* What was found for others does not refuse anybody: the sandbox may be another one by now. */
+static void a_kept_answer_that_does_not_fit_is_asked_for_anew(void **state)
+{
+	struct fixture *f = *state;
+
+	f->app.sandbox.metadata = metadata_service_new(&f->settings);
+	metadata_service_refresh(f->app.sandbox.metadata);
+	talk_wait(&f->app.loop, is_at_rest, f);
+	sandbox_set_access_token(&f->app.sandbox, STR("old"));
+	say_token(f, "one");
+	f->is_slow = true;
+	send_init(f, "{\"accessToken\":\"one\"}");
+	talk_wait(&f->app.loop, is_asked, f);
+	talk_close(&f->talk);
+	talk_wait(&f->app.loop, has_no_holder, f);
+	answer_late(f);
+	f->is_slow = false;
+	talk_wait(&f->app.loop, is_at_rest, f);
+	f->talking = false;
+	say_token(f, "two");
+	assert_int_equal(init(f, "{\"accessToken\":\"two\"}").status, 204);
+}
+
+static void a_silent_service_is_given_up_in_time(void **state)
+{
+	struct fixture *f = *state;
+	int fd = open_silent(f);
+	uint64_t began = uv_hrtime();
+
+	f->app.sandbox.metadata = metadata_service_new(&f->settings);
+	assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
+	assert_true((uv_hrtime() - began) / 1000000 < 3 * METADATA_CHECK_MS);
+	close(fd);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -425,7 +545,10 @@ int main(void)
 		TEST(conformance_025_conformance_026_conformance_027_resetting),
 		TEST(conformance_027_comparing),
 		TEST(a_service_that_is_not_there_costs_no_time),
-		TEST(case_142_who_leaves_while_the_service_is_asked_is_forgotten),
+		TEST(case_142_who_leaves_while_the_service_is_asked_gives_up_its_turn),
+		TEST(case_142_a_slow_service_serves_impatient_hosts),
+		TEST(a_kept_answer_that_does_not_fit_is_asked_for_anew),
+		TEST(a_silent_service_is_given_up_in_time),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
