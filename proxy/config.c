@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "lib/limits.h"
+#include "proxy/route/access.h"
 
 static const char summary[] =
 	"Routes <port>-<sandboxid>.<domain> to that port of that sandbox.\n"
@@ -160,6 +161,9 @@ static enum options_result check(struct config *config, const char *admin_text)
 	if (config->wake_timeout_ms < 1 || config->wake_timeout_ms > INT32_MAX ||
 	    config->wake_waiters < 0 || config->wake_waiters > INT32_MAX)
 		return complain("-wake-timeout-ms must be positive, -wake-waiters not negative");
+	for (size_t i = 0; i < config->embed_origins.count; i++)
+		if (!access_is_origin(str_of(config->embed_origins.items[i])))
+			return complain("-embed-origin must be http(s)://name[:port]");
 	for (size_t i = 0; i < config->probe_texts.count; i++)
 		if (probe_rules_add(&config->probes, str_of(config->probe_texts.items[i])) < 0)
 			return complain("-probe must be \"METHOD PORT PATH\", and not be given too often");
@@ -220,6 +224,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "name of sandboxes nobody else knows, such as {id}.sandboxes.svc.cluster.local"},
 		{"dns-server", OPTION_STRING, &config->sources.dns_server,
 		 "IPV4-ADDRESS[:PORT] to ask instead of the system's name servers"},
+		{"embed-origin", OPTION_LIST, &config->embed_origins,
+		 "https://name[:port] of a dashboard whose pages may show private ports in frames"},
 		{"probe", OPTION_LIST, &config->probe_texts,
 		 "\"METHOD PORT PATH\" (each may be *) of requests that neither wake sandboxes nor count as "
 		 "activity, as \"GET 49983 /health\""},
@@ -263,4 +269,5 @@ void config_fini(struct config *config)
 	options_list_fini(&config->sandboxes);
 	options_list_fini(&config->certificates);
 	options_list_fini(&config->probe_texts);
+	options_list_fini(&config->embed_origins);
 }

@@ -274,6 +274,7 @@ static int open_front(struct app *app, struct err *err)
 		.default_sandbox = app->config.default_sandbox,
 		.forwarded_fields = app->config.forwarded_fields,
 		.probes = &app->config.probes,
+		.embed_origins = &app->config.embed_origins,
 		.behind_tls = app->config.behind_tls,
 		.access_cookie_seconds = app->config.access_cookie_seconds,
 		.reuse_user_ports = app->config.reuse_user_ports,

@@ -22,22 +22,6 @@ static bool is_url_text(struct str text)
 	return true;
 }
 
-/* "https://domain[:port]". */
-static bool is_base(struct str base)
-{
-	struct str name;
-
-	if (str_starts_with(base, STR("https://")))
-		name = (struct str){base.p + 8, base.len - 8};
-	else if (str_starts_with(base, STR("http://")))
-		name = (struct str){base.p + 7, base.len - 7};
-	else
-		return false;
-	return name.len > 0 && name.len <= HOST_NAME_BYTES_MAX && is_url_text(name) &&
-	       !memchr(name.p, '/', name.len) && !memchr(name.p, '?', name.len) &&
-	       !memchr(name.p, '@', name.len);
-}
-
 static int read_number(const struct json_value *value, int64_t most, int64_t *ret_number)
 {
 	if (json_type(value) != JSON_INT || json_int(value) < 1 || json_int(value) > most)
@@ -67,7 +51,7 @@ static int read_entry(struct str key, const struct json_value *value, struct wan
 	}
 	if (str_equal(key, STR("base"))) {
 		wanted->base = json_string(value);
-		return is_base(wanted->base) ? 0 : bad(err, "base must be http(s)://domain[:port]");
+		return access_is_origin(wanted->base) ? 0 : bad(err, "base must be http(s)://domain[:port]");
 	}
 	return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%.*s\"", (int)size_min(key.len, 64),
 		       key.p);

@@ -55,6 +55,21 @@ static bool is_own_origin(const struct relay *r, struct str origin)
 	return false;
 }
 
+/* In a frame of a page that the operator trusts with it. A page cannot give itself out as another one in
+ * Referer, only leave it away. */
+static bool is_embedded(const struct relay *r)
+{
+	const struct option_list *origins = r->context->options->embed_origins;
+	struct str referer = field(r, STR("Referer"));
+
+	if (!str_equal_nocase(field(r, STR("Sec-Fetch-Dest")), STR("iframe")))
+		return false;
+	for (size_t i = 0; i < origins->count; i++)
+		if (access_is_of_origin(referer, str_of(origins->items[i])))
+			return true;
+	return false;
+}
+
 static bool comes_from_own_page(const struct relay *r)
 {
 	struct str origin = field(r, STR("Origin")), site = field(r, STR("Sec-Fetch-Site"));
@@ -66,8 +81,11 @@ static bool comes_from_own_page(const struct relay *r)
 	if (!site.p || str_equal_nocase(site, STR("same-origin")) ||
 	    str_equal_nocase(site, STR("none")))
 		return true;
-	/* Another site may link to a page, and not frame it, load it, or post to it. */
-	return is_navigation(r) && str_equal_nocase(field(r, STR("Sec-Fetch-Dest")), STR("document"));
+	/* Another site may link to a page, and not load it or post to it; few may frame it. */
+	if (!is_navigation(r))
+		return false;
+	return str_equal_nocase(field(r, STR("Sec-Fetch-Dest")), STR("document")) ||
+	       is_embedded(r);
 }
 
 /* ---- credentials ---- */
@@ -126,15 +144,19 @@ static void set_cookie(struct relay *r)
 	char credential[ACCESS_TEXT_BYTES], cookie[ACCESS_TEXT_BYTES + 128];
 
 	access_sign(ACCESS_BY_COOKIE, &scope, (int64_t)time(NULL) + seconds, credential);
-	snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; Max-Age=%lld; HttpOnly; SameSite=Lax%s",
-		 cookie_name(r).p, credential, (long long)seconds, is_secure(r) ? "; Secure" : "");
+	/* In a frame of another site only such a cookie is kept, for frames of that site alone. */
+	snprintf(cookie, sizeof(cookie), "%s=%s; Path=/; Max-Age=%lld; HttpOnly; SameSite=%s",
+		 cookie_name(r).p, credential, (long long)seconds,
+		 !is_secure(r)	  ? "Lax"
+		 : is_embedded(r) ? "None; Secure; Partitioned"
+				  : "Lax; Secure");
 	http_response_header_copy(r->ex, STR("Set-Cookie"), str_of(cookie));
 	wipe(credential, sizeof(credential));
 	wipe(cookie, sizeof(cookie));
 }
 
 /* The same URL without the parameter, which must not stay in the address bar, the history, or in the
- * Referer fields of what the page loads. */
+ * Referer fields of what the page loads. (This request's Referer goes on with it: is_embedded.) */
 static void send_on(struct relay *r, bool with_cookie)
 {
 	struct http_exchange *ex = r->ex;
@@ -151,7 +173,6 @@ static void send_on(struct relay *r, bool with_cookie)
 		set_cookie(r);
 	http_response_header(ex, STR("Location"), location);
 	http_response_header(ex, STR("Cache-Control"), STR("no-store"));
-	http_response_header(ex, STR("Referrer-Policy"), STR("no-referrer"));
 	http_respond(ex, 303, NULL, (struct str){0});
 }
 

@@ -19,6 +19,7 @@
 #ifndef PROXY_RELAY_RELAY_H
 #define PROXY_RELAY_RELAY_H
 
+#include "lib/options.h"
 #include "proxy/admin/access_log.h"
 #include "proxy/relay/error_answer.h"
 #include "proxy/relay/probe.h"
@@ -32,6 +33,7 @@ struct relay_options {
 	bool behind_tls; /* clients come over TLS that ends in front of the proxy */
 	int64_t access_cookie_seconds;
 	const struct probe_rules *probes;
+	const struct option_list *embed_origins; /* whose pages may show private ones in frames */
 	bool reuse_user_ports; /* keep connections to user ports, for bodyless idempotent requests */
 };
 

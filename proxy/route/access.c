@@ -168,6 +168,29 @@ struct str access_strip_cookies(struct str field, struct arena *arena, int *ret_
 	return len ? (struct str){text, len} : (struct str){0};
 }
 
+/* ---- origins ---- */
+
+bool access_is_origin(struct str text)
+{
+	struct str name;
+
+	if (str_starts_with(text, STR("https://")))
+		name = (struct str){text.p + 8, text.len - 8};
+	else if (str_starts_with(text, STR("http://")))
+		name = (struct str){text.p + 7, text.len - 7};
+	else
+		return false;
+	for (size_t i = 0; i < name.len; i++)
+		if (name.p[i] <= ' ' || name.p[i] >= 0x7f || strchr("\"#%/<>?@\\^`{|}", name.p[i]))
+			return false;
+	return name.len > 0 && name.len <= HOST_NAME_BYTES_MAX;
+}
+
+bool access_is_of_origin(struct str url, struct str origin)
+{
+	return str_starts_with(url, origin) && (url.len == origin.len || url.p[origin.len] == '/');
+}
+
 /* ---- where to go on ---- */
 
 struct str access_clean_location(struct str path, struct str query, struct arena *arena)

@@ -25,6 +25,7 @@
 
 #include "lib/arena.h"
 #include "lib/digest.h"
+#include "proxy/route/host_name.h"
 
 #define ACCESS_PARAMETER "sandbox_access"
 #define ACCESS_COOKIE "sandbox-access"
@@ -60,6 +61,11 @@ bool access_next_cookie(struct str *rest, struct str name, struct str *ret_value
 /* A Cookie field without the proxy's own ones, every other byte as it was; the same, if there are none;
  * {NULL, 0} when nothing is left. *ret_status as above. */
 struct str access_strip_cookies(struct str field, struct arena *arena, int *ret_status);
+
+/* "https://name[:port]" or "http://...", as in an Origin field. */
+bool access_is_origin(struct str text);
+/* True for a URL (a Referer field) of that origin. */
+bool access_is_of_origin(struct str url, struct str origin);
 
 /* The reference that leads a browser from anywhere on a host to this path and query there, and never to
  * another host. {NULL, 0} when the arena refuses. */

@@ -70,14 +70,16 @@ if (!skip) {
 async function start(scheme) {
 	const { certificate, key } = tlsFiles();
 	const tlsPort = await freePort();
+	const port = scheme === "https" ? tlsPort : await freePort();
+	const dashboards = ["sbx.localhost", "elsewhere.test"].map((domain) => `${scheme}://${server.port}-dash.${domain}:${port}`);
 	const proxy = await startProxy({
-		flags: ["--sandbox", `priv=127.0.0.1,token=${TOKEN}`, "--sandbox", "pub=127.0.0.1",
+		port: scheme === "http" ? port : undefined,
+		flags: ["--sandbox", "dash=127.0.0.1", ...dashboards.flatMap((origin) => ["--embed-origin", origin]), "--sandbox", `priv=127.0.0.1,token=${TOKEN}`, "--sandbox", "pub=127.0.0.1",
 			...(scheme === "https" ? ["--listen-tls", `127.0.0.1:${tlsPort}`, "--certificate", `${certificate},${key}`] : [])],
 	});
-	const port = scheme === "https" ? tlsPort : proxy.port;
 	const host = (id) => `${server.port}-${id}.sbx.localhost:${port}`;
 	return {
-		proxy, host,
+		proxy, host, dashboards,
 		url: (id, path = "/") => `${scheme}://${host(id)}${path}`,
 		socketUrl: (id, path = "/ws") => `${scheme === "https" ? "wss" : "ws"}://${host(id)}${path}`,
 		async link(path = "/", seconds = 60) {
@@ -195,6 +197,24 @@ for (const scheme of ["http", "https"]) {
 		await Promise.all([page.waitForNavigation(), page.evaluate((url) => { location.href = url; }, site.url("priv", "/from-a-link"))]);
 		assert.equal(await page.textContent("h1"), "/from-a-link");
 	});
+
+	// Over http there are no cookies for frames of another site.
+	for (const [i, kind] of scheme === "https" ? ["the_same", "another"].entries() : [[0, "the_same"]])
+		check(`case_157_a_dashboard_of_${kind}_site_shows_it_in_a_frame`, async (page) => {
+			await page.goto(site.dashboards[i]);
+			const { url } = await site.link("/framed");
+			await page.evaluate((src) => {
+				const frame = document.createElement("iframe");
+				frame.src = src;
+				document.body.append(frame);
+			}, url);
+			const frame = await eventually("the frame is there", () => page.frames().find((each) => each.url() === site.url("priv", "/framed")));
+			assert.equal(await frame.textContent("h1"), "/framed");
+			assert.equal(await evaluate(frame, inPage.socket, site.socketUrl("priv")), "echo hello");
+			assert.equal(JSON.parse((await evaluate(frame, inPage.fetch, ["/api", { method: "POST", body: "x" }])).text).body, "x");
+			// And not the page around it, which is of another host.
+			assert.equal(await evaluate(page, inPage.socket, site.socketUrl("priv")), "refused");
+		});
 
 	check("case_157_s007_a_page_elsewhere_that_holds_a_link_or_the_token", async (page) => {
 		await page.goto(site.url("pub"));

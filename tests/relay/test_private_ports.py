@@ -61,7 +61,7 @@ class PrivatePorts(Test):
         self.begin()
         response = self.open(f"/app?a=%20b&{self.link()}&c")
         self.assertEqual((response.status, response.get("Location"), response.body), (303, "/app?a=%20b&c", b""))
-        self.assertEqual((response.get("Cache-Control"), response.get("Referrer-Policy")), ("no-store", "no-referrer"))
+        self.assertEqual(response.get("Cache-Control"), "no-store")
         self.assertIsNone(response.get("X-Proxy-Error"))
         cookie, *attributes = response.get("Set-Cookie").split("; ")
         self.assertEqual(attributes, ["Path=/", "Max-Age=43200", "HttpOnly", "SameSite=Lax"])
@@ -195,6 +195,25 @@ class PrivatePorts(Test):
         self.seen(self.open("/", own))
         self.refused(self.open("/", own.replace("__Host-", "")), "token_missing")
         self.refused(self.open("/", own.replace("https://", "http://")), "cross_site")
+
+    def test_frames_of_the_operators_own_dashboard(self):
+        self.begin("--embed-origin", "https://dash.test", "--embed-origin", "http://dash.test:81", "--behind-tls")
+        framed = BROWSER + "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: iframe\r\n"
+        cookie = f"Cookie: __Host-sandbox-access={self.cookie()}\r\n"
+        for referer in ("https://dash.test/", "https://dash.test", "http://dash.test:81/x"):
+            self.seen(self.open("/", framed + cookie + f"Referer: {referer}\r\n"))
+        for referer in ("https://dash.test.evil.test/", "http://dash.test/", "https://dash.test:81/", "https://evil.test/https://dash.test/", ""):
+            self.refused(self.open("/", framed + cookie + f"Referer: {referer}\r\n"), "cross_site")
+        self.refused(self.open("/", framed + cookie), "cross_site")
+        mine = "Referer: https://dash.test/\r\n"
+        for fields in (framed.replace("iframe", "image"), framed.replace("navigate", "cors"), framed + "Origin: https://dash.test\r\n"):
+            self.refused(self.open("/", fields + cookie + mine), "cross_site")
+        self.refused(self.open("/", framed + cookie + mine, method="POST"), "cross_site")
+        response = self.open(f"/?{self.link()}", framed + mine)
+        self.assertEqual(response.get("Set-Cookie").split("; ")[1:],
+                         ["Path=/", "Max-Age=43200", "HttpOnly", "SameSite=None", "Secure", "Partitioned"])
+        response = self.open(f"/?{self.link()}", framed + "Referer: https://evil.test/\r\n")
+        self.assertIn("SameSite=Lax", response.get("Set-Cookie"))
 
     def test_s007_preflights_need_no_token_and_reach_nobody(self):
         self.begin(more=",limit=0")

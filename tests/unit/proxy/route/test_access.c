@@ -177,6 +177,26 @@ static void case_172_locations_stay_on_the_host(void **state)
 	arena_release(&arena);
 }
 
+static void origins(void **state)
+{
+	static const char *const good[] = {"https://a", "http://a.b:81", "https://[::1]:8443"};
+	static const char *const bad[] = {"", "https://", "a.b", "ftp://a", "https://a/", "https://a b",
+					  "https://u@a", "https://a?b", "https://a\\b", "HTTPS://a"};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(good); i++)
+		assert_true(access_is_origin(str_of(good[i])));
+	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
+		if (access_is_origin(str_of(bad[i])))
+			fail_msg("%s is an origin", bad[i]);
+	assert_true(access_is_of_origin(STR("https://a/x"), STR("https://a")));
+	assert_true(access_is_of_origin(STR("https://a"), STR("https://a")));
+	assert_false(access_is_of_origin(STR("https://a.b/"), STR("https://a")));
+	assert_false(access_is_of_origin(STR("https://a:80/"), STR("https://a")));
+	assert_false(access_is_of_origin(STR("https://a@b/"), STR("https://a")));
+	assert_false(access_is_of_origin((struct str){0}, STR("https://a")));
+}
+
 static void memory_that_is_refused(void **state)
 {
 	struct arena arena;
@@ -201,6 +221,7 @@ int main(void)
 		cmocka_unit_test(queries),
 		cmocka_unit_test(cookies),
 		cmocka_unit_test(case_172_locations_stay_on_the_host),
+		cmocka_unit_test(origins),
 		cmocka_unit_test(memory_that_is_refused),
 	};
 
