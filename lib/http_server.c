@@ -1,6 +1,7 @@
 #include "lib/http_server.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,6 +22,8 @@ struct http_server {
 	uv_timer_t retry;
 	struct later later;
 	int fd;
+	int reserve; /* a descriptor to let in whom there is no room for, and say so */
+	uint64_t full_since_ms;
 	unsigned port;
 	unsigned handles; /* open uv handles of the server itself */
 	bool accepting;
@@ -51,15 +54,15 @@ static void on_later(struct later *later)
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
-/* Who only keeps a connection open must not keep others out. */
-static void make_room(struct http_server *server)
+/* Who only keeps a connection open must not keep others out. True when one goes. */
+static bool make_room(struct http_server *server)
 {
 	uint64_t now = loop_now_ms(server->shared.loop);
 	struct http_server_guest *longest = NULL;
 	struct list_node *node;
 
 	if (http_conn_evict_idle(&server->shared))
-		return;
+		return true;
 	LIST_FOR_EACH(node, &server->guests) {
 		struct http_server_guest *guest =
 			container_of(node, struct http_server_guest, node);
@@ -68,8 +71,52 @@ static void make_room(struct http_server *server)
 		    (!longest || guest->idle_since_ms < longest->idle_since_ms))
 			longest = guest;
 	}
-	if (longest && now - longest->idle_since_ms >= HTTP_EVICT_IDLE_MS)
-		longest->on_stop(longest);
+	if (!longest || now - longest->idle_since_ms < HTTP_EVICT_IDLE_MS)
+		return false;
+	longest->on_stop(longest);
+	return true;
+}
+
+/* Says that there is no room. What the client has sent is taken first: closing with bytes that were not
+ * read is a reset, which could overtake the answer. */
+static void turn_away(const struct http_server *server, int fd)
+{
+	static const struct str usual =
+		STR("HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+		    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 21\r\n\r\n"
+		    "too many connections\n");
+	const struct http_server_config *config = &server->shared.config;
+	struct str answer = config->full_answer.len ? config->full_answer : usual;
+	char taken[4096];
+
+	if (!config->on_accept) {
+		for (size_t i = 0; i < HTTP_EARLY_BYTES_MAX / sizeof(taken); i++)
+			if (recv(fd, taken, sizeof(taken), MSG_DONTWAIT) <= 0)
+				break;
+		(void)send(fd, answer.p, answer.len, MSG_DONTWAIT | MSG_NOSIGNAL);
+		shutdown(fd, SHUT_WR);
+	}
+	close(fd);
+}
+
+/* Those who wait in the kernel's queue. */
+static void turn_away_waiting(struct http_server *server)
+{
+	size_t count = 0;
+
+	close_fd(&server->reserve);
+	while (count < ACCEPT_BATCH) {
+		int fd = accept4(server->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+		if (fd < 0)
+			break;
+		turn_away(server, fd);
+		count++;
+	}
+	server->reserve = fcntl(server->fd, F_DUPFD_CLOEXEC, 0);
+	if (count)
+		log_warn("http", "no room for new connections", LOG_I("turned_away", count),
+			 LOG_I("connections", server->shared.count));
 }
 
 static void resume_accepting(struct http_server *server)
@@ -80,14 +127,25 @@ static void resume_accepting(struct http_server *server)
 	server->accepting = uv_poll_start(&server->poll, UV_READABLE, on_poll) == 0;
 }
 
+static void wait_for_room(struct http_server *server);
+
 static void on_retry(uv_timer_t *timer)
 {
 	struct http_server *server = container_of(timer, struct http_server, retry);
 
 	resume_accepting(server);
-	if (server->accepting || server->shared.stopping)
-		return;
-	make_room(server);
+	if (!server->accepting && !server->shared.stopping)
+		wait_for_room(server);
+}
+
+static void wait_for_room(struct http_server *server)
+{
+	uint64_t now = loop_now_ms(server->shared.loop);
+
+	if (!server->full_since_ms)
+		server->full_since_ms = now;
+	if (!make_room(server) && now - server->full_since_ms >= HTTP_QUEUE_PATIENCE_MS)
+		turn_away_waiting(server);
 	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
 }
 
@@ -95,8 +153,7 @@ static void pause_accepting(struct http_server *server)
 {
 	server->accepting = false;
 	uv_poll_stop(&server->poll);
-	make_room(server);
-	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
+	wait_for_room(server);
 }
 
 static void on_gone(struct http_conn_shared *shared)
@@ -153,6 +210,7 @@ static bool accept_one(struct http_server *server)
 		/* What else goes wrong concerns that one connection. */
 		return error == ECONNABORTED || error == EINTR || error == EPROTO;
 	}
+	server->full_since_ms = 0;
 	if (stream_uv_open_tcp(server->shared.loop, fd, &stream) < 0) {
 		close(fd);
 		return true;
@@ -262,7 +320,7 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 	list_init(&server->shared.conns);
 	list_init(&server->shared.idle);
 	later_init(&server->later, on_later);
-	server->fd = -1;
+	server->fd = server->reserve = -1;
 	return server;
 }
 
@@ -285,6 +343,7 @@ int http_server_listen_on(struct loop *loop, const struct http_server_config *co
 	uv_timer_init(&loop->uv, &server->retry);
 	server->handles = 2;
 	server->fd = fd;
+	server->reserve = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (storage.ss_family == AF_INET)
 		server->port = ntohs(((struct sockaddr_in *)&storage)->sin_port);
 	else if (storage.ss_family == AF_INET6)
@@ -417,6 +476,7 @@ void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
 		uv_close((uv_handle_t *)&server->poll, on_handle_closed);
 		uv_close((uv_handle_t *)&server->retry, on_handle_closed);
 		close_fd(&server->fd);
+		close_fd(&server->reserve);
 		server->accepting = false;
 	}
 	LIST_FOR_EACH(node, &server->shared.conns)

@@ -2,7 +2,8 @@
  * Listens and turns accepted connections into exchanges. Refuses nothing silently: beyond
  * `connections_max` accepted connections, or when descriptors run out, the one that has been idle for
  * longest is closed, and accepting pauses (the kernel's queue holds new ones) until one is gone; the
- * loop never spins.
+ * loop never spins. When for HTTP_QUEUE_PATIENCE_MS none has gone, who waits in the queue is answered
+ * 503 by way of a descriptor kept for that (or, where TLS would have to be spoken, closed).
  *
  * What is not plain HTTP/1 plugs in at two places. `on_accept` gets every accepted connection before
  * a byte was read, may put a stream of its own around it (TLS), and hands that back with
@@ -53,6 +54,7 @@ struct http_server_config {
 	void *user; /* becomes ex->server_user */
 	unsigned idle_timeout_ms; /* 0: HTTP_IDLE_TIMEOUT_MS */
 	size_t connections_max; /* 0: HTTP_CONNECTIONS_MAX */
+	struct str full_answer; /* a whole response, for who finds no room; {NULL, 0}: a plain one */
 	bool reuse_port;   /* SO_REUSEPORT: one listening socket per loop */
 	bool send_date;
 	const struct http_server_timeouts *timeouts; /* copied; NULL for the usual ones */

@@ -44,6 +44,8 @@
 /* A connection that has been idle for less may have a request on its way: it is not closed to make
  * room for another. */
 #define HTTP_EVICT_IDLE_MS 500
+/* When there is no room, how long others may wait in the kernel's queue before they are told. */
+#define HTTP_QUEUE_PATIENCE_MS 1000
 #define LISTEN_BACKLOG 1024
 /* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
  * connection whose other end is gone: first after the idle time, then count times. Seconds. */

@@ -138,6 +138,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 		.user = &w->context,
 		.idle_timeout_ms = HTTP_PROXY_IDLE_TIMEOUT_MS,
 		.connections_max = connections_max(config),
+		.full_answer = error_answer_full(),
 		.reuse_port = true,
 		.send_date = false, /* answers carry the date of who made them */
 	};

@@ -358,3 +358,13 @@ void error_answer_send(struct http_exchange *ex, const struct error_answer *answ
 		     buf_str(&body));
 	buf_fini(&body);
 }
+
+struct str error_answer_full(void)
+{
+	return STR("HTTP/1.1 503 Service Unavailable\r\n"
+		   "Content-Type: application/json; charset=utf-8\r\n"
+		   "X-Content-Type-Options: nosniff\r\nX-Proxy-Error: overloaded\r\n"
+		   "Access-Control-Allow-Origin: *\r\nRetry-After: 1\r\nConnection: close\r\n"
+		   "Content-Length: 77\r\n\r\n"
+		   "{\"message\":\"The proxy has no room for this request at the moment\",\"code\":503}");
+}

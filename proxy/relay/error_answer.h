@@ -66,6 +66,9 @@ bool error_answer_is_preflight(const struct http_request *request);
 /* "Yes": whatever is wrong with the sandbox, the request itself then shows it. */
 void error_answer_preflight(struct http_exchange *ex);
 
+/* A whole ERROR_OVERLOADED response for connections that find no room, whatever they would ask. */
+struct str error_answer_full(void);
+
 /* The parts, for tests. */
 bool error_answer_wants_html(const struct http_headers *headers);
 int error_answer_body(const struct error_answer *answer, const struct http_request *request,

@@ -1,10 +1,14 @@
 #!/usr/bin/env python3
 """Peers that are slow, silent, or mean harm; and running short of descriptors."""
 import os
+import re
+import resource
 import socket
 import subprocess
+import sys
 import threading
 import time
+import unittest
 import unittest
 
 from support import OVER_TLS, Connection, Test, answer, main, program, wait_for
@@ -45,22 +49,134 @@ class Short(Test):
         go = threading.Event()
         server = self.serve(script)
         proxy = self.start()
-        # All that is allowed is busy; more wait in the kernel's queue and are served later.
+        # All that is allowed is busy. Who waits in the kernel's queue and sees nobody go is told so.
         clients = [proxy.connect() for _ in range(150)]
         for client in clients:
+            self.addCleanup(client.close)
             client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
         wait_for(lambda: len(server.connections) >= 50, "a full house")
-        with open(f"/proc/{proxy.process.pid}/stat", encoding="ascii") as stat:
-            before = sum(int(x) for x in stat.read().split()[13:15])
-        time.sleep(1)
-        with open(f"/proc/{proxy.process.pid}/stat", encoding="ascii") as stat:
-            spent = sum(int(x) for x in stat.read().split()[13:15]) - before
-        self.assertLess(spent, 20, "it must not spin while it waits")
+        admitted = proxy.metric("proxy_active_exchanges")
+        before = self.cpu_ticks()
+        wait_for(lambda: sum("no room" in line for line in proxy.log) > 0, "the first to be turned away")
+        refused = []
+        for client in reversed(clients):
+            client.sock.settimeout(3 if len(refused) < 150 - admitted else 0.001)
+            try:
+                refused.append(client.response())
+            except TimeoutError:
+                pass
+            client.sock.settimeout(15)
+        self.assertEqual(len(refused), 150 - admitted)
+        for response in refused:
+            self.assertEqual((response.status, response.get("X-Proxy-Error"), response.get("Retry-After"), response.get("Connection")),
+                             (503, "overloaded", "1", "close"))
+            self.assertEqual(response.json()["code"], 503)
+        self.assertLess(self.cpu_ticks() - before, 30, "it must not spin while it waits")
+        self.assertEqual(proxy.metric("proxy_active_exchanges"), admitted)
         go.set()
+        served = [client.response().body for client in clients if not client.received]
+        self.assertEqual(served, [b"late"] * admitted)
         for client in clients:
-            self.assertEqual(client.response().body, b"late")
             client.close()
+        wait_for(lambda: proxy.descriptors() < 100, "the end of their connections")
         self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+    def cpu_ticks(self):
+        with open(f"/proc/{self.proxy.process.pid}/stat", encoding="ascii") as stat:
+            return sum(int(x) for x in stat.read().split()[13:15])
+
+    def test_s025_no_descriptor_for_one_more(self):
+        """Also when somebody else in the process has taken them, so that counting connections does not help."""
+        server = self.serve()
+        proxy = self.start()
+        waiting = proxy.connect()
+        waiting.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        self.assertEqual(waiting.response().status, 200)
+        limits = resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE)
+        wait_for(lambda: proxy.descriptors() == 1 + max(int(name) for name in os.listdir(f"/proc/{proxy.process.pid}/fd")),
+                 "descriptors without a gap")
+        resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE, (proxy.descriptors(), limits[1]))
+        # One that is in already cannot be connected on ...
+        waiting.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        # ... and one more is let in only to be told.
+        before = self.cpu_ticks()
+        response = proxy.ask(self.host(server))
+        self.assertEqual((response.status, response.get("X-Proxy-Error"), response.get("Retry-After")), (503, "overloaded", "1"))
+        response = waiting.response()
+        self.assertEqual((response.status, response.get("X-Proxy-Error"), response.get("Retry-After")), (503, "overloaded", "1"))
+        self.assertLess(self.cpu_ticks() - before, 30)
+        resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE, limits)
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        waiting.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        self.assertEqual(waiting.response().status, 200)
+        waiting.close()
+
+
+class Ports(unittest.TestCase):
+    """In a network namespace of its own, where eight ports are all there are for outgoing connections."""
+
+    def test_s025_no_ports_left_towards_a_server(self):
+        if os.geteuid() != 0:
+            self.skipTest("needs the rights to make a network namespace")
+        inside = subprocess.run(["unshare", "-n", sys.executable, "-B", os.path.abspath(__file__), "Inside.few_ports"],
+                                capture_output=True, text=True, timeout=100, check=False)
+        self.assertEqual(inside.returncode, 0, inside.stderr)
+
+
+class Inside(Test):
+    sources = iter(range(20000, 30000))  # what the test itself connects from
+
+    def connect(self, port):
+        sock = socket.socket()
+        sock.bind(("127.0.0.1", next(self.sources)))
+        sock.connect(("127.0.0.1", port))
+        return Connection(sock)
+
+    @staticmethod
+    def ports(first, last):
+        with open("/proc/sys/net/ipv4/ip_local_port_range", "w", encoding="ascii") as ports:
+            ports.write(f"{first} {last}")
+
+    def turned_away(self):
+        with self.connect(self.proxy.admin_port) as admin:
+            admin.send("GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+            text = admin.response().body.decode()
+        found = re.search(r'proxy_errors_total{class="overloaded"} (\d+)', text)
+        return int(found.group(1)) if found else 0
+
+    def few_ports(self):
+        def script(connection):
+            connection.request()
+            go.wait(20)
+            connection.send(answer("late"))
+
+        subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
+        go = threading.Event()
+        server = self.serve(script, port=8000)
+        proxy = self.start()
+        self.ports(50000, 50007)
+        self.addCleanup(self.ports, 32768, 60999)
+        clients = [self.connect(proxy.port) for _ in range(12)]
+        for client in clients:
+            self.addCleanup(client.close)
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
+        wait_for(lambda: self.turned_away() + len(server.connections) == 12, "the end of all tries")
+        refused = []
+        for client in clients:
+            client.sock.settimeout(0.1)
+            try:
+                refused.append(client.response())
+            except TimeoutError:
+                pass
+            client.sock.settimeout(15)
+        self.assertEqual([(each.status, each.get("X-Proxy-Error"), each.get("Retry-After")) for each in refused],
+                         [(503, "overloaded", "1")] * 4)
+        go.set()
+        served = [client.response().body for client in clients if not client.received]
+        self.assertEqual(served, [b"late"] * 8)
+        with self.connect(proxy.port) as client:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
+            self.assertEqual(client.response().body, b"late")
 
 
 class Hostile(Test):
