@@ -1,15 +1,25 @@
 // @connectrpc/connect-node, the reference client of the Connect protocol: binary protobuf and JSON,
-// client streams, errors, compressed requests and timeouts. Straight to envd, and through the proxy.
+// client streams, errors, compressed requests and timeouts. Straight to envd, and through the proxy: in plaintext, over
+// TLS, and over HTTP/2.
 import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
-import { test } from "node:test";
+import https from "node:https";
+import { after, test } from "node:test";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import { compressionGzip, createConnectTransport } from "@connectrpc/connect-node";
-import { eventually, isAlive, processTable, startEnvd, startProxy } from "./support/programs.mjs";
+import {
+	compressionGzip, createConnectTransport, createGrpcTransport, createGrpcWebTransport, Http2SessionManager,
+} from "@connectrpc/connect-node";
+import { eventually, freePort, isAlive, processTable, startEnvd, startProxy } from "./support/programs.mjs";
 import { service } from "./support/schema.mjs";
 
 const envd = await startEnvd();
-const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
+const tlsPort = await freePort();
+const proxy = await startProxy({ sandboxes: { sbx1: envd.port }, tlsPort });
+const secureUrl = `https://49983-sbx1.sbx.localhost:${tlsPort}`;
+const sessions = new Http2SessionManager(secureUrl);
+after(() => sessions.abort());
+const agent = new https.Agent({ keepAlive: true });
+after(() => agent.destroy());
 
 const utf8 = (text) => new TextEncoder().encode(text);
 const basic = (user) => ({ authorization: "Basic " + Buffer.from(`${user}:`).toString("base64") });
@@ -65,6 +75,8 @@ const roads = {
 			return next(request);
 		}],
 	},
+	"over TLS": { baseUrl: secureUrl, nodeOptions: { agent } },
+	"over HTTP/2": { baseUrl: secureUrl, httpVersion: "2", sessionManager: sessions },
 };
 const forms = {
 	binary: { useBinaryFormat: true },
@@ -80,11 +92,14 @@ const forms = {
 
 for (const [road, where] of Object.entries(roads))
 for (const [form, how] of Object.entries(forms)) {
+	// What a form adds has been seen on the plain roads.
+	if (road.startsWith("over") && form !== "binary" && form !== "JSON, gzip both ways")
+		continue;
 	const transport = createConnectTransport({ httpVersion: "1.1", ...where, ...how });
 	const process = createClient(service("process.Process"), transport);
 	const files = createClient(service("filesystem.Filesystem"), transport);
 	const check = (name, body) => test(`connect-node ${road} ${form}: ${name}`, { timeout: 60000 }, body);
-	const folder = `/home/user/connect-${road}-${form.replaceAll(/\W+/g, "-")}`;
+	const folder = `/home/user/connect-${`${road}-${form}`.replaceAll(/\W+/g, "-")}`;
 	const start = (cmd, args = [], more = {}, options = {}) =>
 		process.start({ process: { cmd, args, ...more.process }, ...more.request }, options);
 
@@ -235,4 +250,19 @@ test("connect-node: a misdeclared client stream is refused, not fatal", { timeou
 	async function* nothing() {}
 	await process.streamInput(nothing());
 	assert.deepEqual(await envd.client().pids(), []);
+});
+
+test("connect-node: HTTP/2 was spoken with the proxy", async () => {
+	assert.equal(await proxy.metric("proxy_http2_connections_total"), 1);
+	assert.ok(await proxy.metric("proxy_http2_requests_total") > 50);
+});
+
+// Deliberate (tests/README.md): no client of sandboxes speaks gRPC.
+test("connect-node: gRPC and gRPC-Web are refused in a way their clients understand", { timeout: 30000 }, async () => {
+	const web = { baseUrl: secureUrl, httpVersion: "2", sessionManager: sessions };
+	for (const transport of [createGrpcTransport(web), createGrpcWebTransport(web)]) {
+		const process = createClient(service("process.Process"), transport);
+		await refused(process.list({}), Code.Unknown, /415/);
+		await refused(collect(process.start({ process: { cmd: "true" } })), Code.Unknown, /415/);
+	}
 });
