@@ -12,10 +12,11 @@
 //     handleInput   sendStdin() of a handle      metadata      of files
 //     watchEntries  includeEntry and allowNetworkMounts of watches
 //     signal        every call takes an AbortSignal
+//     death         it asks whether the sandbox is there when a connection breaks
 //     mcp           getMcpUrl()
 //     contexts      code contexts that can be listed, restarted and removed
 const modern = { closeStdin: true, stdinOption: true, octetStream: true, git: true, mcp: true };
-const newest = { ...modern, metadata: true, watchEntries: true, handleInput: true, signal: true };
+const newest = { ...modern, metadata: true, watchEntries: true, handleInput: true, signal: true, death: true };
 
 export const clients = {
 	"e2b 2.51": { module: "e2b", vendor: "E2B", hasUrl: true, hasHttp2: true, connects: true, has: newest },

@@ -7,6 +7,7 @@ import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 
 const lifetime = 3600e3;
+const isProgram = process.argv[1] === fileURLToPath(import.meta.url);
 
 // sandboxes: {id: {accessToken?, trafficToken?}}. tls: {certificate, key} as file names, for https.
 // `requests` collects "METHOD path" of everything asked.
@@ -79,6 +80,8 @@ export async function startControlApi({ host = "127.0.0.1", port = 0, tls, sandb
 		? https.createServer({ cert: readFileSync(tls.certificate), key: readFileSync(tls.key) }, handler)
 		: http.createServer(handler);
 	await new Promise((resolve, reject) => server.listen(port, host, resolve).on("error", reject));
+	if (!isProgram)
+		server.unref(); // no reason for a test to go on
 	return {
 		requests,
 		port: server.address().port,
@@ -89,7 +92,7 @@ export async function startControlApi({ host = "127.0.0.1", port = 0, tls, sandb
 	};
 }
 
-if (process.argv[1] === fileURLToPath(import.meta.url)) {
+if (isProgram) {
 	await startControlApi(JSON.parse(process.argv[2]));
 	console.log("ready");
 }
