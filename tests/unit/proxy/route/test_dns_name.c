@@ -1,10 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "proxy/route/dns_name.h"
+#include "tests/support/cmocka.h"
 
 static void templates(void **state)
 {

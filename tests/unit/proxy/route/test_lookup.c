@@ -1,12 +1,7 @@
 /* Lookups over two loops: the sources' and a worker's. Everything runs on one thread, loop by loop. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "lib/limits.h"
 #include "proxy/route/lookup.h"
+#include "tests/support/cmocka.h"
 
 struct lab {
 	struct loop main, worker;

@@ -1,10 +1,4 @@
 /* Real namespaces, made by children that unshare: needs root, and says so where it has not. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <dirent.h>
 #include <sched.h>
 #include <signal.h>
@@ -16,6 +10,7 @@
 #include <unistd.h>
 
 #include "proxy/route/netns.h"
+#include "tests/support/cmocka.h"
 
 #ifndef SIOCGSKNS
 #define SIOCGSKNS 0x894C

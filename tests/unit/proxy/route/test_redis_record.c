@@ -1,10 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "proxy/route/redis_record.h"
+#include "tests/support/cmocka.h"
 
 #define ARENA_BYTES (256 * 1024)
 

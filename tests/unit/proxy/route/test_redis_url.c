@@ -1,10 +1,5 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "proxy/route/redis_url.h"
+#include "tests/support/cmocka.h"
 
 static void good_ones(void **state)
 {
