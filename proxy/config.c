@@ -143,6 +143,8 @@ static enum options_result check_listeners(struct config *config, const char *li
 		return complain("-listen and -listen-tls cannot both be \"none\"");
 	if (!config->listen_tls.none && config->certificates.count == 0)
 		return complain("-listen-tls needs -certificate");
+	if (config->listen_tls.none && config->certificates.count > 0)
+		return complain("-certificate needs -listen-tls");
 	return OPTIONS_OK;
 }
 

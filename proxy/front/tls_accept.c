@@ -107,6 +107,7 @@ static void on_timer(uv_timer_t *timer);
 static void linger(struct handshake *h)
 {
 	h->state = STATE_LINGER;
+	h->guest.idle_since_ms = 0;
 	list_remove(&h->node);
 	buf_reset(&h->first);
 	h->stream->events = &stream_events;
@@ -218,6 +219,7 @@ static void make_first_step(struct handshake *h)
 		static const struct stream_events closed = {.on_closed = on_stream_closed};
 
 		h->state = STATE_HANDSHAKE;
+		h->guest.idle_since_ms = loop_now_ms(acceptor->loop);
 		h->tls->events = &closed;
 		status = tls_stream_start(h->tls, buf_data(&h->first), buf_length(&h->first));
 		buf_reset(&h->first);
@@ -255,6 +257,7 @@ static void begin(struct handshake *h)
 
 	stream_read_stop(h->stream);
 	h->state = STATE_WAITING;
+	h->guest.idle_since_ms = 0;
 	later_call(acceptor->loop, &acceptor->later);
 	if (list_is_empty(&acceptor->waiting) && has_time(acceptor))
 		make_first_step(h);
@@ -350,6 +353,7 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 	h->acceptor = acceptor;
 	h->stream = stream;
 	h->state = STATE_FIRST_RECORD;
+	h->guest.idle_since_ms = loop_now_ms(acceptor->loop); /* the first to go when there is no room */
 	h->guest.on_stop = on_stop;
 	h->guest.on_abort = on_abort;
 	h->parts = 2;

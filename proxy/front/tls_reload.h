@@ -26,7 +26,8 @@ typedef void tls_reload_told(void *user, const struct tls_load_result *result, c
 int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 		    struct tls_reload **ret_reload, struct err *err) NODISCARD;
 struct tls *tls_reload_tls(const struct tls_reload *reload);
-/* Loads again. `told` comes exactly once, in any case before the loop ends; a second request during a load
+/* Loads again. `told` comes exactly once, perhaps at once and in any case
+ * before the loop ends; a second request during a load
  * is one more load. */
 void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user);
 /* Any thread. */

@@ -189,7 +189,7 @@ class Soak:
         chance = random.Random(SEED * 1000 + number)
         while not self.stop.is_set():
             try:
-                with Connection(socket.create_connection(("127.0.0.1", self.port), 15)) as connection:
+                with self.proxy.connect() as connection:
                     while not self.stop.is_set() and self.exchange(connection, chance):
                         connection.received = b""
             except ConnectionRefusedError:

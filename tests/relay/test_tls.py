@@ -161,6 +161,7 @@ class Names(Tls):
         for flags, says, code in ((["--listen-tls", "127.0.0.1:0"], "needs -certificate", 2),
                                   (["--listen-tls", "nonsense"], "-listen-tls must be", 2),
                                   (["--listen", "none"], "cannot both be", 2),
+                                  (["--certificate", one], "needs -listen-tls", 2),
                                   (["--listen-tls", "127.0.0.1:0", "--certificate", mixed], "does not belong", 1),
                                   (["--listen-tls", "127.0.0.1:0", "--certificate", "/nowhere"], "/nowhere", 1)):
             out = subprocess.run([program(), *flags, "--admin", "none"], capture_output=True, timeout=PATIENCE, check=False)
@@ -348,6 +349,26 @@ class Handshakes(Tls):
                 client.close()
         wait_for(lambda: proxy.descriptors() < 40, "all of them gone")
         wait_for(lambda: proxy.metric("proxy_tls_handshakes_total", result="left") == 90, "their number")
+
+
+class Short(Tls):
+    """A proxy that may have few descriptors."""
+
+    descriptors = 256
+
+    def test_s057_handshakes_that_rest_make_room(self):
+        server = self.serve()
+        proxy = self.start("--listen", "none", workers=1)
+        hello = Handshakes.client_hello()
+        for number in range(300):
+            client = Connection(self.raw())
+            client.send(hello[:(0, 20, len(hello))[number % 3]])
+        for _ in range(20):
+            began = time.monotonic()
+            client = self.connect()
+            self.assertEqual(self.ask(client, self.host(server)).status, 200)
+            self.assertLess(time.monotonic() - began, 2)
+        self.assertLess(proxy.descriptors(), 256)
 
 
 class Ends(Tls):
