@@ -171,8 +171,8 @@ static enum options_result check(struct config *config, const char *admin_text)
 			return complain("-probe must be \"METHOD PORT PATH\", and not be given too often");
 	if (config->access_cookie_seconds < 1 || config->access_cookie_seconds > INT32_MAX)
 		return complain("-access-cookie-seconds must be positive");
-	if (config->wake_token_file && !config->wake_url)
-		return complain("-wake-token-file needs -wake-url");
+	if ((config->wake_token_file || config->wake_unknown) && !config->wake_url)
+		return complain("-wake-token-file and -wake-unknown need -wake-url");
 	if (config->default_sandbox && !host_name_is_id(str_of(config->default_sandbox)))
 		return complain("-default-sandbox must be a sandbox id");
 	return OPTIONS_OK;
@@ -233,6 +233,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "activity, as \"GET 49983 /health\""},
 		{"wake-url", OPTION_STRING, &config->wake_url,
 		 "http://host[:port]/path that is asked to wake paused sandboxes whose policy is resume=any"},
+		{"wake-unknown", OPTION_BOOL, &config->wake_unknown,
+		 "ask it also about sandboxes that nobody knows, passing on the client's tokens to be checked"},
 		{"wake-token-file", OPTION_STRING, &config->wake_token_file,
 		 "file with the bearer token for it"},
 		{"wake-timeout-ms", OPTION_INT, &config->wake_timeout_ms,

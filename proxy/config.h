@@ -31,7 +31,7 @@ struct config {
 	int64_t wake_timeout_ms, wake_waiters;
 	int64_t access_cookie_seconds;
 	struct probe_rules probes;
-	bool behind_tls;
+	bool behind_tls, wake_unknown;
 	bool allow_loopback, forwarded_fields, reuse_user_ports, incomplete, verbose;
 };
 

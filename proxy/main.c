@@ -273,6 +273,7 @@ static int open_front(struct app *app, struct err *err)
 	app->relay_options = (struct relay_options){
 		.default_sandbox = app->config.default_sandbox,
 		.forwarded_fields = app->config.forwarded_fields,
+		.wake_unknown = app->config.wake_unknown,
 		.probes = &app->config.probes,
 		.embed_origins = &app->config.embed_origins,
 		.behind_tls = app->config.behind_tls,

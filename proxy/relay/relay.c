@@ -302,7 +302,7 @@ static void route(struct relay *r, bool asked, enum lookup_answer answer)
 	status = catalog_find(r->context->catalog, target_id(r), &r->record);
 	if (status < 0) {
 		if (asked || !ask_sources(r, on_looked_up))
-			relay_fail(r, unknown_cause(status, answer));
+			relay_wait_unknown(r, unknown_cause(status, answer));
 		return;
 	}
 	if (!state_allows(r) || !relay_token_allows(r) || !admit(r))

@@ -32,6 +32,7 @@ struct relay_options {
 	bool forwarded_fields;
 	bool behind_tls; /* clients come over TLS that ends in front of the proxy */
 	int64_t access_cookie_seconds;
+	bool wake_unknown; /* also what the catalog does not know is to be woken */
 	const struct probe_rules *probes;
 	const struct option_list *embed_origins; /* whose pages may show private ones in frames */
 	bool reuse_user_ports; /* keep connections to user ports, for bodyless idempotent requests */

@@ -89,6 +89,8 @@ bool relay_token_allows(struct relay *r);
 /* The sandbox of r->record is not running: waits until it is, if requests may wake it, and routes anew.
  * Otherwise fails with `cause`. */
 void relay_wait(struct relay *r, enum error_cause cause);
+/* The same for a sandbox that nobody knows, if these are to be woken, too. */
+void relay_wait_unknown(struct relay *r, enum error_cause cause);
 void relay_on_woken(struct wake_waiter *waiter, const struct wake_verdict *verdict);
 
 /* transfer.c */

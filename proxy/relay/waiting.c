@@ -40,18 +40,65 @@ static bool envd_token_allows(struct relay *r)
 	return false;
 }
 
+static int join(struct relay *r, const struct wake_request *request)
+{
+	r->wakes++;
+	return wake_join(&r->context->wake_desk, &r->wake_waiter, request,
+			 r->record ? r->record->entry.state : SANDBOX_PAUSED);
+}
+
+static enum error_cause join_cause(int status, enum error_cause usual)
+{
+	return status == -EBUSY || status == -EAGAIN ? ERROR_WAKE_QUEUE : usual;
+}
+
 void relay_wait(struct relay *r, enum error_cause cause)
 {
+	struct wake_request request;
 	int status = -ENOTSUP;
 
 	if (r->record->entry.auto_resume && !r->is_probe && r->wakes < PROXY_WAKE_ROUNDS_MAX) {
 		/* Who may not reach the sandbox may not wake it either. */
 		if (!relay_token_allows(r) || !envd_token_allows(r))
 			return;
-		r->wakes++;
-		status = wake_join(&r->context->wake_desk, &r->wake_waiter, r->record,
-				   r->target.port);
+		wake_request_init(&request, r->record, r->target.port);
+		status = join(r, &request);
 	}
 	if (status < 0)
-		relay_fail(r, status == -EBUSY || status == -EAGAIN ? ERROR_WAKE_QUEUE : cause);
+		relay_fail(r, join_cause(status, cause));
+}
+
+/* At most one of a kind, and short enough to be one. */
+static int take_token(const struct http_headers *headers, struct str name,
+		      char ret_token[CATALOG_TEXT_BYTES_MAX + 1])
+{
+	struct str token = http_headers_get(headers, name);
+
+	if (http_headers_count(headers, name) > 1 || token.len > CATALOG_TEXT_BYTES_MAX ||
+	    !str_is_utf8(token))
+		return -EINVAL;
+	snprintf(ret_token, CATALOG_TEXT_BYTES_MAX + 1, "%.*s", (int)token.len,
+		 token.p ? token.p : "");
+	return 0;
+}
+
+void relay_wait_unknown(struct relay *r, enum error_cause cause)
+{
+	const struct http_headers *headers = &r->ex->request.headers;
+	struct wake_request request = {.port = r->target.port, .is_unknown = true};
+	int status = -ENOTSUP;
+
+	if (cause == ERROR_NOT_FOUND && r->context->options->wake_unknown && !r->is_probe &&
+	    r->wakes == 0) {
+		memcpy(request.id, r->target.id, r->target.id_len + 1);
+		if (take_token(headers, STR("e2b-traffic-access-token"), request.traffic_token) < 0 ||
+		    take_token(headers, STR("X-Access-Token"), request.envd_token) < 0) {
+			relay_fail(r, ERROR_WAKE_DENIED);
+			return;
+		}
+		status = join(r, &request);
+		wipe(&request, sizeof(request));
+	}
+	if (status < 0)
+		relay_fail(r, join_cause(status, cause));
 }

@@ -68,48 +68,62 @@ size_t wake_waiting(struct wake *wake)
 
 /* ---- waiters, on their workers ---- */
 
+/* The credentials of known sandboxes are empty: who joins has shown them. */
+static bool is_shared(const struct wake_request *a, const struct wake_request *b)
+{
+	return strcmp(a->id, b->id) == 0 && a->is_unknown == b->is_unknown &&
+	       str_equal_constant_time(str_of(a->traffic_token), str_of(b->traffic_token)) &&
+	       str_equal_constant_time(str_of(a->envd_token), str_of(b->envd_token));
+}
+
 /* Under the lock. */
-static struct wake_flight *find_flight(struct wake *wake, const char *id)
+static struct wake_flight *find_flight(struct wake *wake, const struct wake_request *request)
 {
 	struct list_node *node;
 
 	LIST_FOR_EACH(node, &wake->flights) {
 		struct wake_flight *f = container_of(node, struct wake_flight, node);
 
-		if (strcmp(f->request.id, id) == 0)
+		if (is_shared(&f->request, request))
 			return f;
 	}
 	return NULL;
 }
 
-static struct wake_flight *flight_new(struct wake *wake, const struct catalog_record *record,
-				      unsigned port)
+void wake_request_init(struct wake_request *request, const struct catalog_record *record,
+		       unsigned port)
+{
+	*request = (struct wake_request){.port = port};
+	snprintf(request->id, sizeof(request->id), "%s", record->entry.id);
+	snprintf(request->lifecycle_id, sizeof(request->lifecycle_id), "%s",
+		 record->entry.lifecycle_id);
+}
+
+static struct wake_flight *flight_new(struct wake *wake, const struct wake_request *request)
 {
 	struct wake_flight *f = xcalloc(1, sizeof(*f));
 
-	snprintf(f->request.id, sizeof(f->request.id), "%s", record->entry.id);
-	snprintf(f->request.lifecycle_id, sizeof(f->request.lifecycle_id), "%s",
-		 record->entry.lifecycle_id);
-	f->request.port = port;
+	f->request = *request;
 	list_init(&f->waiters);
 	list_append(&wake->flights, &f->node);
 	wake->flight_count++;
 	return f;
 }
 
-int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct catalog_record *record,
-	      unsigned port)
+int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct wake_request *request,
+	      enum sandbox_state state)
 {
 	struct wake *wake = desk->wake;
 	struct wake_flight *f;
 	bool is_new = false;
 	int status = 0;
 
-	if (!wake || (!wake->options.waker && record->entry.state == SANDBOX_PAUSED))
+	if (!wake ||
+	    (!wake->options.waker && (request->is_unknown || state == SANDBOX_PAUSED)))
 		return -ENOTSUP;
 	assert(!waiter->desk);
 	pthread_mutex_lock(&wake->lock);
-	f = find_flight(wake, record->entry.id);
+	f = find_flight(wake, request);
 	if (!f && wake->flight_count >= PROXY_WAKE_FLIGHTS_MAX) {
 		status = -EAGAIN;
 	} else if (f && f->waiting >= wake->options.waiters_max) {
@@ -117,7 +131,7 @@ int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct c
 	} else {
 		is_new = !f;
 		if (is_new)
-			f = flight_new(wake, record, port);
+			f = flight_new(wake, request);
 		waiter->desk = desk;
 		waiter->flight = f;
 		waiter->result = NULL;
@@ -239,6 +253,7 @@ static void end_flight(struct wake *wake, struct wake_flight *f, const struct wa
 	pthread_mutex_unlock(&wake->lock);
 	if (f->call)
 		f->call->flight = NULL;
+	wipe(&f->request, sizeof(f->request));
 	free(f);
 }
 
@@ -275,6 +290,14 @@ static void look(struct wake *wake, struct wake_flight *f)
 	bool pauses_again;
 
 	if (catalog_find(wake->catalog, str_of(f->request.id), &record) < 0) {
+		if (!f->request.is_unknown || (f->asked && !f->call))
+			end_flight_as(wake, f, WAKE_LOOK_AGAIN);
+		else if (!f->asked)
+			ask(wake, f);
+		return;
+	}
+	if (f->request.is_unknown) { /* known now: all is decided anew */
+		catalog_record_release(record);
 		end_flight_as(wake, f, WAKE_LOOK_AGAIN);
 		return;
 	}
@@ -376,6 +399,7 @@ static void forget_call(struct wake_call *call)
 
 	list_remove(&call->node);
 	wake->calls--;
+	wipe(&call->request, sizeof(call->request));
 	free(call);
 }
 

@@ -10,6 +10,9 @@
  * gone, or the waker says no, or the time is over, all its waiters are told. So it makes no difference
  * whether the waker's answer names the new address or somebody changes the catalog.
  *
+ * A sandbox that the catalog does not know may be waited for as well, where platforms take sleeping ones
+ * out of it: then the waker is asked at once, and all are told when it has answered.
+ *
  * A waiter that leaves is forgotten at once. A flight that nobody waits for any more is given up if the
  * waker was not asked yet; otherwise the call goes on, since the platform has begun to work, and what it
  * answers is still published.
@@ -46,9 +49,17 @@ struct wake_verdict {
 /* What the waker is asked. */
 struct wake_request {
 	char id[HOST_NAME_ID_BYTES_MAX + 1];
-	char lifecycle_id[CATALOG_TEXT_BYTES_MAX + 1]; /* the one that was paused */
 	unsigned port; /* that the first waiter wants */
+	char lifecycle_id[CATALOG_TEXT_BYTES_MAX + 1]; /* the one that was paused */
+	/* The catalog does not know the sandbox, nor who may wake it: that is for the waker to judge, by
+	 * the credentials that the client gave. Only waiters with the same ones share a flight. */
+	bool is_unknown;
+	char traffic_token[CATALOG_TEXT_BYTES_MAX + 1], envd_token[CATALOG_TEXT_BYTES_MAX + 1];
 };
+
+/* The request for a sandbox that the catalog knows. */
+void wake_request_init(struct wake_request *request, const struct catalog_record *record,
+		       unsigned port);
 
 struct wake_call;
 
@@ -118,10 +129,10 @@ struct wake_waiter {
 	void (*on_woken)(struct wake_waiter *waiter, const struct wake_verdict *verdict);
 };
 
-/* Waits for the sandbox of `record`. -EBUSY: too many wait for it already; -EAGAIN: too many sandboxes
+/* Waits for a sandbox that is in this state (when it is known). -EBUSY: too many wait for it already; -EAGAIN: too many sandboxes
  * are being woken; -ENOTSUP: there is no waker, and the sandbox is not about to change by itself. */
-int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct catalog_record *record,
-	      unsigned port) NODISCARD;
+int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct wake_request *request,
+	      enum sandbox_state state) NODISCARD;
 /* May be called when not waiting. */
 void wake_leave(struct wake_waiter *waiter);
 

@@ -109,6 +109,22 @@ static void fail(struct question *q, enum wake_outcome outcome, const char *reas
 
 /* ---- the answer ---- */
 
+/* Whoever else may have put it there meanwhile is right. Changes are made on this loop alone. */
+static bool publish_new(struct question *q, struct sandbox_patch *patch, struct err *err)
+{
+	const char *id = q->call->request.id;
+	struct catalog_record *record;
+	struct sandbox_entry entry;
+
+	if (catalog_find(q->hook->catalog, str_of(id), &record) == 0) {
+		catalog_record_release(record);
+		return true;
+	}
+	sandbox_entry_init(&entry, id);
+	sandbox_patch_apply(&entry, patch);
+	return catalog_put(q->hook->catalog, &entry, "", NULL, err) == 0;
+}
+
 /* Publishes what the body says of the sandbox. False with the reason in err. */
 static bool publish(struct question *q, struct str text, struct arena *arena, struct err *err)
 {
@@ -127,6 +143,8 @@ static bool publish(struct question *q, struct str text, struct arena *arena, st
 		patch.has.state = true;
 		patch.state = SANDBOX_RUNNING;
 	}
+	if (request->is_unknown)
+		return publish_new(q, &patch, err);
 	if (catalog_edit(q->hook->catalog, str_of(request->id), request->lifecycle_id,
 			 sandbox_patch_apply, &patch, NULL, err) == 0)
 		return true;
@@ -236,13 +254,23 @@ static const struct http_client_handler handler = {
 
 /* ---- the question ---- */
 
+static int put_text(struct buf *b, const char *key, const char *text)
+{
+	int status = buf_printf(b, ",\"%s\":", key);
+
+	return status < 0 ? status : json_write_string(b, str_of(text), false);
+}
+
 static int write_question(const struct wake_request *request, struct buf *b)
 {
-	int status = buf_printf(b, "{\"sandboxId\":\"%s\",\"port\":%u,\"lifecycleId\":", request->id,
-				request->port);
+	int status = buf_printf(b, "{\"sandboxId\":\"%s\",\"port\":%u", request->id, request->port);
 
-	if (status == 0)
-		status = json_write_string(b, str_of(request->lifecycle_id), false);
+	if (status == 0 && !request->is_unknown)
+		status = put_text(b, "lifecycleId", request->lifecycle_id);
+	if (status == 0 && *request->traffic_token)
+		status = put_text(b, "trafficAccessToken", request->traffic_token);
+	if (status == 0 && *request->envd_token)
+		status = put_text(b, "envdAccessToken", request->envd_token);
 	return status < 0 ? status : buf_append_str(b, STR("}"));
 }
 
@@ -274,6 +302,7 @@ static void send_question(struct question *q)
 		    http_client_write(q->client, &piece, 1) >= 0)
 			(void)http_client_end(q->client, NULL);
 	}
+	wipe(text.memory, text.memory ? text.capacity : 0); /* it may hold tokens */
 	buf_fini(&text);
 }
 

@@ -6,14 +6,19 @@
  *   Content-Type: application/json
  *
  *   {"sandboxId":"abc","port":3000,"lifecycleId":"the one that was paused"}
+ *   {"sandboxId":"abc","port":3000,"trafficAccessToken":"...","envdAccessToken":"..."}
  *
- * The request was allowed already (token, policy). The hook may take its time, up to the deadline. Its
+ * The second form is for a sandbox that the catalog does not know (only with --wake-unknown): the hook has
+ * to check the client's credentials, which are there if the client sent any.
+ *
+ * In the first form the request was allowed already (token, policy). The hook may take its time, up to the deadline. Its
  * answer (contract/proxy.md 1.16):
  *
  *   2xx   the sandbox runs, or will soon. A body is what PATCH /sandboxes/{id} of the admin API takes
  *         (route/sandbox_json.h), with "state" being "running" unless it says otherwise; it is published
  *         if the sandbox still has the lifecycle id above. Without a body, or with {}, somebody else
- *         changes the catalog; the requests wait for that.
+ *         changes the catalog; the requests wait for that. Of an unknown sandbox the body is what PUT
+ *         takes; without one, whoever knows it (a shared Redis) must know it before the hook answers.
  *   403   it may not be woken        404, 410   there is no such sandbox any more
  *   409   it is between states       429        there is no room; {"message": "..."} is for the client
  *   anything else, an answer that is not what is said here, no answer: unavailable

@@ -28,7 +28,7 @@ class Hook:
         if reply is not None:
             self.go.set()
         self.server = test.serve(self.script)
-        self.url = f"http://127.0.0.1:{self.server.port}/wake?x=1"
+        self.url = f"http://localhost:{self.server.port}/wake?x=1"  # a name, with several addresses
 
     def script(self, connection):
         request = connection.request()
@@ -306,7 +306,7 @@ class Wake(Waking):
         self.assertEqual(line, "POST /wake?x=1 HTTP/1.1")
         fields = dict(fields)
         self.assertEqual((fields["Authorization"], fields["Content-Type"], fields["Host"]),
-                         ("Bearer s3cret", "application/json", f"127.0.0.1:{self.hook.server.port}"))
+                         ("Bearer s3cret", "application/json", f"localhost:{self.hook.server.port}"))
         self.assertNotIn("s3cret", "\n".join(proxy.log))
 
     # ---- states
@@ -432,6 +432,49 @@ class Wake(Waking):
         self.assertEqual(proxy.active("abc"), 0)
         self.wake()
         self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+    # ---- sandboxes that nobody knows
+
+    def test_s031_unknown_sandboxes_are_for_the_hook_to_judge(self):
+        server = self.serve()
+        record = {"address": "127.0.0.1", "traffic_access_token": "t0p", "auto_resume": "any"}
+        proxy = self.begin("--wake-unknown", "--allow-loopback-upstreams", "--probe", "HEAD * *", sandbox="127.0.0.1")
+
+        def reply(connection):
+            if self.hook.questions[-1].get("trafficAccessToken") == "t0p":
+                connection.send(answer(json.dumps(record)))
+            else:
+                connection.send(answer("", "403 No"))
+
+        self.hook.reply = reply
+        self.hook.go.set()
+        host = self.host(server, "new")
+        token = "e2b-traffic-access-token: t0p\r\n"
+        for fields in ("", token.replace("t0p", "no"), "X-Access-Token: abc\r\n"):
+            self.assertEqual(proxy.ask(host, fields=fields).get("X-Proxy-Error"), "wake_denied")
+        self.assertEqual(proxy.ask(host, fields=token * 2).get("X-Proxy-Error"), "wake_denied")
+        self.assertEqual(proxy.ask(host, method="HEAD", fields=token).get("X-Proxy-Error"), "sandbox_not_found")
+        self.assertEqual(self.hook.questions, [
+            {"sandboxId": "new", "port": server.port}, {"sandboxId": "new", "port": server.port, "trafficAccessToken": "no"},
+            {"sandboxId": "new", "port": server.port, "envdAccessToken": "abc"}])
+        self.assertEqual(server.received, b"")
+        self.assertEqual(proxy.ask(host, fields=token).status, 200)
+        self.assertEqual(proxy.ask(host, fields=token).status, 200)
+        self.assertEqual(proxy.ask(host).get("X-Proxy-Error"), "token_missing")
+        self.assertEqual(len(self.hook.questions), 4)
+        self.assertNotIn("t0p", "\n".join(proxy.log))
+
+    def test_s028_unknown_sandboxes_that_stay_unknown(self):
+        server = self.serve()
+        proxy = self.begin("--wake-unknown", reply=b"")
+        for reply, status, cause in ((answer(""), 502, "sandbox_not_found"), (answer("", "404 No"), 502, "sandbox_not_found"),
+                                     (answer("", "429 No"), 429, "wake_limit"), (b"", 503, "wake_unavailable"),
+                                     (answer('{"colour":"red"}'), 503, "wake_unavailable"), (answer('{"state":"running"}'), 503, "wake_unavailable")):
+            self.hook.reply = reply
+            response = proxy.ask(self.host(server, "new"))
+            self.assertEqual((response.status, response.get("X-Proxy-Error")), (status, cause))
+        self.assertEqual(len(self.hook.questions), 6)
+        self.assertEqual(proxy.call("GET", "/sandboxes/new")[0], 404)
 
     # ---- the proxy's own end
 

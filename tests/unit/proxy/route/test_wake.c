@@ -101,6 +101,14 @@ static struct catalog_record *put(struct bench *b, const char *id, enum sandbox_
 	return record;
 }
 
+static int join_record(struct wake_desk *desk, struct client *c, const struct catalog_record *record)
+{
+	struct wake_request request;
+
+	wake_request_init(&request, record, 80);
+	return wake_join(desk, &c->waiter, &request, record->entry.state);
+}
+
 static int join(struct bench *b, struct client *c, const char *id, enum sandbox_state sandbox_state)
 {
 	struct catalog_record *record;
@@ -109,7 +117,7 @@ static int join(struct bench *b, struct client *c, const char *id, enum sandbox_
 	if (catalog_find(b->catalog, str_of(id), &record) < 0)
 		record = put(b, id, sandbox_state);
 	c->waiter.on_woken = on_woken;
-	status = wake_join(&b->desk, &c->waiter, record, 80);
+	status = join_record(&b->desk, c, record);
 	catalog_record_release(record);
 	return status;
 }
@@ -231,6 +239,34 @@ static void s032_removed_and_asked_for_nothing(void **state)
 	assert_int_equal(client.told, 1);
 }
 
+static void unknown_ones_are_asked_about_by_credentials(void **state)
+{
+	struct wake_request request = {.id = "new", .port = 80, .is_unknown = true};
+	struct client clients[3] = {0};
+	struct bench *b = *state;
+
+	for (size_t i = 0; i < 3; i++) {
+		clients[i].waiter.on_woken = on_woken;
+		snprintf(request.traffic_token, sizeof(request.traffic_token), "%s", i < 2 ? "a" : "b");
+		assert_int_equal(wake_join(&b->desk, &clients[i].waiter, &request, SANDBOX_PAUSED), 0);
+	}
+	turn(b);
+	assert_int_equal(b->call_count, 2);
+	assert_string_equal(b->calls[0]->request.traffic_token, "a");
+	finish(b, 0, WAKE_DENIED, "");
+	assert_int_equal(clients[0].told + clients[1].told, 2);
+	assert_int_equal(clients[2].told, 0); /* its token may be right */
+	finish(b, 1, WAKE_LOOK_AGAIN, "");
+	assert_int_equal(clients[2].told, 1);
+	/* It becomes known while the waker is at it. */
+	assert_int_equal(wake_join(&b->desk, &clients[0].waiter, &request, SANDBOX_PAUSED), 0);
+	turn(b);
+	catalog_record_release(put(b, "new", SANDBOX_PAUSED));
+	turn(b);
+	assert_int_equal(clients[0].told, 2);
+	finish(b, 2, WAKE_DENIED, "");
+}
+
 static void bounds_on_sandboxes_and_calls(void **state)
 {
 	static struct client clients[PROXY_WAKE_FLIGHTS_MAX + 1];
@@ -262,14 +298,14 @@ static void without_a_waker_only_changes_are_waited_for(void **state)
 	struct wake_desk none, desk;
 
 	wake_desk_open(&none, &b->loop, NULL);
-	assert_int_equal(wake_join(&none, &client.waiter, record, 80), -ENOTSUP);
+	assert_int_equal(join_record(&none, &client, record), -ENOTSUP);
 	wake_desk_close(&none);
 	wake_desk_open(&desk, &b->loop, wake);
 	client.waiter.on_woken = on_woken;
-	assert_int_equal(wake_join(&desk, &client.waiter, record, 80), -ENOTSUP);
+	assert_int_equal(join_record(&desk, &client, record), -ENOTSUP);
 	catalog_record_release(record);
 	record = put(b, "abc", SANDBOX_RESUMING);
-	assert_int_equal(wake_join(&desk, &client.waiter, record, 80), 0);
+	assert_int_equal(join_record(&desk, &client, record), 0);
 	catalog_record_release(record);
 	while (!client.told)
 		uv_run(&b->loop.uv, UV_RUN_ONCE);
@@ -288,6 +324,7 @@ int main(void)
 		TEST(s028_the_waker_says_yes_and_the_catalog_follows),
 		TEST(s029_paused_again_after_the_answer),
 		TEST(s032_removed_and_asked_for_nothing),
+		TEST(unknown_ones_are_asked_about_by_credentials),
 		TEST(bounds_on_sandboxes_and_calls),
 		TEST(without_a_waker_only_changes_are_waited_for),
 	};
