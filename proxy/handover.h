@@ -1,0 +1,67 @@
+/*
+ * Restart without a gap: a running proxy starts its successor (the same command line, so perhaps a new
+ * program), which inherits the listening sockets and is told what the catalog holds. When it serves,
+ * the old one stops accepting, finishes what it has, and ends; until then each hears of the other's
+ * changes, so that a sandbox that ends is ended in both.
+ *
+ * The two talk over an inherited socket (handover_text.h). Who changes the catalog by the admin API
+ * changes it in the old one until that has said "over", in the new one afterwards; sources of their own
+ * (Redis, DNS) both keep reading. A successor that does not get ready in time or ends before is given
+ * up, and the old one goes on as if nothing had been.
+ *
+ * Everything here belongs to the main thread.
+ */
+#ifndef PROXY_HANDOVER_H
+#define PROXY_HANDOVER_H
+
+#include "lib/err.h"
+#include "lib/loop.h"
+#include "proxy/route/catalog.h"
+
+/* Set in the environment of a successor: the descriptor of the socket; listeners follow it. */
+#define HANDOVER_VARIABLE "PROXY_HANDOVER_FD"
+#define HANDOVER_LISTENERS_MAX (2 * 64 + 1)
+
+struct handover;
+
+struct handover_socket {
+	const char *kind; /* "plain", "tls", "admin" */
+	int fd;
+};
+
+/* ---- the old one ---- */
+
+struct handover_events {
+	/* The successor serves; drain. `pid` is for the service manager. */
+	void (*on_ready)(void *user, int pid);
+	/* It does not: go on. The handover is over, the struct freed. */
+	void (*on_failed)(void *user, const struct err *err);
+};
+
+/* `argv` is what this process was started with. The sockets stay the caller's. */
+int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
+		   const struct handover_socket *sockets, size_t count,
+		   const struct handover_events *events, void *user, struct handover **ret_handover,
+		   struct err *err) NODISCARD;
+/* After on_ready, when the admin API is closed: nothing changes the catalog here any more but what the
+ * successor says. */
+void handover_say_over(struct handover *handover);
+
+/* ---- the new one ---- */
+
+/* What was inherited; *ret_handover is NULL when this is no successor. Blocks until it has been named,
+ * at most PROXY_HANDOVER_MS. Descriptors not taken with handover_take_socket are closed in the end. */
+int handover_inherit(struct handover **ret_handover, struct err *err) NODISCARD;
+size_t handover_count(const struct handover *handover, const char *kind);
+/* The next one of that kind, now the caller's; -1: no more. */
+int handover_take_socket(struct handover *handover, const char *kind);
+/* Fills the catalog; blocks as above. *ret_complete: the old one's catalog was. */
+int handover_read_catalog(struct handover *handover, struct catalog *catalog, bool *ret_complete,
+			  struct err *err) NODISCARD;
+/* This process serves from now on; changes go both ways until the old one has ended. */
+int handover_say_ready(struct handover *handover, struct loop *loop, struct err *err) NODISCARD;
+
+/* NULL is allowed. Frees it, now or when its handles are closed. */
+void handover_close(struct handover *handover);
+
+#endif

@@ -1,0 +1,147 @@
+#include "proxy/handover_text.h"
+
+#include "proxy/route/sandbox_json.h"
+
+static const char *const words[] = {
+	[HANDOVER_UNKNOWN] = "",	    [HANDOVER_LISTENERS] = "listeners",
+	[HANDOVER_PUT] = "put",		    [HANDOVER_REMOVED] = "removed",
+	[HANDOVER_SYNCED] = "synced",	    [HANDOVER_READY] = "ready",
+	[HANDOVER_OVER] = "over",
+};
+
+int handover_write_word(struct buf *b, enum handover_word word)
+{
+	return buf_printf(b, "{\"type\":\"%s\"}\n", words[word]);
+}
+
+int handover_write_listeners(struct buf *b, const char *const *kinds, size_t count, bool complete,
+			     uint64_t revision)
+{
+	int status = buf_append_str(b, STR("{\"type\":\"listeners\",\"kinds\":["));
+
+	for (size_t i = 0; i < count && status == 0; i++)
+		status = buf_printf(b, "%s\"%s\"", i ? "," : "", kinds[i]);
+	return status < 0 ? status
+			  : buf_printf(b, "],\"complete\":%s,\"revision\":%llu}\n",
+				       complete ? "true" : "false", (unsigned long long)revision);
+}
+
+static int put_text(struct buf *b, const char *key, const char *text)
+{
+	int status = buf_printf(b, "\"%s\":", key);
+
+	return status < 0 ? status : json_write_string(b, str_of(text), false);
+}
+
+int handover_write_put(struct buf *b, const struct sandbox_entry *entry)
+{
+	/* The version is a hash and may not fit JSON's integers. */
+	int status = buf_printf(b,
+				"{\"type\":\"put\",\"sandbox\":{\"id\":\"%s\",\"origin\":%d,"
+				"\"origin_version\":\"%llu\",\"trusted\":%s,",
+				entry->id, (int)entry->origin,
+				(unsigned long long)entry->origin_version,
+				entry->trusted ? "true" : "false");
+
+	if (status == 0)
+		status = put_text(b, "address", entry->address);
+	if (status == 0)
+		status = buf_append_str(b, STR(","));
+	if (status == 0)
+		status = put_text(b, "lifecycle_id", entry->lifecycle_id);
+	if (status == 0)
+		status = buf_append_str(b, STR(","));
+	if (status == 0)
+		status = sandbox_json_write_settings(b, entry);
+	return status < 0 ? status : buf_append_str(b, STR("}}\n"));
+}
+
+int handover_write_removed(struct buf *b, const struct sandbox_entry *entry)
+{
+	return buf_printf(b, "{\"type\":\"removed\",\"id\":\"%s\",\"origin\":%d}\n", entry->id,
+			  (int)entry->origin);
+}
+
+static struct str text_of(const struct json_value *object, struct str key)
+{
+	const struct json_value *value = json_get(object, key);
+
+	return value ? json_string(value) : (struct str){NULL, 0};
+}
+
+static int read_id(const struct json_value *object, struct sandbox_entry *entry, struct err *err)
+{
+	struct str id = text_of(object, STR("id"));
+	const struct json_value *origin = json_get(object, STR("origin"));
+
+	if (!id.p || !host_name_is_id(id))
+		return err_set(err, ERR_INVALID_ARGUMENT, "a line without an id");
+	sandbox_entry_init(entry, id.p);
+	if (origin && json_int(origin) >= SANDBOX_FROM_DNS &&
+	    json_int(origin) <= SANDBOX_FROM_COMMAND_LINE)
+		entry->origin = (enum sandbox_origin)json_int(origin);
+	return 0;
+}
+
+static int read_sandbox(const struct json_value *object, struct arena *arena,
+			struct sandbox_entry *entry, struct err *err)
+{
+	struct sandbox_patch patch = {0};
+	const struct json_value *value;
+	struct str key;
+	int status = read_id(object, entry, err);
+
+	for (size_t i = 0; status >= 0 && (value = json_entry(object, i, &key)); i++)
+		status = sandbox_json_read_key(key, value, arena, &patch, err);
+	if (status < 0)
+		return status;
+	sandbox_patch_apply(entry, &patch);
+	value = json_get(object, STR("trusted"));
+	entry->trusted = value && json_bool(value);
+	(void)str_to_u64(text_of(object, STR("origin_version")), UINT64_MAX, &entry->origin_version);
+	return 0;
+}
+
+static enum handover_word word_of(struct str text)
+{
+	for (int word = HANDOVER_LISTENERS; word <= HANDOVER_OVER; word++)
+		if (str_equal(text, str_of(words[word])))
+			return (enum handover_word)word;
+	return HANDOVER_UNKNOWN;
+}
+
+int handover_read(struct str line, struct arena *arena, struct handover_line *ret_line,
+		  struct err *err)
+{
+	const struct json_value *object, *value;
+	int status = json_parse(line, arena, &object, err);
+
+	*ret_line = (struct handover_line){0};
+	if (status < 0)
+		return status;
+	ret_line->word = word_of(text_of(object, STR("type")));
+	switch (ret_line->word) {
+	case HANDOVER_LISTENERS:
+		ret_line->kinds = json_get(object, STR("kinds"));
+		value = json_get(object, STR("complete"));
+		ret_line->complete = value && json_bool(value);
+		value = json_get(object, STR("revision"));
+		ret_line->revision = value ? (uint64_t)json_int(value) : 0;
+		if (!ret_line->kinds)
+			return err_set(err, ERR_INVALID_ARGUMENT, "no listeners are named");
+		break;
+	case HANDOVER_PUT:
+		value = json_get(object, STR("sandbox"));
+		if (!value)
+			return err_set(err, ERR_INVALID_ARGUMENT, "a line without a sandbox");
+		return read_sandbox(value, arena, &ret_line->entry, err);
+	case HANDOVER_REMOVED:
+		return read_id(object, &ret_line->entry, err);
+	case HANDOVER_UNKNOWN:
+	case HANDOVER_SYNCED:
+	case HANDOVER_READY:
+	case HANDOVER_OVER:
+		break;
+	}
+	return 0;
+}
