@@ -148,10 +148,21 @@ static enum options_result check_listeners(struct config *config, const char *li
 	return OPTIONS_OK;
 }
 
+static int parse_admin(struct str text, struct config_endpoint *ret_endpoint)
+{
+	if (!str_starts_with(text, STR("unix:")))
+		return config_parse_endpoint(text, ret_endpoint);
+	memset(ret_endpoint, 0, sizeof(*ret_endpoint));
+	if (text.len == 5 || text.len >= sizeof(ret_endpoint->address))
+		return -EINVAL;
+	memcpy(ret_endpoint->address, text.p, text.len);
+	return 0;
+}
+
 static enum options_result check(struct config *config, const char *admin_text)
 {
-	if (config_parse_endpoint(str_of(admin_text), &config->admin) < 0)
-		return complain("-admin must be ADDRESS:PORT with an IP address, or \"none\"");
+	if (parse_admin(str_of(admin_text), &config->admin) < 0)
+		return complain("-admin must be ADDRESS:PORT with an IP address, unix:PATH, or \"none\"");
 	if (config->workers == 0)
 		config->workers = (int64_t)size_min(
 			(size_t)sysconf(_SC_NPROCESSORS_ONLN), PROXY_WORKERS_MAX);
@@ -194,7 +205,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "CERT.pem,KEY.pem, or one file with both, or a directory of NAME.crt with NAME.key; the first "
 		 "one is the default"},
 		{"admin", OPTION_STRING, &admin_text,
-		 "ADDRESS:PORT of the admin API (default 127.0.0.1:3003), or \"none\""},
+		 "ADDRESS:PORT of the admin API (default 127.0.0.1:3003), or unix:PATH, or \"none\""},
 		{"admin-token-file", OPTION_STRING, &config->admin_token_file,
 		 "file with the bearer token that the admin API asks for"},
 		{"sandbox", OPTION_LIST, &config->sandboxes,
@@ -203,6 +214,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
 		 "sandbox id for requests to localhost or an IP address without (usable) routing headers"},
+		{"user", OPTION_STRING, &config->user,
+		 "who to become once the sockets are open; must be able to read what is read later"},
 		{"workers", OPTION_INT, &config->workers, "threads (default: one per core)"},
 		{"allow-loopback-upstreams", OPTION_BOOL, &config->allow_loopback,
 		 "sandboxes added through the admin API may be on 127.0.0.0/8 and ::1"},

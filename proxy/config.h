@@ -11,10 +11,10 @@
 #include "proxy/route/catalog.h"
 #include "proxy/route/sources.h"
 
-#define CONFIG_ADDRESS_BYTES 64
+#define CONFIG_ADDRESS_BYTES 128
 
 struct config_endpoint {
-	char address[CONFIG_ADDRESS_BYTES]; /* IP literal */
+	char address[CONFIG_ADDRESS_BYTES]; /* IP literal; of the admin API also "unix:PATH" */
 	unsigned port;			    /* 0: the kernel chooses */
 	bool none;
 };
@@ -24,6 +24,7 @@ struct config {
 	const char *default_sandbox; /* NULL: none */
 	const char *access_log;	     /* NULL: none; "-": stdout; else a file that is appended to */
 	const char *admin_token_file;
+	const char *user; /* to become once all is open; NULL: nobody else */
 	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct sources_config sources;
 	struct option_list sandboxes, certificates, probe_texts, embed_origins;

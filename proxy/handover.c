@@ -323,7 +323,7 @@ struct handover *handover_new(void)
 
 /* ---- the old one ---- */
 
-static void on_exit(uv_process_t *process, int64_t code, int number)
+static void on_successor_exit(uv_process_t *process, int64_t code, int number)
 {
 	struct handover *h = container_of(process, struct handover, process);
 	char why[64];
@@ -358,7 +358,7 @@ static int spawn(struct handover *h, struct loop *loop, char **argv, int theirs,
 	uv_stdio_container_t stdio[HANDOVER_FIRST_FD + 1 + HANDOVER_LISTENERS_MAX];
 	auto_free char **environment = make_environment(variable);
 	uv_process_options_t options = {
-		.exit_cb = on_exit,
+		.exit_cb = on_successor_exit,
 		.file = argv[0],
 		.args = argv,
 		.env = environment,

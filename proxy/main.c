@@ -1,4 +1,4 @@
-/* Puts the parts together: catalog, workers, admin API, signals, and an orderly end. */
+/* Puts the parts together: catalog, workers, admin API. */
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -7,161 +7,11 @@
 #include "lib/json.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "proxy/admin/admin.h"
-#include "proxy/config.h"
-#include "proxy/front/front.h"
+#include "proxy/app.h"
 #include "proxy/front/metrics.h"
 #include "proxy/front/tls_development.h"
-#include "proxy/front/tls_reload.h"
-#include "proxy/route/sources.h"
-#include "proxy/token_file.h"
-#include "proxy/waking.h"
-
-/* The admin API's last answers get this long. */
-#define ADMIN_GRACE_MS 500
-
-enum phase { PHASE_SERVING, PHASE_ANNOUNCED, PHASE_DRAINING, PHASE_ABORTING, PHASE_ENDING };
-
-struct app {
-	struct config config;
-	struct loop loop;
-	struct catalog *catalog;
-	struct address_guard guard;
-	struct relay_options relay_options;
-	struct waking waking;
-	struct sources *sources;
-	struct front *front;
-	struct tls_reload *certificates; /* NULL: no TLS */
-	struct admin *admin;
-	uv_signal_t on_term, on_int;
-	uv_timer_t timer;
-	uv_async_t drained;
-	enum phase phase;
-	char token[TOKEN_FILE_BYTES_MAX + 1];
-	int access_log_fd; /* -1: none */
-	struct access_sink access_sink;
-	size_t descriptors;
-};
-
-/* ---- the end ---- */
-
-static void on_admin_closed(void *user)
-{
-	struct app *app = user;
-	sigset_t signals;
-
-	/* One that comes in the last moment must not turn an orderly end into a death by signal. */
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &signals, NULL);
-	sources_close(app->sources);
-	if (app->certificates)
-		tls_reload_close(app->certificates);
-	uv_close((uv_handle_t *)&app->timer, NULL);
-	uv_close((uv_handle_t *)&app->drained, NULL);
-	uv_close((uv_handle_t *)&app->on_term, NULL);
-	uv_close((uv_handle_t *)&app->on_int, NULL);
-}
-
-static void on_time(uv_timer_t *timer);
-
-static void advance(struct app *app, enum phase phase)
-{
-	app->phase = phase;
-	switch (phase) {
-	case PHASE_SERVING:
-		break;
-	case PHASE_ANNOUNCED:
-		log_info("proxy", "draining");
-		if (app->admin)
-			admin_set_draining(app->admin);
-		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_delay_ms, 0);
-		break;
-	case PHASE_DRAINING:
-		front_drain(app->front);
-		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_ms, 0);
-		break;
-	case PHASE_ABORTING:
-		log_info("proxy", "resetting what is left");
-		front_abort(app->front);
-		uv_timer_start(&app->timer, on_time, SHUTDOWN_HARD_MS, 0);
-		break;
-	case PHASE_ENDING:
-		waking_close(&app->waking);
-		if (!app->admin) {
-			on_admin_closed(app);
-			break;
-		}
-		uv_timer_start(&app->timer, on_time, ADMIN_GRACE_MS, 0);
-		admin_close(app->admin, on_admin_closed, app);
-		break;
-	}
-}
-
-static void on_time(uv_timer_t *timer)
-{
-	struct app *app = container_of(timer, struct app, timer);
-
-	switch (app->phase) {
-	case PHASE_SERVING:
-		break;
-	case PHASE_ANNOUNCED:
-		advance(app, PHASE_DRAINING);
-		break;
-	case PHASE_DRAINING:
-		advance(app, PHASE_ABORTING);
-		break;
-	case PHASE_ABORTING:
-		/* Only a resolver that does not return can hold a worker now. */
-		log_warn("proxy", "a worker does not end, leaving");
-		_exit(0);
-	case PHASE_ENDING:
-		admin_abort(app->admin);
-		break;
-	}
-}
-
-static void on_drained(uv_async_t *async)
-{
-	struct app *app = container_of(async, struct app, drained);
-
-	if (app->phase < PHASE_ENDING)
-		advance(app, PHASE_ENDING);
-}
-
-/* On a worker's thread. */
-static void wake_drained(void *user)
-{
-	struct app *app = user;
-
-	uv_async_send(&app->drained);
-}
-
-/* The first signal drains, the second does not wait any longer. */
-static void stop(struct app *app)
-{
-	if (app->phase == PHASE_SERVING)
-		advance(app, PHASE_ANNOUNCED);
-	else if (app->phase == PHASE_ANNOUNCED)
-		advance(app, PHASE_DRAINING);
-	else if (app->phase == PHASE_DRAINING)
-		advance(app, PHASE_ABORTING);
-}
-
-static void on_term(uv_signal_t *handle, int number)
-{
-	(void)number;
-	stop(container_of(handle, struct app, on_term));
-}
-
-static void on_int(uv_signal_t *handle, int number)
-{
-	(void)number;
-	stop(container_of(handle, struct app, on_int));
-}
-
-/* ---- the beginning ---- */
+#include "proxy/privileges.h"
+#include "proxy/service_notify.h"
 
 static int complain(const struct err *err)
 {
@@ -210,6 +60,25 @@ static int open_access_log(struct app *app, struct err *err)
 	return 0;
 }
 
+/* Before what the command line says of sandboxes: those keep their lifecycles. */
+static int inherit_catalog(struct app *app, struct err *err)
+{
+	bool complete;
+	int status;
+
+	if (!app->handover)
+		return 0;
+	status = handover_read_catalog(app->handover, app->catalog, &complete, err);
+	if (status == 0 && complete)
+		catalog_set_complete(app->catalog, true);
+	return status;
+}
+
+static int drop_privileges(struct app *app, struct err *err)
+{
+	return app->config.user ? privileges_drop(app->config.user, app->access_log_fd, err) : 0;
+}
+
 static int add_sandboxes(struct app *app, struct err *err)
 {
 	for (size_t i = 0; i < app->config.sandboxes.count; i++) {
@@ -252,6 +121,13 @@ static int open_certificates(struct app *app, struct err *err)
 	return tls_reload_open(&app->loop, sources->items, sources->count, &app->certificates, err);
 }
 
+static int take_socket(void *user, enum front_listener which)
+{
+	struct app *app = user;
+
+	return handover_take_socket(app->handover, which == FRONT_TLS ? "tls" : "plain");
+}
+
 static int open_front(struct app *app, struct err *err)
 {
 	const struct front_config config = {
@@ -266,7 +142,8 @@ static int open_front(struct app *app, struct err *err)
 		.options = &app->relay_options,
 		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
 		.descriptors = app->descriptors,
-		.on_drained = wake_drained,
+		.take_socket = take_socket,
+		.on_drained = app_end_drained,
 		.user = app,
 	};
 
@@ -286,6 +163,7 @@ static int open_front(struct app *app, struct err *err)
 static int open_admin(struct app *app, struct err *err)
 {
 	const struct admin_config config = {
+		.socket = handover_take_socket(app->handover, "admin"),
 		.address = app->config.admin.address,
 		.port = app->config.admin.port,
 		.token = app->token,
@@ -324,7 +202,9 @@ static void print_ready(const struct app *app)
 				sizeof(text));
 		printf(", TLS on %s", text);
 	}
-	if (app->admin) {
+	if (app->admin && str_starts_with(str_of(app->config.admin.address), STR("unix:"))) {
+		printf(", admin on %s", app->config.admin.address);
+	} else if (app->admin) {
 		format_endpoint(&app->config.admin, admin_port(app->admin), text, sizeof(text));
 		printf(", admin on %s", text);
 	}
@@ -332,21 +212,40 @@ static void print_ready(const struct app *app)
 	fflush(NULL);
 }
 
+/* Each worker has a socket of each kind, and none may be left without one. */
+static void adopt_workers(struct app *app)
+{
+	size_t count = size_max(handover_count(app->handover, "plain"),
+				handover_count(app->handover, "tls"));
+
+	if (count > 0 && count != (size_t)app->config.workers)
+		log_warn("proxy", "the number of workers stays as it was until a full restart",
+			 LOG_I("workers", count));
+	if (count > 0)
+		app->config.workers = (int64_t)count;
+}
+
+/* Whoever waits for this process goes on now. */
+static int announce(struct app *app, struct err *err)
+{
+	print_ready(app);
+	if (app->handover)
+		return handover_say_ready(app->handover, &app->loop, err);
+	service_notify("READY=1");
+	return 0;
+}
+
 static int start(struct app *app, struct err *err)
 {
-	uv_timer_init(&app->loop.uv, &app->timer);
-	uv_async_init(&app->loop.uv, &app->drained, on_drained);
-	uv_signal_init(&app->loop.uv, &app->on_term);
-	uv_signal_init(&app->loop.uv, &app->on_int);
+	app_end_open(app);
 	if (read_token(app, err) < 0 || open_access_log(app, err) < 0 ||
-	    add_sandboxes(app, err) < 0 || open_certificates(app, err) < 0 ||
+	    inherit_catalog(app, err) < 0 || add_sandboxes(app, err) < 0 || open_certificates(app, err) < 0 ||
 	    waking_open(&app->waking, &app->loop, app->catalog, &app->config, err) < 0 ||
 	    sources_open(&app->loop, app->catalog, &app->config.sources, &app->sources, err) < 0 ||
-	    open_front(app, err) < 0 || open_admin(app, err) < 0 ||
+	    open_front(app, err) < 0 || open_admin(app, err) < 0 || drop_privileges(app, err) < 0 ||
 	    front_start(app->front, err) < 0)
 		return -1;
-	uv_signal_start(&app->on_term, on_term, SIGTERM);
-	uv_signal_start(&app->on_int, on_int, SIGINT);
+	app_end_start(app);
 	return 0;
 }
 
@@ -371,13 +270,18 @@ int main(int argc, char **argv)
 	json_init();
 	job_pool_configure();
 	loop_init(&app.loop);
+	app.argv = argv;
+	if (handover_inherit(&app.handover, &err) < 0)
+		return complain(&err) ? 1 : 0;
+	adopt_workers(&app);
 	app.catalog = catalog_new((size_t)app.config.workers, PROXY_SANDBOXES_MAX,
 				  PROXY_CHANGES_KEPT);
 	catalog_set_complete(app.catalog, !app.config.incomplete);
 	address_guard_init(&app.guard, app.config.allow_loopback);
 	if (start(&app, &err) < 0)
 		return complain(&err) ? 1 : 0;
-	print_ready(&app);
+	if (announce(&app, &err) < 0)
+		return complain(&err) ? 1 : 0;
 	loop_run(&app.loop);
 	front_close(app.front);
 	if (app.admin)

@@ -10,6 +10,7 @@
 #include "proxy/admin/certificates.h"
 #include "proxy/admin/links.h"
 #include "proxy/admin/shared_change.h"
+#include "proxy/admin/unix_socket.h"
 #include "proxy/admin/watch.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)
@@ -456,6 +457,23 @@ static void dispatch(struct http_exchange *ex)
 	}
 }
 
+static int listen_on(struct loop *loop, const struct http_server_config *server,
+		     const struct admin_config *config, struct http_server **ret_server)
+{
+	auto_close int fd = config->socket;
+	int status = 0;
+
+	if (fd < 0 && str_starts_with(str_of(config->address), STR("unix:")))
+		status = unix_socket_listen(config->address + 5, &fd);
+	else if (fd < 0)
+		return http_server_listen(loop, server, config->address, config->port, ret_server);
+	if (status == 0)
+		status = http_server_listen_on(loop, server, fd, ret_server);
+	if (status == 0)
+		(void)take_fd(&fd);
+	return status;
+}
+
 int admin_open(struct loop *loop, const struct admin_config *config, struct admin **ret_admin,
 	       struct err *err)
 {
@@ -471,7 +489,7 @@ int admin_open(struct loop *loop, const struct admin_config *config, struct admi
 
 	admin->config = *config;
 	admin->loop = loop;
-	status = http_server_listen(loop, &server, config->address, config->port, &admin->server);
+	status = listen_on(loop, &server, config, &admin->server);
 	if (status < 0) {
 		free(admin);
 		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u for the admin API",
@@ -490,6 +508,11 @@ int admin_open(struct loop *loop, const struct admin_config *config, struct admi
 unsigned admin_port(const struct admin *admin)
 {
 	return http_server_port(admin->server);
+}
+
+int admin_socket(const struct admin *admin)
+{
+	return http_server_fd(admin->server);
 }
 
 void admin_set_draining(struct admin *admin)

@@ -34,8 +34,9 @@
 struct tls_reload;
 
 struct admin_config {
-	const char *address;
+	const char *address; /* an IP literal, or "unix:PATH" */
 	unsigned port;
+	int socket; /* -1, or one that was inherited, which becomes the API's */
 	const char *token; /* "" = none */
 	struct catalog *catalog;
 	struct redis_source *redis; /* where shared records are changed; NULL: there are none */
@@ -51,6 +52,7 @@ struct admin;
 int admin_open(struct loop *loop, const struct admin_config *config, struct admin **ret_admin,
 	       struct err *err) NODISCARD;
 unsigned admin_port(const struct admin *admin);
+int admin_socket(const struct admin *admin);
 /* /health says so from now on. */
 void admin_set_draining(struct admin *admin);
 /* Ends the watches and stops accepting; `closed` is called when no connection is left. */

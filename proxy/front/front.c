@@ -34,6 +34,7 @@ struct front {
 	struct front_config config;
 	unsigned ports[FRONT_LISTENERS];
 	atomic_size_t running;
+	atomic_uint drain_idle_ms;
 	size_t count;
 	struct worker workers[];
 };
@@ -67,8 +68,9 @@ static void stop_servers(struct worker *w)
 {
 	for (size_t i = 0; i < FRONT_LISTENERS; i++)
 		if (w->listeners[i].server)
-			http_server_stop(w->listeners[i].server, on_server_stopped,
-					 &w->listeners[i]);
+			http_server_stop_gently(w->listeners[i].server,
+						atomic_load(&w->front->drain_idle_ms),
+						on_server_stopped, &w->listeners[i]);
 }
 
 static void abort_servers(struct worker *w)
@@ -124,6 +126,23 @@ static void on_http2(struct http_server *server, struct stream *stream, const ch
 	http2_open(server, stream, peer, early, &w->http2);
 }
 
+static int listen_on(struct worker *w, const struct http_server_config *server,
+		     enum front_listener which)
+{
+	struct front *front = w->front;
+	const struct front_config *config = &front->config;
+	auto_close int fd = config->take_socket ? config->take_socket(config->user, which) : -1;
+	int status;
+
+	if (fd < 0)
+		return http_server_listen(&w->loop, server, config->listen[which].address,
+					  front->ports[which], &w->listeners[which].server);
+	status = http_server_listen_on(&w->loop, server, fd, &w->listeners[which].server);
+	if (status == 0)
+		(void)take_fd(&fd);
+	return status;
+}
+
 static int open_listener(struct worker *w, enum front_listener which, struct err *err)
 {
 	struct front *front = w->front;
@@ -149,8 +168,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 		return 0;
 	if (which == FRONT_TLS && server.on_http2)
 		tls_offer_http2(config->tls);
-	status = http_server_listen(&w->loop, &server, listen->address, front->ports[which],
-				    &w->listeners[which].server);
+	status = listen_on(w, &server, which);
 	if (status < 0)
 		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u",
 				   listen->address, front->ports[which]);
@@ -308,8 +326,22 @@ static void order(struct front *front, int wanted)
 	}
 }
 
-void front_drain(struct front *front)
+size_t front_sockets(const struct front *front, enum front_listener which, int *ret_fds, size_t max)
 {
+	size_t count = 0;
+
+	for (size_t i = 0; i < front->count && count < max; i++) {
+		const struct http_server *server = front->workers[i].listeners[which].server;
+
+		if (server)
+			ret_fds[count++] = http_server_fd(server);
+	}
+	return count;
+}
+
+void front_drain(struct front *front, unsigned idle_ms)
+{
+	atomic_store(&front->drain_idle_ms, idle_ms);
 	order(front, ORDER_DRAIN);
 }
 

@@ -30,6 +30,8 @@ struct front_config {
 	const struct relay_options *options;
 	struct access_sink *access_sink; /* NULL: no access log */
 	size_t descriptors; /* how many the process may have */
+	/* A listening socket that was inherited, once; -1: none (any more), bind one. May be NULL. */
+	int (*take_socket)(void *user, enum front_listener which);
 	/* The last exchange of the last worker has ended, after front_drain. */
 	void (*on_drained)(void *user);
 	void *user;
@@ -51,8 +53,11 @@ int front_open(const struct front_config *config, struct front **ret_front, stru
 unsigned front_port(const struct front *front, enum front_listener which);
 /* Starts the threads; the guard is complete by now. */
 int front_start(struct front *front, struct err *err) NODISCARD;
-/* Stops accepting; running exchanges finish. */
-void front_drain(struct front *front);
+/* The listening sockets, one a worker, before front_drain; returns how many. They stay the front's. */
+size_t front_sockets(const struct front *front, enum front_listener which, int *ret_fds, size_t max);
+/* Stops accepting; running exchanges finish. What rests between two requests is closed when it has been
+ * idle for `idle_ms`. */
+void front_drain(struct front *front, unsigned idle_ms);
 /* Resets what is left. */
 void front_abort(struct front *front);
 /* Waits for the threads, after front_drain, and frees everything. */

@@ -404,6 +404,14 @@ size_t catalog_count(struct catalog *catalog)
 	return count;
 }
 
+void catalog_begin_after(struct catalog *catalog, uint64_t revision)
+{
+	pthread_mutex_lock(&catalog->write_lock);
+	assert(catalog->revision == 0);
+	catalog->revision = revision;
+	pthread_mutex_unlock(&catalog->write_lock);
+}
+
 uint64_t catalog_revision(struct catalog *catalog)
 {
 	uint64_t revision;

@@ -150,6 +150,9 @@ void catalog_snapshot_free(struct catalog_record **records, size_t count);
 void catalog_listen(struct catalog *catalog, struct catalog_listener *listener);
 void catalog_unlisten(struct catalog *catalog, struct catalog_listener *listener);
 uint64_t catalog_revision(struct catalog *catalog);
+/* Of a new catalog: its revisions go on after that of another process, whose followers must not take
+ * them for the ones they know. */
+void catalog_begin_after(struct catalog *catalog, uint64_t revision);
 /* Changes after `revision`, oldest first, at most `max`, with references (release the records).
  * Returns how many, or -EOVERFLOW when some of them are no longer kept: take a snapshot. */
 ssize_t catalog_changes(struct catalog *catalog, uint64_t revision, struct catalog_change *ret_changes,

@@ -1,0 +1,232 @@
+#include <signal.h>
+#include <unistd.h>
+
+#include "lib/limits.h"
+#include "lib/log.h"
+#include "proxy/app.h"
+#include "proxy/service_notify.h"
+
+/* The admin API's last answers get this long. */
+#define ADMIN_GRACE_MS 500
+
+static void close_rest(struct app *app)
+{
+	sigset_t signals;
+
+	/* One that comes in the last moment must not turn an orderly end into a death by signal. */
+	sigemptyset(&signals);
+	sigaddset(&signals, SIGTERM);
+	sigaddset(&signals, SIGINT);
+	sigaddset(&signals, SIGUSR2);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	sources_close(app->sources);
+	if (app->certificates)
+		tls_reload_close(app->certificates);
+	uv_close((uv_handle_t *)&app->timer, NULL);
+	uv_close((uv_handle_t *)&app->drained, NULL);
+	uv_close((uv_handle_t *)&app->on_term, NULL);
+	uv_close((uv_handle_t *)&app->on_int, NULL);
+	uv_close((uv_handle_t *)&app->on_usr2, NULL);
+	handover_close(app->handover);
+	app->handover = NULL;
+}
+
+static void on_admin_closed(void *user)
+{
+	struct app *app = user;
+
+	app->admin_closed = true;
+	if (app->left_to_successor)
+		handover_say_over(app->handover);
+	if (app->phase == PHASE_ENDING)
+		close_rest(app);
+}
+
+static void close_admin(struct app *app)
+{
+	if (!app->admin || app->admin_closing)
+		return;
+	app->admin_closing = true;
+	admin_close(app->admin, on_admin_closed, app);
+}
+
+static void on_time(uv_timer_t *timer);
+
+static void advance(struct app *app, enum app_phase phase)
+{
+	app->phase = phase;
+	switch (phase) {
+	case PHASE_SERVING:
+		break;
+	case PHASE_ANNOUNCED:
+		log_info("proxy", "draining");
+		service_notify("STOPPING=1");
+		if (app->admin)
+			admin_set_draining(app->admin);
+		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_delay_ms, 0);
+		break;
+	case PHASE_DRAINING:
+		front_drain(app->front, app->left_to_successor ? PROXY_HANDOVER_IDLE_MS : 0);
+		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_ms, 0);
+		break;
+	case PHASE_ABORTING:
+		log_info("proxy", "resetting what is left");
+		front_abort(app->front);
+		uv_timer_start(&app->timer, on_time, SHUTDOWN_HARD_MS, 0);
+		break;
+	case PHASE_ENDING:
+		waking_close(&app->waking);
+		if (!app->admin || app->admin_closed) {
+			close_rest(app);
+			break;
+		}
+		uv_timer_start(&app->timer, on_time, ADMIN_GRACE_MS, 0);
+		close_admin(app);
+		break;
+	}
+}
+
+static void on_time(uv_timer_t *timer)
+{
+	struct app *app = container_of(timer, struct app, timer);
+
+	switch (app->phase) {
+	case PHASE_SERVING:
+		break;
+	case PHASE_ANNOUNCED:
+		advance(app, PHASE_DRAINING);
+		break;
+	case PHASE_DRAINING:
+		advance(app, PHASE_ABORTING);
+		break;
+	case PHASE_ABORTING:
+		/* Only a resolver that does not return can hold a worker now. */
+		log_warn("proxy", "a worker does not end, leaving");
+		_exit(0);
+	case PHASE_ENDING:
+		admin_abort(app->admin);
+		break;
+	}
+}
+
+static void on_drained(uv_async_t *async)
+{
+	struct app *app = container_of(async, struct app, drained);
+
+	if (app->phase < PHASE_ENDING)
+		advance(app, PHASE_ENDING);
+}
+
+void app_end_drained(void *user)
+{
+	struct app *app = user;
+
+	uv_async_send(&app->drained);
+}
+
+/* The first signal drains, the second does not wait any longer. */
+static void stop(struct app *app)
+{
+	if (app->phase == PHASE_SERVING)
+		advance(app, PHASE_ANNOUNCED);
+	else if (app->phase == PHASE_ANNOUNCED)
+		advance(app, PHASE_DRAINING);
+	else if (app->phase == PHASE_DRAINING)
+		advance(app, PHASE_ABORTING);
+}
+
+static void on_term(uv_signal_t *handle, int number)
+{
+	(void)number;
+	stop(container_of(handle, struct app, on_term));
+}
+
+static void on_int(uv_signal_t *handle, int number)
+{
+	(void)number;
+	stop(container_of(handle, struct app, on_int));
+}
+
+/* ---- a successor ---- */
+
+/* It serves on the same sockets; what runs here is finished here. */
+static void on_successor_ready(void *user, int pid)
+{
+	struct app *app = user;
+
+	log_info("proxy", "a successor serves", LOG_I("pid", pid));
+	service_notify("MAINPID=%d", pid);
+	if (app->phase != PHASE_SERVING)
+		return;
+	app->left_to_successor = true;
+	if (app->admin)
+		close_admin(app);
+	else
+		handover_say_over(app->handover);
+	advance(app, PHASE_DRAINING);
+}
+
+static void on_successor_failed(void *user, const struct err *err)
+{
+	struct app *app = user;
+
+	app->handover = NULL;
+	log_error("proxy", "no successor, going on", LOG_S("reason", err->message));
+}
+
+static size_t collect_sockets(const struct app *app, struct handover_socket *ret_sockets)
+{
+	static const char *const kinds[] = {[FRONT_PLAIN] = "plain", [FRONT_TLS] = "tls"};
+	int fds[PROXY_WORKERS_MAX];
+	size_t count = 0;
+
+	for (size_t which = 0; which < FRONT_LISTENERS; which++) {
+		size_t found = front_sockets(app->front, (enum front_listener)which, fds,
+					     ARRAY_LENGTH(fds));
+
+		for (size_t i = 0; i < found; i++)
+			ret_sockets[count++] = (struct handover_socket){kinds[which], fds[i]};
+	}
+	if (app->admin)
+		ret_sockets[count++] = (struct handover_socket){"admin", admin_socket(app->admin)};
+	return count;
+}
+
+static void on_usr2(uv_signal_t *handle, int number)
+{
+	static const struct handover_events events = {.on_ready = on_successor_ready,
+						      .on_failed = on_successor_failed};
+	struct app *app = container_of(handle, struct app, on_usr2);
+	struct handover_socket sockets[HANDOVER_LISTENERS_MAX];
+	struct err err;
+
+	(void)number;
+	if (app->phase != PHASE_SERVING)
+		return;
+	if (app->handover) {
+		log_warn("proxy", "a handover is under way already");
+		return;
+	}
+	log_info("proxy", "starting a successor");
+	if (handover_begin(&app->loop, app->catalog, app->argv, sockets, collect_sockets(app, sockets),
+			   &events, app, &app->handover, &err) < 0)
+		log_error("proxy", "no successor, going on", LOG_S("reason", err.message));
+}
+
+/* ---- the beginning of the end ---- */
+
+void app_end_open(struct app *app)
+{
+	uv_timer_init(&app->loop.uv, &app->timer);
+	uv_async_init(&app->loop.uv, &app->drained, on_drained);
+	uv_signal_init(&app->loop.uv, &app->on_term);
+	uv_signal_init(&app->loop.uv, &app->on_int);
+	uv_signal_init(&app->loop.uv, &app->on_usr2);
+}
+
+void app_end_start(struct app *app)
+{
+	uv_signal_start(&app->on_term, on_term, SIGTERM);
+	uv_signal_start(&app->on_int, on_int, SIGINT);
+	uv_signal_start(&app->on_usr2, on_usr2, SIGUSR2);
+}
