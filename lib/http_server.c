@@ -406,6 +406,11 @@ bool http_server_is_stopping(const struct http_server *server)
 	return server->shared.stopping;
 }
 
+bool http_server_is_waiting(const struct http_server *server)
+{
+	return server->shared.stopping && loop_now_ms(server->shared.loop) < server->shared.stop_idle_ms;
+}
+
 void http_server_enter(struct http_server *server, struct http_server_guest *guest)
 {
 	guest->server = server;

@@ -80,6 +80,8 @@ const struct http_server_config *http_server_config_of(const struct http_server 
 const struct http_server_timeouts *http_server_timeouts_of(const struct http_server *server);
 struct loop *http_server_loop(const struct http_server *server);
 bool http_server_is_stopping(const struct http_server *server);
+/* ... and what is on its way may still arrive: http_server_stop_gently, within its time. */
+bool http_server_is_waiting(const struct http_server *server);
 
 /* Embedded in what runs a connection that is not the server's own HTTP/1. */
 struct http_server_guest {

@@ -31,8 +31,9 @@ struct app {
 	uv_timer_t timer;
 	uv_async_t drained;
 	enum app_phase phase;
-	struct handover *handover; /* to a successor, or from a predecessor; NULL: none */
-	bool admin_closing, admin_closed, left_to_successor;
+	struct handover *predecessor, *successor; /* NULL: none */
+	bool predecessor_quiet; /* or there is none */
+	bool admin_closing, admin_closed, left_to_successor, said_over, closed;
 	char **argv;
 	char token[TOKEN_FILE_BYTES_MAX + 1];
 	int access_log_fd; /* -1: none */
@@ -44,6 +45,8 @@ struct app {
 void app_end_open(struct app *app);
 /* Signals are listened to from now on: everything is open. */
 void app_end_start(struct app *app);
+/* The predecessor changes nothing any more. */
+void app_end_predecessor_quiet(void *app);
 /* For struct front_config: `user` is the app. On a worker's thread. */
 void app_end_drained(void *app);
 

@@ -8,6 +8,8 @@
 
 /* The admin API's last answers get this long. */
 #define ADMIN_GRACE_MS 500
+/* A request may be on its way when a successor takes over. */
+#define ADMIN_HANDOVER_IDLE_MS 1000
 
 static void close_rest(struct app *app)
 {
@@ -27,8 +29,29 @@ static void close_rest(struct app *app)
 	uv_close((uv_handle_t *)&app->on_term, NULL);
 	uv_close((uv_handle_t *)&app->on_int, NULL);
 	uv_close((uv_handle_t *)&app->on_usr2, NULL);
-	handover_close(app->handover);
-	app->handover = NULL;
+	handover_close(app->predecessor);
+	handover_close(app->successor);
+	app->predecessor = app->successor = NULL;
+}
+
+/* True when nobody but a successor changes the catalog here any more. */
+static bool is_quiet(const struct app *app)
+{
+	return (!app->admin || app->admin_closed) && app->predecessor_quiet;
+}
+
+/* What comes from a predecessor is for the successor, too, so this one may not go before. */
+static void go_on(struct app *app)
+{
+	if (!is_quiet(app))
+		return;
+	if (app->left_to_successor && app->successor && !app->said_over)
+		handover_say_over(app->successor);
+	app->said_over = true;
+	if (app->phase == PHASE_ENDING && !app->closed) {
+		app->closed = true;
+		close_rest(app);
+	}
 }
 
 static void on_admin_closed(void *user)
@@ -36,18 +59,23 @@ static void on_admin_closed(void *user)
 	struct app *app = user;
 
 	app->admin_closed = true;
-	if (app->left_to_successor)
-		handover_say_over(app->handover);
-	if (app->phase == PHASE_ENDING)
-		close_rest(app);
+	go_on(app);
 }
 
-static void close_admin(struct app *app)
+void app_end_predecessor_quiet(void *user)
+{
+	struct app *app = user;
+
+	app->predecessor_quiet = true;
+	go_on(app);
+}
+
+static void close_admin(struct app *app, unsigned idle_ms)
 {
 	if (!app->admin || app->admin_closing)
 		return;
 	app->admin_closing = true;
-	admin_close(app->admin, on_admin_closed, app);
+	admin_close(app->admin, idle_ms, on_admin_closed, app);
 }
 
 static void on_time(uv_timer_t *timer);
@@ -76,12 +104,12 @@ static void advance(struct app *app, enum app_phase phase)
 		break;
 	case PHASE_ENDING:
 		waking_close(&app->waking);
-		if (!app->admin || app->admin_closed) {
-			close_rest(app);
-			break;
-		}
-		uv_timer_start(&app->timer, on_time, ADMIN_GRACE_MS, 0);
-		close_admin(app);
+		uv_timer_start(&app->timer, on_time,
+			       ADMIN_GRACE_MS + (app->left_to_successor ? ADMIN_HANDOVER_IDLE_MS : 0), 0);
+		close_admin(app, 0);
+		if (!app->left_to_successor)
+			app->predecessor_quiet = true;
+		go_on(app);
 		break;
 	}
 }
@@ -104,7 +132,10 @@ static void on_time(uv_timer_t *timer)
 		log_warn("proxy", "a worker does not end, leaving");
 		_exit(0);
 	case PHASE_ENDING:
-		admin_abort(app->admin);
+		app->predecessor_quiet = true;
+		if (app->admin)
+			admin_abort(app->admin);
+		go_on(app);
 		break;
 	}
 }
@@ -159,10 +190,8 @@ static void on_successor_ready(void *user, int pid)
 	if (app->phase != PHASE_SERVING)
 		return;
 	app->left_to_successor = true;
-	if (app->admin)
-		close_admin(app);
-	else
-		handover_say_over(app->handover);
+	close_admin(app, ADMIN_HANDOVER_IDLE_MS);
+	go_on(app);
 	advance(app, PHASE_DRAINING);
 }
 
@@ -170,8 +199,20 @@ static void on_successor_failed(void *user, const struct err *err)
 {
 	struct app *app = user;
 
-	app->handover = NULL;
+	app->successor = NULL;
 	log_error("proxy", "no successor, going on", LOG_S("reason", err->message));
+}
+
+static void on_nothing(void *user)
+{
+	(void)user;
+}
+
+static void on_successor_over(void *user)
+{
+	struct app *app = user;
+
+	app->successor = NULL;
 }
 
 static size_t collect_sockets(const struct app *app, struct handover_socket *ret_sockets)
@@ -195,7 +236,9 @@ static size_t collect_sockets(const struct app *app, struct handover_socket *ret
 static void on_usr2(uv_signal_t *handle, int number)
 {
 	static const struct handover_events events = {.on_ready = on_successor_ready,
-						      .on_failed = on_successor_failed};
+						      .on_failed = on_successor_failed,
+						      .on_quiet = on_nothing,
+						      .on_over = on_successor_over};
 	struct app *app = container_of(handle, struct app, on_usr2);
 	struct handover_socket sockets[HANDOVER_LISTENERS_MAX];
 	struct err err;
@@ -203,13 +246,13 @@ static void on_usr2(uv_signal_t *handle, int number)
 	(void)number;
 	if (app->phase != PHASE_SERVING)
 		return;
-	if (app->handover) {
+	if (app->successor) {
 		log_warn("proxy", "a handover is under way already");
 		return;
 	}
 	log_info("proxy", "starting a successor");
 	if (handover_begin(&app->loop, app->catalog, app->argv, sockets, collect_sockets(app, sockets),
-			   &events, app, &app->handover, &err) < 0)
+			   &events, app, &app->successor, &err) < 0)
 		log_error("proxy", "no successor, going on", LOG_S("reason", err.message));
 }
 

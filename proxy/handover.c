@@ -51,14 +51,13 @@ static void on_stream_closed(struct stream *s)
 	release(h);
 }
 
-void handover_close(struct handover *h)
+static void close_now(struct handover *h)
 {
-	if (!h || h->closing)
-		return;
 	h->closing = true;
 	h->parts++;
 	if (h->loop) {
-		catalog_unlisten(h->catalog, &h->listener);
+		if (!h->finishing)
+			catalog_unlisten(h->catalog, &h->listener);
 		uv_close((uv_handle_t *)&h->changed, on_async_closed);
 		uv_close((uv_handle_t *)&h->timer, on_timer_closed);
 	}
@@ -69,14 +68,42 @@ void handover_close(struct handover *h)
 	release(h);
 }
 
+static void on_finished(uv_timer_t *timer)
+{
+	close_now(container_of(timer, struct handover, timer));
+}
+
+static void on_shut(struct stream *s)
+{
+	struct handover *h = s->user;
+
+	if (h->finishing && !h->closing)
+		close_now(h);
+}
+
+/* What was said last is not lost because the other one is slow to hear it. */
+void handover_close(struct handover *h)
+{
+	if (!h || h->closing || h->finishing)
+		return;
+	if (!h->is_ready || !h->stream || !h->stream->queued) {
+		close_now(h);
+		return;
+	}
+	h->finishing = true;
+	catalog_unlisten(h->catalog, &h->listener);
+	stream_read_stop(h->stream);
+	uv_timer_start(&h->timer, on_finished, PROXY_HANDOVER_IDLE_MS, 0);
+	if (stream_shutdown(h->stream) < 0)
+		close_now(h);
+}
+
 /* Of the old one, before the successor is ready. */
 static void give_up(struct handover *h, const struct err *err)
 {
 	const struct handover_events *events = h->events;
 	void *user = h->user;
 
-	if (h->closing)
-		return;
 	if (h->alive)
 		uv_process_kill(&h->process, SIGKILL);
 	handover_close(h);
@@ -87,10 +114,20 @@ static void lose(struct handover *h, const char *why)
 {
 	struct err err;
 
+	if (h->closing)
+		return;
+	if (h->finishing) {
+		close_now(h);
+		return;
+	}
 	if (h->is_successor || h->is_ready) {
 		/* What is drained here goes on being drained; what serves here goes on serving. */
+		const struct handover_events *events = h->events;
+		void *user = h->user;
+
 		log_debug("handover", "over", LOG_S("reason", why));
-		handover_close(h);
+		close_now(h);
+		events->on_over(user);
 		return;
 	}
 	err_set(&err, ERR_UNAVAILABLE, "the successor is not ready: %s", why);
@@ -178,7 +215,7 @@ static bool send_records(struct handover *h)
 
 static void send_what_there_is(struct handover *h)
 {
-	bool more = h->may_send;
+	bool more = h->may_send && !h->finishing;
 
 	while (more && !h->closing)
 		more = h->records ? send_records(h) : send_changes(h);
@@ -239,6 +276,7 @@ static void on_over(struct handover *h)
 	if (!h->is_successor)
 		return;
 	h->may_send = true;
+	h->events->on_quiet(h->user);
 	send_what_there_is(h);
 }
 
@@ -284,6 +322,7 @@ static const struct stream_events stream_events = {
 	.on_read = on_read,
 	.on_end = on_end,
 	.on_drained = on_drained,
+	.on_shut = on_shut,
 	.on_closed = on_stream_closed,
 };
 
@@ -331,8 +370,7 @@ static void on_successor_exit(uv_process_t *process, int64_t code, int number)
 	h->alive = false;
 	snprintf(why, sizeof(why), number ? "it died of signal %d" : "it ended with %d",
 		 number ? number : (int)code);
-	if (!h->closing)
-		lose(h, why);
+	lose(h, why);
 }
 
 /* environ with our variable; the strings stay environ's but for ours. */
@@ -438,10 +476,13 @@ int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 
 /* ---- the new one, once it serves ---- */
 
-int handover_say_ready(struct handover *h, struct loop *loop, struct err *err)
+int handover_say_ready(struct handover *h, struct loop *loop, const struct handover_events *events,
+		       void *user, struct err *err)
 {
 	int status;
 
+	h->events = events;
+	h->user = user;
 	fcntl(h->fd, F_SETFD, FD_CLOEXEC);
 	h->is_successor = true;
 	h->revision = catalog_revision(h->catalog);

@@ -36,6 +36,10 @@ struct handover_events {
 	void (*on_ready)(void *user, int pid);
 	/* It does not: go on. The handover is over, the struct freed. */
 	void (*on_failed)(void *user, const struct err *err);
+	/* The other one changes nothing any more. */
+	void (*on_quiet)(void *user);
+	/* The other one has ended, after on_ready if it is the successor. The struct is freed. */
+	void (*on_over)(void *user);
 };
 
 /* `argv` is what this process was started with. The sockets stay the caller's. */
@@ -43,8 +47,8 @@ int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 		   const struct handover_socket *sockets, size_t count,
 		   const struct handover_events *events, void *user, struct handover **ret_handover,
 		   struct err *err) NODISCARD;
-/* After on_ready, when the admin API is closed: nothing changes the catalog here any more but what the
- * successor says. */
+/* After on_ready, when the admin API is closed and a predecessor, if there is one still, is quiet:
+ * nothing changes the catalog here any more but what the successor says. */
 void handover_say_over(struct handover *handover);
 
 /* ---- the new one ---- */
@@ -58,8 +62,10 @@ int handover_take_socket(struct handover *handover, const char *kind);
 /* Fills the catalog; blocks as above. *ret_complete: the old one's catalog was. */
 int handover_read_catalog(struct handover *handover, struct catalog *catalog, bool *ret_complete,
 			  struct err *err) NODISCARD;
-/* This process serves from now on; changes go both ways until the old one has ended. */
-int handover_say_ready(struct handover *handover, struct loop *loop, struct err *err) NODISCARD;
+/* This process serves from now on; changes go both ways until the old one has ended: on_over of
+ * `events`, upon which the struct is freed. Only that comes, and before it on_quiet. */
+int handover_say_ready(struct handover *handover, struct loop *loop,
+		       const struct handover_events *events, void *user, struct err *err) NODISCARD;
 
 /* NULL is allowed. Frees it, now or when its handles are closed. */
 void handover_close(struct handover *handover);

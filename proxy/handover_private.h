@@ -35,7 +35,8 @@ struct handover {
 	bool complete;
 	uint64_t first_revision;
 	unsigned parts; /* handles that are open, and who is closing */
-	bool is_successor, is_ready, may_send, spawned, alive, closing;
+	bool is_successor, is_ready, may_send, spawned, alive;
+	bool finishing, closing; /* the last words are on their way; it is being freed */
 };
 
 struct handover *handover_new(void);

@@ -66,9 +66,9 @@ static int inherit_catalog(struct app *app, struct err *err)
 	bool complete;
 	int status;
 
-	if (!app->handover)
+	if (!app->predecessor)
 		return 0;
-	status = handover_read_catalog(app->handover, app->catalog, &complete, err);
+	status = handover_read_catalog(app->predecessor, app->catalog, &complete, err);
 	if (status == 0 && complete)
 		catalog_set_complete(app->catalog, true);
 	return status;
@@ -125,7 +125,7 @@ static int take_socket(void *user, enum front_listener which)
 {
 	struct app *app = user;
 
-	return handover_take_socket(app->handover, which == FRONT_TLS ? "tls" : "plain");
+	return handover_take_socket(app->predecessor, which == FRONT_TLS ? "tls" : "plain");
 }
 
 static int open_front(struct app *app, struct err *err)
@@ -163,7 +163,7 @@ static int open_front(struct app *app, struct err *err)
 static int open_admin(struct app *app, struct err *err)
 {
 	const struct admin_config config = {
-		.socket = handover_take_socket(app->handover, "admin"),
+		.socket = handover_take_socket(app->predecessor, "admin"),
 		.address = app->config.admin.address,
 		.port = app->config.admin.port,
 		.token = app->token,
@@ -215,8 +215,8 @@ static void print_ready(const struct app *app)
 /* Each worker has a socket of each kind, and none may be left without one. */
 static void adopt_workers(struct app *app)
 {
-	size_t count = size_max(handover_count(app->handover, "plain"),
-				handover_count(app->handover, "tls"));
+	size_t count = size_max(handover_count(app->predecessor, "plain"),
+				handover_count(app->predecessor, "tls"));
 
 	if (count > 0 && count != (size_t)app->config.workers)
 		log_warn("proxy", "the number of workers stays as it was until a full restart",
@@ -225,12 +225,23 @@ static void adopt_workers(struct app *app)
 		app->config.workers = (int64_t)count;
 }
 
+static void on_predecessor_over(void *user)
+{
+	struct app *app = user;
+
+	app->predecessor = NULL;
+	app_end_predecessor_quiet(app);
+}
+
 /* Whoever waits for this process goes on now. */
 static int announce(struct app *app, struct err *err)
 {
+	static const struct handover_events events = {.on_quiet = app_end_predecessor_quiet,
+						      .on_over = on_predecessor_over};
+
 	print_ready(app);
-	if (app->handover)
-		return handover_say_ready(app->handover, &app->loop, err);
+	if (app->predecessor)
+		return handover_say_ready(app->predecessor, &app->loop, &events, app, err);
 	service_notify("READY=1");
 	return 0;
 }
@@ -271,8 +282,9 @@ int main(int argc, char **argv)
 	job_pool_configure();
 	loop_init(&app.loop);
 	app.argv = argv;
-	if (handover_inherit(&app.handover, &err) < 0)
+	if (handover_inherit(&app.predecessor, &err) < 0)
 		return complain(&err) ? 1 : 0;
+	app.predecessor_quiet = !app.predecessor;
 	adopt_workers(&app);
 	app.catalog = catalog_new((size_t)app.config.workers, PROXY_SANDBOXES_MAX,
 				  PROXY_CHANGES_KEPT);

@@ -528,13 +528,13 @@ static void on_stopped(void *user)
 	admin->closed(admin->closed_user);
 }
 
-void admin_close(struct admin *admin, void (*closed)(void *user), void *user)
+void admin_close(struct admin *admin, unsigned idle_ms, void (*closed)(void *user), void *user)
 {
 	admin->closed = closed;
 	admin->closed_user = user;
 	watches_close(&admin->watches);
 	activity_reports_close(&admin->activity);
-	http_server_stop(admin->server, on_stopped, admin);
+	http_server_stop_gently(admin->server, idle_ms, on_stopped, admin);
 }
 
 void admin_abort(struct admin *admin)

@@ -55,8 +55,9 @@ unsigned admin_port(const struct admin *admin);
 int admin_socket(const struct admin *admin);
 /* /health says so from now on. */
 void admin_set_draining(struct admin *admin);
-/* Ends the watches and stops accepting; `closed` is called when no connection is left. */
-void admin_close(struct admin *admin, void (*closed)(void *user), void *user);
+/* Ends the watches and stops accepting; connections without a request are closed after `idle_ms`. `closed` is
+ * called when none is left. */
+void admin_close(struct admin *admin, unsigned idle_ms, void (*closed)(void *user), void *user);
 /* Resets what is left after admin_close. */
 void admin_abort(struct admin *admin);
 /* After the loop has ended. */

@@ -12,8 +12,13 @@ static int remove_dead_socket(const struct sockaddr_un *address, socklen_t len)
 {
 	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 
+	struct stat st;
+
 	if (fd < 0)
 		return -errno;
+	/* Connecting to any other file is refused just the same. */
+	if (lstat(address->sun_path, &st) < 0 || !S_ISSOCK(st.st_mode))
+		return -EADDRINUSE;
 	if (connect(fd, (const struct sockaddr *)address, len) == 0 || errno != ECONNREFUSED)
 		return -EADDRINUSE;
 	return unlink(address->sun_path) < 0 ? -errno : 0;

@@ -88,8 +88,9 @@ static void on_stop(struct http_server_guest *guest)
 {
 	struct handshake *h = container_of(guest, struct handshake, guest);
 
-	/* Nothing has been asked yet that would deserve an answer. */
-	if (h->state != STATE_LINGER)
+	/* Nothing has been asked yet that would deserve an answer, but when a successor has the listening
+	 * socket, what came here before is served here; it has the handshake's time. */
+	if (h->state != STATE_LINGER && !http_server_is_waiting(guest->server))
 		close_handshake(h, true);
 }
 

@@ -1,0 +1,367 @@
+#!/usr/bin/env python3
+"""Restart without a gap (SIGUSR2), the admin API on a socket in the file system, other users, service managers."""
+import json
+import os
+import pwd
+import re
+import shutil
+import signal
+import socket
+import stat
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from support import OVER_TLS, PATIENCE, Connection, Test, main, program, wait_for
+from test_lifecycle import held
+from test_tunnels import ASK
+
+
+def is_alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except FileNotFoundError:
+        return False
+
+
+class Handover(Test):
+    flags = ("--allow-loopback-upstreams", "--drain-ms", "20000")
+
+    def start(self, *flags, **options):
+        proxy = super().start(*flags, **options)
+        self.pids = [proxy.process.pid]
+        return proxy
+
+    def serving(self):
+        return sum("proxy listening on" in line for line in self.proxy.out)
+
+    def restart(self):
+        """Asks for a successor and waits until it serves; its pid."""
+        count = self.serving()
+        os.kill(self.pids[-1], signal.SIGUSR2)
+        wait_for(lambda: self.serving() > count, "a successor")
+        found = wait_for(lambda: [int(json.loads(line)["pid"]) for line in self.proxy.log
+                                  if "a successor serves" in line][len(self.pids) - 1:], "its pid")
+        self.pids.append(found[0])
+        return found[0]
+
+    def finish(self):
+        if is_alive(self.pids[-1]):
+            wait_for(lambda: self.proxy.metric("proxy_active_exchanges") == 0, "the end of all exchanges")
+            os.kill(self.pids[-1], signal.SIGTERM)
+        for server in self.servers:
+            server.stop()
+        code = self.proxy.process.wait(PATIENCE)
+        for pid in self.pids:
+            wait_for(lambda: not is_alive(pid), f"the end of {pid}")
+        for thread in self.proxy.collectors:
+            thread.join(PATIENCE)
+        for stream in (self.proxy.process.stdout, self.proxy.process.stderr):
+            stream.close()
+        self.assertEqual(code, 0, "\n".join(self.proxy.log))
+        for server in self.servers:
+            for error in server.errors:
+                raise error
+        self.assertEqual([line for line in self.proxy.log if "Sanitizer" in line or "runtime error" in line], [])
+
+    def test_no_request_is_lost_while_proxies_follow_each_other(self):
+        server = self.serve()
+        proxy = self.start()
+        host = self.host(server)
+        stop, failures, counts = threading.Event(), [], [0] * 6
+
+        def ask(index):
+            client = None
+            while not stop.is_set():
+                try:
+                    if not client:
+                        client = proxy.connect()
+                    client.send(f"GET /{counts[index]} HTTP/1.1\r\nHost: {host}\r\n\r\n")
+                    response = client.response()
+                    if response is None or response.status != 200:
+                        failures.append(response and (response.status, response.body))
+                    counts[index] += 1
+                    # Half of them come anew each time, the others when they are told to.
+                    if index % 2 or response is None or (response.get("Connection") or "").lower() == "close":
+                        client.close()
+                        client = None
+                except Exception as error:  # pylint: disable=broad-except
+                    failures.append(repr(error))
+                    client = None
+            if client:
+                client.close()
+
+        threads = [threading.Thread(target=ask, args=(index,)) for index in range(len(counts))]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            before = sum(counts)
+            self.restart()
+            wait_for(lambda: sum(counts) > before + 50, "more requests")
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        self.assertEqual(failures[:3], [])
+        self.assertGreater(min(counts), 10)
+
+    def begin(self, server, path, sandbox="abc"):
+        client = self.proxy.connect()
+        self.addCleanup(client.close)
+        fields = ASK if path == "/tunnel" else ""
+        client.send(f"GET {path} HTTP/1.1\r\nHost: {self.host(server, sandbox)}\r\n{fields}\r\n")
+        client.head()
+        client.take(1)
+        return client
+
+    def test_what_runs_is_finished_by_the_old_one_which_then_ends(self):
+        gate = threading.Event()
+
+        def script(connection):
+            path = connection.request().line.split()[1]
+            if path == "/tunnel":
+                connection.send(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+                connection.send(connection.take(5))
+                return
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nhalf")
+            gate.wait(PATIENCE)
+            connection.send(b"rest")
+
+        server = self.serve(script)
+        proxy = self.start()
+        download, tunnel = proxy.connect(), proxy.connect()
+        download.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        download.head()
+        self.assertEqual(download.take(4), b"half")
+        tunnel.send(f"GET /tunnel HTTP/1.1\r\nHost: {self.host(server)}\r\n{ASK}\r\n")
+        tunnel.head()
+        self.restart()
+        self.assertTrue(is_alive(self.pids[0]))
+        self.assertEqual(proxy.call("GET", "/health")[0], 200, "the successor is not draining")
+        gate.set()
+        self.assertEqual(download.take(4), b"rest")
+        tunnel.send("hello")
+        self.assertEqual(tunnel.take(5), b"hello")
+        self.assertEqual(tunnel.take_all(), b"")
+        self.assertFalse(tunnel.reset)
+        tunnel.close()
+        download.close()
+        wait_for(lambda: not is_alive(self.pids[0]) or proxy.process.poll() is not None, "the old one's end")
+
+    def test_the_catalog_goes_with_it_secrets_and_lifecycles_included(self):
+        server = self.serve()
+        proxy = self.start("--catalog-incomplete")
+        for name, body in (("plain", {}), ("private", {"traffic_access_token": 'geheim-1'}),
+                           ("limited", {"connection_limit": 0}), ("asleep", {"state": "paused", "auto_resume": "any"})):
+            self.assertEqual(proxy.call("PUT", f"/sandboxes/{name}", {"address": "127.0.0.1", **body})[0], 201)
+        proxy.call("PUT", "/catalog", {"complete": True})
+        known = {each["id"]: each for each in proxy.call("GET", "/sandboxes")[1]["sandboxes"]}
+        revision = proxy.call("GET", "/catalog")[1]["revision"]
+        self.restart()
+        after = {each["id"]: each for each in proxy.call("GET", "/sandboxes")[1]["sandboxes"]}
+        for each in (*known.values(), *after.values()):
+            del each["revision"]
+        self.assertEqual(after, known)
+        self.assertEqual(proxy.ask(self.host(server, "private")).status, 403)
+        self.assertEqual(proxy.ask(self.host(server, "plain")).status, 200)
+        self.assertEqual(proxy.ask(self.host(server, "limited")).status, 429)
+        self.assertTrue(proxy.call("GET", "/catalog")[1]["complete"])
+        status = proxy.call("GET", f"/sandboxes?watch=1&revision={revision}")[0]
+        self.assertEqual(status, 410, "who followed the old one's changes begins anew")
+
+    def test_a_sandbox_that_ends_is_ended_in_the_old_one_too(self):
+        server = self.serve(held)
+        proxy = self.start()
+        proxy.call("PUT", "/sandboxes/new", {"address": "127.0.0.1"})
+        gone, stays = self.begin(server, "/stream", "new"), self.begin(server, "/stream")
+        self.restart()
+        self.assertEqual(proxy.call("DELETE", "/sandboxes/new")[0], 204)
+        gone.take_all()
+        self.assertTrue(gone.reset, "a cut body must not look complete")
+        stays.sock.settimeout(0.2)
+        with self.assertRaises(TimeoutError):
+            stays.sock.recv(1)
+        self.assertTrue(is_alive(self.pids[0]))
+        stays.close()
+
+    def test_changes_made_during_a_handover_are_in_the_successor(self):
+        proxy = self.start()
+        stop, made, failures = threading.Event(), [], []
+
+        def change():
+            while not stop.is_set():
+                name = f"n{len(made)}"
+                try:
+                    status, body = proxy.call("PUT", f"/sandboxes/{name}", {"address": "10.0.0.1"})
+                except Exception as error:  # pylint: disable=broad-except
+                    status, body = 0, repr(error)
+                if status != 201:
+                    failures.append((name, status, body))
+                made.append(name)
+
+        thread = threading.Thread(target=change)
+        thread.start()
+        for _ in range(4):
+            before = len(made)
+            self.restart()
+            wait_for(lambda: len(made) > before + 20, "more changes")
+        stop.set()
+        thread.join(PATIENCE)
+        self.assertEqual(failures[:3], [])
+        wait_for(lambda: {each["id"] for each in proxy.call("GET", "/sandboxes")[1]["sandboxes"]} >= set(made), "all of them")
+
+    def test_many_sandboxes_go_over(self):
+        server = self.serve()
+        proxy = self.start()
+        connection = Connection(socket.create_connection(("127.0.0.1", proxy.admin_port)))
+        body = json.dumps({"address": "127.0.0.1", "mask_request_host": "x" * 200})
+        for first in range(0, 5000, 100):
+            connection.send("".join(f"PUT /sandboxes/s{first + i} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n{body}"
+                                    for i in range(100)))
+            for _ in range(100):
+                self.assertEqual(connection.response().status, 201)
+        connection.close()
+        self.restart()
+        self.assertEqual(proxy.call("GET", "/catalog")[1]["count"], 5001)
+        self.assertEqual(proxy.ask(self.host(server, "s4999")).status, 200)
+
+    def test_a_successor_that_cannot_start_changes_nothing(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        token = os.path.join(folder, "token")
+        with open(token, "w", encoding="ascii") as file:
+            file.write("secret\n")
+        server = self.serve()
+        proxy = self.start("--admin-token-file", token)
+        bearer = {"Authorization": "Bearer secret"}
+        os.unlink(token)
+        os.kill(proxy.process.pid, signal.SIGUSR2)
+        wait_for(lambda: any("no successor, going on" in line for line in proxy.log), "the failure")
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        with open(token, "w", encoding="ascii") as file:
+            file.write("secret\n")
+        self.restart()
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        self.assertEqual(proxy.call("GET", "/sandboxes", fields=bearer)[0], 200)
+        call = proxy.call
+        proxy.call = lambda method, path, body=None, fields=None: call(method, path, body, fields or bearer)
+
+    def test_a_private_variable_of_another_program_is_refused(self):
+        result = subprocess.run([program(), "--listen", "127.0.0.1:0", "--admin", "none"], capture_output=True, text=True,
+                                env={**os.environ, "PROXY_HANDOVER_FD": "777"}, timeout=PATIENCE, check=False)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("PROXY_HANDOVER_FD", result.stderr)
+
+    def test_the_service_manager_hears_who_serves(self):
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(manager.close)
+        manager.bind(os.path.join(folder, "notify"))
+        manager.settimeout(PATIENCE)
+        self.start(env={"NOTIFY_SOCKET": os.path.join(folder, "notify")})
+        self.assertEqual(manager.recv(100), b"READY=1")
+        pid = self.restart()
+        self.assertEqual(manager.recv(100), b"MAINPID=%d" % pid)
+        os.kill(pid, signal.SIGTERM)
+        self.assertEqual(manager.recv(100), b"STOPPING=1")
+        wait_for(lambda: not is_alive(pid), "its end")
+
+    @unittest.skipIf(OVER_TLS, "the key is root's alone")
+    @unittest.skipIf(os.getuid() != 0, "only root can become somebody else")
+    def test_it_runs_as_somebody_else_once_its_sockets_are_open(self):
+        nobody = pwd.getpwnam("nobody")
+        folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, folder)
+        os.chmod(folder, 0o755)
+        log = os.path.join(folder, "access")
+        server = self.serve()
+        proxy = self.start("--user", "nobody", "--access-log", log)
+
+        def identity(pid):
+            with open(f"/proc/{pid}/status", encoding="ascii") as file:
+                text = file.read()
+            return {name: re.search(rf"^{name}:\s*(.*)$", text, re.M).group(1).split() for name in ("Uid", "Gid", "CapEff")}
+
+        for pid in (proxy.process.pid, self.restart()):
+            found = identity(pid)
+            self.assertEqual(found["Uid"], [str(nobody.pw_uid)] * 4)
+            self.assertEqual(found["Gid"], [str(nobody.pw_gid)] * 4)
+            self.assertEqual(int(found["CapEff"][0], 16), 0)
+            self.assertEqual(proxy.ask(self.host(server), f"/by-{pid}").status, 200)
+
+        def text():
+            with open(log, encoding="utf-8") as file:
+                return file.read()
+
+        wait_for(lambda: f"/by-{self.pids[1]}" in text(), "the successor's line in the log")
+
+
+class AdminSocket(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.path = os.path.join(self.folder, "admin")
+
+    def launch(self):
+        process = subprocess.Popen([program(), "--listen", "127.0.0.1:0", "--admin", f"unix:{self.path}"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.wait, PATIENCE)
+        self.addCleanup(process.kill)
+        return process
+
+    def ask(self, path):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.settimeout(PATIENCE)
+            sock.connect(self.path)
+            sock.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            data = b""
+            while piece := sock.recv(65536):
+                data += piece
+            return data
+
+    def test_the_admin_api_listens_on_a_path(self):
+        process = self.launch()
+        self.assertRegex(process.stdout.readline(), f"admin on unix:{self.path}$")
+        mode = os.stat(self.path).st_mode
+        self.assertTrue(stat.S_ISSOCK(mode))
+        self.assertEqual(stat.S_IMODE(mode), 0o660)
+        self.assertIn(b"healthy", self.ask("/health"))
+        self.assertIn(b'"sandboxes":[', self.ask("/sandboxes"))
+        second = self.launch()
+        self.assertEqual(second.wait(PATIENCE), 1, "somebody listens there")
+        self.assertIn("in use", second.stderr.read())
+        # A successor inherits it, and both live on the same path.
+        process.send_signal(signal.SIGUSR2)
+        line = process.stdout.readline()
+        self.assertRegex(line, f"admin on unix:{self.path}$")
+        process.wait(PATIENCE)
+        self.assertIn(b"healthy", self.ask("/health"))
+        successor = self.successor(process)
+        os.kill(successor, signal.SIGKILL)
+        wait_for(lambda: not is_alive(successor), "its end")
+        third = self.launch()
+        self.assertRegex(third.stdout.readline(), "admin on unix:", "what a dead one left behind is replaced")
+        self.assertIn(b"healthy", self.ask("/health"))
+
+    @staticmethod
+    def successor(process):
+        for line in iter(process.stderr.readline, ""):
+            if "a successor serves" in line:
+                return int(json.loads(line)["pid"])
+        raise AssertionError("no successor")
+
+    def test_other_files_are_left_alone(self):
+        with open(self.path, "w", encoding="ascii") as file:
+            file.write("precious")
+        process = self.launch()
+        self.assertEqual(process.wait(PATIENCE), 1)
+        with open(self.path, encoding="ascii") as file:
+            self.assertEqual(file.read(), "precious")
+
+
+if __name__ == "__main__":
+    main()
