@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`make bench`: measures what is promised, beside other programs, in one run, and prints one table.
 
-Parts, all without arguments: size start footprint exec stream parallel files proxy tls. Absolute times depend
+Parts, all without arguments: size start footprint exec stream parallel files proxy tls http2. Absolute times depend
 on the machine; ratios to what ran beside them do not. Nothing here asserts: a missed target is marked.
 """
 import ctypes
@@ -456,7 +456,87 @@ backend back
         shutil.rmtree(folder)
 
 
-PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "proxy", "tls")
+def load_http2(name, pid, port, host, scheme):
+    """The same by HTTP/2: eight connections with 16 requests at once on each."""
+    command = ["h2load", "-t1", "-c8", "-m16", "--warm-up-time=1", "-D5", f"--connect-to=127.0.0.1:{port}", f"{scheme}://{host}:{port}/"]
+    before, began = cpu_seconds(family(pid)), time.monotonic()
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    used, took = cpu_seconds(family(pid)) - before, time.monotonic() - began
+    counts = re.search(r"(\d+) total, \d+ started, (\d+) done, (\d+) succeeded", out)
+    rate = float(re.search(r"finished in [\d.]+\w+, ([\d.]+) req/s", out).group(1))
+    if not counts or counts.group(2) != counts.group(3):
+        raise RuntimeError(f"{name}: {out}")
+    # h2load counts after the warm-up only; what the processes used is of all of it.
+    return used / (rate * took) * 1e6, rate
+
+
+def part_http2():
+    folder = tempfile.mkdtemp(prefix="bench-")
+    os.chmod(folder, 0o755)
+    try:
+        subprocess.run([PROXY, "dev-certificate", folder], check=True, stdout=subprocess.DEVNULL)
+        os.chmod(f"{folder}/tls.key", 0o644)
+        with open(f"{folder}/both.pem", "w", encoding="ascii") as both:
+            for name in ("tls.crt", "tls.key"):
+                with open(f"{folder}/{name}", encoding="ascii") as file:
+                    both.write(file.read())
+        with Running(BACKEND, stdout=subprocess.PIPE, text=True) as backend:
+            back = int(backend.process.stdout.readline())
+            ports = {(name, scheme): free_port() for name in ("nginx", "haproxy", "proxy") for scheme in ("http", "https")}
+            with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
+                file.write(NGINX_COMMON.format(folder=folder) + f"""
+                http {{ access_log off; {nginx_paths(folder)} keepalive_requests 100000000;
+                  upstream back {{ server 127.0.0.1:{back}; keepalive 200; keepalive_requests 100000000; }}
+                  server {{ listen 127.0.0.1:{ports['nginx', 'http']} http2; listen 127.0.0.1:{ports['nginx', 'https']} ssl http2;
+                    ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {folder}/tls.crt; ssl_certificate_key {folder}/tls.key;
+                    location / {{ proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection "";
+                      proxy_set_header Host $host; }} }} }}""")
+            with open(f"{folder}/haproxy.cfg", "w", encoding="ascii") as file:
+                file.write(f"""
+global
+    nbthread 1
+    tune.ssl.default-dh-param 2048
+defaults
+    mode http
+    timeout connect 3s
+    timeout client 60s
+    timeout server 60s
+    http-reuse always
+frontend front
+    bind 127.0.0.1:{ports['haproxy', 'http']} proto h2
+    bind 127.0.0.1:{ports['haproxy', 'https']} ssl crt {folder}/both.pem alpn h2
+    default_backend back
+backend back
+    server back 127.0.0.1:{back}
+""")
+
+            def measure(name, running, host):
+                wait_for_port(ports[name, "https"], running.process)
+                return {scheme: load_http2(name, running.pid, ports[name, scheme], host, scheme) for scheme in ("http", "https")}
+
+            results = {}
+            with nginx(folder, ports["nginx", "https"]) as other:
+                results["nginx"] = measure("nginx", other, "bench")
+            with Running("haproxy", "-q", "-f", f"{folder}/haproxy.cfg", stderr=subprocess.DEVNULL) as other:
+                results["haproxy"] = measure("haproxy", other, "bench")
+            log = open(f"{OUT}/bench-proxy.log", "ab")
+            with Running(PROXY, "--listen", f"127.0.0.1:{ports['proxy', 'http']}", "--admin", "none", "--certificate", folder,
+                         "--listen-tls", f"127.0.0.1:{ports['proxy', 'https']}", "--workers", "1",
+                         "--sandbox", f"bench=127.0.0.1,envd={back}", stdout=log, stderr=log) as ours:
+                results["proxy"] = measure("proxy", ours, "49983-bench.localhost")
+        for scheme, what in (("https", "proxied request by HTTP/2 over TLS, CPU"), ("http", "  the same in plain text")):
+            cost, rate = results["proxy"][scheme]
+            better = min(results[name][scheme][0] for name in ("haproxy", "nginx"))
+            for name in ("haproxy", "nginx"):
+                beside, beside_rate = results[name][scheme]
+                hold = {"target": "≤ 1.00 ×", "good": cost <= beside} if beside == better else {}
+                row(f"{what} (beside {name})", f"{cost:.1f} µs, {rate:.0f}/s", f"{name} {beside:.1f} µs, {beside_rate:.0f}/s",
+                    cost / beside, **hold)
+    finally:
+        shutil.rmtree(folder)
+
+
+PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "proxy", "tls", "http2")
 
 
 def print_table():
