@@ -34,6 +34,13 @@ static void add(struct fields *fields, struct str name, struct str value)
 			     NGHTTP2_NV_FLAG_NONE};
 }
 
+/* Only what is added is ever written: there is room for many more than most answers have. */
+static void begin_fields(struct fields *fields, struct str status)
+{
+	fields->count = 0;
+	add(fields, STR(":status"), status);
+}
+
 /* What HTTP/2 does not have (RFC 9113 section 8.2.2), and the length, which is made here. */
 static bool is_left_out(const struct http2_stream *x, struct str name)
 {
@@ -111,7 +118,7 @@ static int abort_with(struct http2_stream *x, int status)
 static int interim(struct http_exchange *ex, int status, const struct http_headers *headers)
 {
 	struct http2_stream *x = of(ex);
-	struct fields fields = {.count = 0};
+	struct fields fields;
 	char status_room[4];
 
 	if (is_over(x))
@@ -120,7 +127,7 @@ static int interim(struct http_exchange *ex, int status, const struct http_heade
 		return -EINVAL;
 	if (status == 100)
 		x->continued = true;
-	add(&fields, STR(":status"), put_status(status_room, status));
+	begin_fields(&fields, put_status(status_room, status));
 	if ((headers && !add_headers(x, &fields, headers)) ||
 	    nghttp2_submit_headers(x->session->nghttp2, NGHTTP2_FLAG_NONE, x->id, NULL, fields.items,
 				   fields.count, NULL) < 0)
@@ -187,10 +194,10 @@ static bool add_date(struct http2_stream *x, struct fields *fields)
 static int submit_response(struct http2_stream *x, int status, bool with_length, bool with_body)
 {
 	nghttp2_data_provider body = {.source.ptr = x, .read_callback = http2_read_body};
-	struct fields fields = {.count = 0};
+	struct fields fields;
 	char status_room[4], length_room[24];
 
-	add(&fields, STR(":status"), put_status(status_room, status));
+	begin_fields(&fields, put_status(status_room, status));
 	if (!add_headers(x, &fields, &x->ex.response_headers) || !add_date(x, &fields))
 		return -ENOMEM;
 	if (with_length) {
