@@ -159,7 +159,9 @@ static void on_received(struct job *job)
 		fail(post);
 	else if (post->is_last)
 		answer(post);
-	else if (post->has_ended || buf_length(&post->chunks[post->filling]) >= files_chunk_bytes())
+	/* Paused: it was full, which may be less than what is full now that others have ended. */
+	else if (post->has_ended || post->is_paused ||
+		 buf_length(&post->chunks[post->filling]) >= files_chunk_bytes())
 		submit(post);
 }
 
