@@ -129,8 +129,9 @@ struct wake_waiter {
 	void (*on_woken)(struct wake_waiter *waiter, const struct wake_verdict *verdict);
 };
 
-/* Waits for a sandbox that is in this state (when it is known). -EBUSY: too many wait for it already; -EAGAIN: too many sandboxes
- * are being woken; -ENOTSUP: there is no waker, and the sandbox is not about to change by itself. */
+/* Waits for a sandbox that is in this state (when it is known). -EBUSY: too many wait for it already;
+ * -EAGAIN: too many sandboxes are being woken; -ENOTSUP: there is no waker, and the sandbox is not about
+ * to change by itself. */
 int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct wake_request *request,
 	      enum sandbox_state state) NODISCARD;
 /* May be called when not waiting. */

@@ -11,8 +11,8 @@
  * The second form is for a sandbox that the catalog does not know (only with --wake-unknown): the hook has
  * to check the client's credentials, which are there if the client sent any.
  *
- * In the first form the request was allowed already (token, policy). The hook may take its time, up to the deadline. Its
- * answer (contract/proxy.md 1.16):
+ * In the first form the request was allowed already (token, policy). The hook may take its time, up to the
+ * deadline. Its answer (contract/proxy.md 1.16):
  *
  *   2xx   the sandbox runs, or will soon. A body is what PATCH /sandboxes/{id} of the admin API takes
  *         (route/sandbox_json.h), with "state" being "running" unless it says otherwise; it is published
