@@ -497,6 +497,8 @@ static void run(struct http_conn *c, const char *data, size_t len)
 		buf_reset(&c->held);
 	if (c->exchange && c->exchange->head.len)
 		http_conn_flush_head(c->exchange);
+	if (c->exchange && c->exchange->tunnel && c->exchange->ex.forget_head)
+		http_exchange_forget_head(&c->exchange->ex);
 	if (c->broken)
 		http_conn_poke(c);
 	http_conn_update_reading(c);

@@ -21,6 +21,54 @@ void http_exchange_release(struct http_exchange *ex)
 		ex->ops->free(ex);
 }
 
+/* Moves a text behind the others. */
+static struct str keep(char **at, struct str s)
+{
+	struct str kept = {*at, s.len};
+
+	if (s.len)
+		memcpy(*at, s.p, s.len);
+	*at += s.len;
+	return kept;
+}
+
+void http_exchange_forget_head(struct http_exchange *ex)
+{
+	const struct http_request *r = &ex->request;
+	struct str agent = http_headers_get(&r->headers, STR("User-Agent"));
+	size_t size = r->method.len + r->authority.len + r->path.len + agent.len;
+	struct http_request kept = {
+		.query = {r->query.p ? "" : NULL, 0},
+		.target = STR(""),
+		.length = r->length,
+		.minor = r->minor,
+	};
+	struct http_header *field;
+	struct arena arena;
+	char *text;
+
+	ex->forget_head = false;
+	/* One block, hardly larger than this needs. */
+	arena_init(&arena, size + sizeof(*field) + 128);
+	field = arena_alloc(&arena, sizeof(*field));
+	text = arena_alloc(&arena, size);
+	if (!field || !text) {
+		arena_release(&arena);
+		return;
+	}
+	kept.method = keep(&text, r->method);
+	kept.authority = keep(&text, r->authority);
+	kept.path = keep(&text, r->path);
+	if (agent.p) {
+		*field = (struct http_header){STR("User-Agent"), keep(&text, agent)};
+		kept.headers = (struct http_headers){field, 1, 1};
+	}
+	arena_release(&ex->arena);
+	ex->arena = arena;
+	ex->request = kept;
+	ex->response_headers = (struct http_headers){0};
+}
+
 void http_response_header(struct http_exchange *ex, struct str name, struct str value)
 {
 	if (!ex->closed && http_headers_add(&ex->response_headers, &ex->arena, name, value) < 0)

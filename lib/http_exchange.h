@@ -78,6 +78,10 @@ struct http_exchange {
 	 * to say. Who must choose may take it for gone. */
 	bool peer_ended;
 	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
+	/* Set before http_response_begin by handlers of tunnels that may: once the head of the response
+	 * is out, both heads may be forgotten, except what an access log tells of a request: method,
+	 * authority, path, whether there is a query, and the User-Agent field. */
+	bool forget_head;
 	/* A client that ends its direction after the request is taken to have left (on_closed with
 	 * -ECONNRESET). Off, it is a half-close and still gets its answer. */
 	bool abort_on_eof;
@@ -86,6 +90,8 @@ struct http_exchange {
 /* Takes the exchange; from now on callbacks go to `handler`. */
 void http_exchange_set_handler(struct http_exchange *ex, const struct http_exchange_handler *handler,
 			       void *user);
+/* For implementations: what `forget_head` allows. Leaves everything as it is when memory is refused. */
+void http_exchange_forget_head(struct http_exchange *ex);
 /* Keeps the memory past on_closed, for work in flight that will look at the exchange again. */
 void http_exchange_hold(struct http_exchange *ex);
 void http_exchange_release(struct http_exchange *ex);

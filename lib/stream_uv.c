@@ -22,11 +22,11 @@ struct stream_uv {
 		uv_tcp_t tcp;
 		uv_pipe_t pipe;
 	} handle;
-	union {
+	union { /* one after the other */
+		uv_connect_t connect;
 		uv_write_t write;
-		uv_connect_t connect; /* over before the first write */
+		uv_shutdown_t shutdown;
 	};
-	uv_shutdown_t shutdown;
 	void (*on_connected)(struct stream *stream, int status);
 	struct later later; /* reports a broken write or a drain from the loop, never re-entrantly */
 	struct hangup hangup; /* a peer that leaves while nobody reads */

@@ -225,7 +225,7 @@ static void on_client_response(struct http_client *c, const struct http_response
 	if (!r->tunnel && !has_body(&ex->request))
 		r->sent_end = true; /* also of an upgrade that was refused */
 	if (r->tunnel) {
-		ex->no_body_timeout = true;
+		ex->no_body_timeout = ex->forget_head = true;
 		http_response_header(ex, STR("Upgrade"),
 				     http_headers_get(&response->headers, STR("Upgrade")));
 		counter_add(&r->context->counters.tunnels);

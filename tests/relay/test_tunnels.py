@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Upgrades: the handshake, raw bytes both ways, and the ends of a tunnel."""
+import json
 import os
 import threading
 import time
 
-from support import Connection, Test, answer, main, wait_for
+from support import Connection, Test, answer, main, program, wait_for
 
 MEGABYTE = 1 << 20
 ASK = ("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -277,6 +278,34 @@ class Tunnels(Test):
         wait_for(lambda: proxy.active("abc") == 0, "the end of all")
         for client in clients:
             client.close()
+
+    def test_an_open_tunnel_needs_little_and_its_log_line_is_whole(self):
+        server = self.serve(self.echo)
+        proxy = self.start("--access-log", "-")
+        fields = ASK + "User-Agent: Mozilla/5.0 (" + "x" * 100 + ")\r\nX-Large: " + "y" * 8000 + "\r\n"
+
+        def open_some(count):
+            clients = [proxy.connect() for _ in range(count)]
+            for client in clients:
+                self.addCleanup(client.close)
+                self.assertEqual(self.open(client, server, fields).status, 101)
+            return clients
+
+        clients = open_some(50)
+        before = proxy.memory_kib()
+        clients += open_some(300)
+        each = (proxy.memory_kib() - before) / 300
+        if "asan" not in program():
+            self.assertLess(each, 8, "KiB for a tunnel that rests")
+        for client in clients:
+            client.send("ping")
+            self.assertEqual(client.take(4), b"ping")
+            client.close()
+        wait_for(lambda: len(proxy.out) == 350, "a line for each")
+        line = json.loads(proxy.out[-1])
+        self.assertEqual((line["method"], line["host"], line["path"], line["query"], line["tunnel"], line["status"]),
+                         ("GET", self.host(server), "/socket", "(masked)", True, 101))
+        self.assertTrue(line["user_agent"].startswith("Mozilla/5.0 (xxx"))
 
     def test_masked_host_is_the_same_for_upgrades_s068(self):
         server = self.serve(self.echo)
