@@ -8,7 +8,8 @@
 static const char summary[] =
 	"Routes <port>-<sandboxid>.<domain> to that port of that sandbox.\n"
 	"\"proxy dev-certificate DIR\" makes certificates for this machine (-help says more).\n"
-	"Prints \"proxy listening on ADDRESS:PORT, admin on ADDRESS:PORT\" when it is ready.\n";
+	"Prints \"proxy listening on ADDRESS:PORT, TLS on ADDRESS:PORT, admin on ADDRESS:PORT\", as far as there\n"
+	"are these, when it is ready.\n";
 
 int config_parse_endpoint(struct str text, struct config_endpoint *ret_endpoint)
 {
