@@ -1,0 +1,260 @@
+/* Jobs on disk: files, extents, caps, input by offsets, lines that match. */
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "envd/jobs/job_input.h"
+#include "envd/jobs/job_scan.h"
+#include "envd/jobs/job_store.h"
+#include "lib/json.h"
+#include "lib/limits.h"
+#include "lib/log.h"
+#include "tests/support/cmocka.h"
+
+#define ID "1testjob"
+
+struct place {
+	struct job_store store;
+	struct job_files files;
+	char directory[64];
+};
+
+static int setup(void **state)
+{
+	static const char *const argv[] = {"true"};
+	struct job_record record = {
+		.id = ID, .name = "", .client_key = "", .argv = argv, .argc = 1, .cwd = "", .user_name = "", .message = "",
+		.webhook_url = "", .webhook_key = "", .state = JOB_PENDING, .stdin_mode = JOB_STDIN_PIPE,
+		.output_mode = JOB_OUTPUT_SPLIT,
+	};
+	struct place *place = xcalloc(1, sizeof(*place));
+	char path[80];
+	struct err err;
+
+	log_init(LOG_ERROR, LOG_TEXT, -1);
+	strcpy(place->directory, "/tmp/job-store-XXXXXX");
+	assert_non_null(mkdtemp(place->directory));
+	snprintf(path, sizeof(path), "%s/a/jobs", place->directory);
+	job_store_init(&place->store, path);
+	assert_false(job_store_exists(&place->store));
+	assert_int_equal(job_store_open(&place->store, &err), 0);
+	assert_int_equal(job_store_create(&place->store, &record, &place->files, &err), 0);
+	*state = place;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct place *place = *state;
+	char command[128];
+
+	job_files_close(&place->files);
+	job_store_remove(&place->store, ID);
+	job_store_fini(&place->store);
+	snprintf(command, sizeof(command), "rm -rf %s", place->directory);
+	free(place);
+	return system(command);
+}
+
+static void write_output(struct place *place, enum job_stream stream, const char *text)
+{
+	assert_int_equal(write(place->files.outputs[stream], text, strlen(text)), strlen(text));
+}
+
+static void a_second_store_is_refused(void **state)
+{
+	struct place *place = *state;
+	struct job_store other;
+	struct err err;
+
+	job_store_init(&other, place->store.directory);
+	assert_true(job_store_exists(&other));
+	assert_true(job_store_open(&other, &err) < 0);
+	assert_int_equal(err.kind, ERR_UNAVAILABLE);
+	assert_non_null(strstr(err.message, "another envd"));
+	job_store_fini(&other);
+}
+
+static void extents_and_caps(void **state)
+{
+	struct place *place = *state;
+	struct job_extent extents[JOB_STREAMS];
+	char block[4096];
+	uint64_t stored;
+
+	memset(block, 'x', sizeof(block));
+	for (int i = 0; i < 256; i++)
+		assert_int_equal(write(place->files.outputs[JOB_STDOUT], block, sizeof(block)), sizeof(block));
+	write_output(place, JOB_STDERR, "hello");
+	job_store_extents(&place->store, ID, extents, &stored);
+	assert_int_equal(extents[JOB_STDOUT].oldest, 0);
+	assert_int_equal(extents[JOB_STDOUT].end, 1 << 20);
+	assert_int_equal(extents[JOB_STDERR].end, 5);
+	assert_int_equal(job_store_cap(&place->store, ID, JOB_STDOUT, 2 << 20), 0);
+	assert_int_equal(job_store_cap(&place->store, ID, JOB_STDERR, 2 << 20), 0);
+	job_store_extents(&place->store, ID, extents, &stored);
+	assert_int_equal(extents[JOB_STDOUT].oldest, 0);
+	if (job_store_cap(&place->store, ID, JOB_STDOUT, 300000) < 0)
+		skip(); /* no holes here */
+	job_store_extents(&place->store, ID, extents, &stored);
+	assert_true(extents[JOB_STDOUT].oldest <= (1 << 20) - 300000);
+	assert_true(extents[JOB_STDOUT].oldest > (1 << 20) - 300000 - 65536);
+	assert_int_equal(extents[JOB_STDOUT].end, 1 << 20);
+	assert_true(stored < 400000);
+	assert_int_equal(extents[JOB_STDERR].oldest, 0);
+}
+
+static int store_input(struct place *place, uint64_t offset, const char *data, bool closes, uint64_t *taken)
+{
+	struct job_input_write write = {.offset = offset, .data = str_of(data), .closes = closes};
+	int status = job_input_store(&place->store, ID, &write);
+
+	*taken = write.taken;
+	return status;
+}
+
+static void input_by_offsets(void **state)
+{
+	struct place *place = *state;
+	struct job_status status;
+	uint64_t taken;
+
+	assert_int_equal(store_input(place, 0, "abc", false, &taken), 0);
+	assert_int_equal(taken, 3);
+	assert_int_equal(store_input(place, 1, "bcde", false, &taken), 0);
+	assert_int_equal(taken, 5);
+	assert_int_equal(store_input(place, 6, "g", false, &taken), -ERANGE);
+	assert_int_equal(store_input(place, UINT64_MAX, "g", false, &taken), -ERANGE);
+	assert_int_equal(store_input(place, 0, "ab", false, &taken), 0);
+	assert_int_equal(taken, 5);
+	/* A close that does not come with the end is none. */
+	assert_int_equal(store_input(place, 0, "ab", true, &taken), 0);
+	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
+	assert_false(status.agent.is_input_closed);
+	assert_int_equal(store_input(place, 5, "", true, &taken), 0);
+	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
+	assert_true(status.agent.is_input_closed);
+	assert_int_equal(store_input(place, 5, "", true, &taken), 0);
+	assert_int_equal(store_input(place, 3, "de", false, &taken), 0);
+	assert_int_equal(store_input(place, 5, "f", false, &taken), -EBADF);
+}
+
+static void input_that_nobody_reads_is_bounded(void **state)
+{
+	struct place *place = *state;
+	struct job_status_fed fed = {.fed = 0};
+	size_t len = 8 * 1024 * 1024;
+	char *block = xcalloc(1, len + 1);
+	uint64_t taken = 0, at = 0;
+
+	memset(block, 'i', len);
+	while (at < (uint64_t)JOB_STDIN_BYTES_MAX) {
+		assert_int_equal(store_input(place, at, block, false, &taken), 0);
+		assert_int_equal(taken, at + len);
+		at = taken;
+	}
+	assert_int_equal(store_input(place, at, "more", false, &taken), 0);
+	assert_int_equal(taken, at);
+	/* The keeper has handed some on. */
+	fed.fed = 2;
+	assert_int_equal(pwrite(place->files.status, &fed, sizeof(fed), JOB_STATUS_FED_AT), sizeof(fed));
+	assert_int_equal(store_input(place, at, "more", false, &taken), 0);
+	assert_int_equal(taken, at + 2);
+	fed.is_broken = 1;
+	assert_int_equal(pwrite(place->files.status, &fed, sizeof(fed), JOB_STATUS_FED_AT), sizeof(fed));
+	assert_int_equal(store_input(place, at + 2, "re", false, &taken), -EPIPE);
+	free(block);
+}
+
+static void slots_that_are_torn_are_not_there(void **state)
+{
+	struct place *place = *state;
+	struct job_status_end end = {.magic = JOB_STATUS_END_MAGIC, .exited = 1, .code = 3, .ended_ms = 9};
+	struct job_record record = {.exit = {.code = 0}};
+	struct job_status status;
+
+	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
+	assert_false(job_status_apply_end(&status, &record));
+	end.checksum = job_status_checksum(&end, sizeof(end));
+	assert_int_equal(pwrite(place->files.status, &end, sizeof(end) - 1, JOB_STATUS_END_AT), sizeof(end) - 1);
+	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
+	assert_int_equal(status.end.magic, 0);
+	assert_int_equal(pwrite(place->files.status, &end, sizeof(end), JOB_STATUS_END_AT), sizeof(end));
+	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
+	assert_true(job_status_apply_end(&status, &record));
+	assert_int_equal(record.exit.code, 3);
+	assert_true(record.has_exit);
+	assert_int_equal(job_status_keeper(place->files.status), 0);
+}
+
+/* ---- patterns ---- */
+
+static int scan_for(struct place *place, struct job_scan *scan, const char *text)
+{
+	struct job_pattern pattern = {.is_compiled = false};
+	struct err err;
+	int status;
+
+	assert_int_equal(job_pattern_check(text, &err), 0);
+	assert_int_equal(job_pattern_compile(&pattern, text, &err), 0);
+	status = job_scan_run(scan, &pattern, &place->store, ID);
+	job_pattern_fini(&pattern);
+	return status;
+}
+
+static void lines_are_found_once_they_are_there(void **state)
+{
+	struct place *place = *state;
+	struct job_scan scan = {.is_wanted = {true, true}};
+	char long_line[JOB_LINE_BYTES_MAX + 100];
+
+	write_output(place, JOB_STDOUT, "one\ntwo\nrea");
+	assert_int_equal(scan_for(place, &scan, "^ready$"), 0);
+	write_output(place, JOB_STDERR, "err\n");
+	write_output(place, JOB_STDOUT, "dy");
+	assert_int_equal(scan_for(place, &scan, "^ready$"), 1);
+	assert_string_equal(scan.line, "ready");
+	assert_int_equal(scan.line_offset, 8);
+	write_output(place, JOB_STDOUT, "\n");
+	write_output(place, JOB_STDERR, "port 80\n");
+	assert_int_equal(scan_for(place, &scan, "port [0-9]+"), 1);
+	assert_int_equal(scan.line_offset, 4);
+	/* A line without end does not need memory without end. */
+	memset(long_line, 'z', sizeof(long_line) - 1);
+	long_line[sizeof(long_line) - 1] = '\0';
+	write_output(place, JOB_STDOUT, long_line);
+	write_output(place, JOB_STDOUT, "needle\n");
+	assert_int_equal(scan_for(place, &scan, "needle"), 1);
+	assert_int_equal(scan_for(place, &scan, "nothing"), 0);
+}
+
+static void patterns_that_could_explode_are_refused(void **state)
+{
+	static const char *const bad[] = {"a{2}", "(a)\\1", "(((a{9}){9}){9})"};
+	struct job_pattern pattern = {.is_compiled = false};
+	struct err err;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
+		assert_int_equal(job_pattern_check(bad[i], &err), -EPROTO);
+	assert_int_equal(job_pattern_check("[{]\\{(a|b)+", &err), 0);
+	assert_true(job_pattern_compile(&pattern, "(", &err) < 0);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	job_pattern_fini(&pattern);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(a_second_store_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(extents_and_caps, setup, teardown),
+		cmocka_unit_test_setup_teardown(input_by_offsets, setup, teardown),
+		cmocka_unit_test_setup_teardown(input_that_nobody_reads_is_bounded, setup, teardown),
+		cmocka_unit_test_setup_teardown(slots_that_are_torn_are_not_there, setup, teardown),
+		cmocka_unit_test_setup_teardown(lines_are_found_once_they_are_there, setup, teardown),
+		cmocka_unit_test(patterns_that_could_explode_are_refused),
+	};
+
+	json_init();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,331 @@
+/* Jobs on a real loop: their life, what is kept, a table that is closed in the middle, and that nothing is
+ * left of either. */
+#include <dirent.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "envd/jobs/job_life.h"
+#include "envd/jobs/job_reader.h"
+#include "lib/json.h"
+#include "lib/limits.h"
+#include "tests/support/cmocka.h"
+#include "tests/support/process_lab.h"
+
+struct jobs_lab {
+	struct process_lab processes;
+	struct job_table *table;
+	struct job_table_settings settings;
+	char directory[96];
+};
+
+static bool is_loaded(void *user)
+{
+	return ((struct jobs_lab *)user)->table->is_loaded;
+}
+
+static void open_table(struct jobs_lab *lab)
+{
+	lab->table = job_table_new(&lab->settings);
+	job_table_open(lab->table);
+	lab_run_until_true(&lab->processes, is_loaded, lab);
+}
+
+static void close_table(struct jobs_lab *lab)
+{
+	job_table_close(lab->table);
+	while (lab->table->live > 0)
+		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	uv_run(&lab->processes.loop.uv, UV_RUN_NOWAIT);
+	job_table_free(lab->table);
+}
+
+static int setup(void **state)
+{
+	struct jobs_lab *lab = xcalloc(1, sizeof(*lab));
+
+	json_init();
+	lab_open(&lab->processes, NULL);
+	snprintf(lab->directory, sizeof(lab->directory), "%s/jobs", lab->processes.directory);
+	lab->settings = (struct job_table_settings){
+		.loop = &lab->processes.loop,
+		.sandbox = &lab->processes.sandbox,
+		.spawn = &lab->processes.table->spawn_settings,
+		.reaper = &lab->processes.table->reaper,
+		.directory = lab->directory,
+	};
+	open_table(lab);
+	*state = lab;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct jobs_lab *lab = *state;
+
+	close_table(lab);
+	lab_close(&lab->processes);
+	free(lab);
+	return 0;
+}
+
+static struct background_job *start(struct jobs_lab *lab, const char *script, uint64_t wall_time_ms)
+{
+	const char *argv[] = {"sh", "-c", script};
+	struct job_spec spec = {
+		.record = {.name = "", .client_key = "", .argv = argv, .argc = 3, .cwd = "/", .user_name = "root",
+			   .message = "", .webhook_url = "", .webhook_key = "", .wall_time_ms = wall_time_ms,
+			   .output_bytes = 1 << 20, .stop_grace_ms = 1000, .stdin_mode = JOB_STDIN_NONE,
+			   .output_mode = JOB_OUTPUT_SPLIT},
+		.user_name = "root",
+	};
+	struct background_job *job;
+	struct err err;
+
+	if (job_life_create(lab->table, &spec, &job, &err) < 0)
+		fail_msg("%s", err.message);
+	return job;
+}
+
+static bool is_running(void *user)
+{
+	return ((struct background_job *)user)->record.state == JOB_RUNNING;
+}
+
+static bool has_ended(void *user)
+{
+	return job_state_is_end(((struct background_job *)user)->record.state);
+}
+
+static void run_to_end(struct jobs_lab *lab, struct background_job *job)
+{
+	lab_run_until_true(&lab->processes, has_ended, job);
+}
+
+static void a_job_runs_and_ends(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *job = start(lab, "echo out; exit 3", 0);
+
+	assert_int_equal(job->record.state, JOB_PENDING);
+	run_to_end(lab, job);
+	assert_int_equal(job->record.state, JOB_FAILED);
+	assert_int_equal(job->record.exit.code, 3);
+	assert_int_equal(job->extents[JOB_STDOUT].end, 4);
+	assert_true(job->record.exit.peak_rss_bytes > 0);
+	assert_null(job->run);
+	assert_int_equal(lab->table->running_count, 0);
+	assert_int_equal(lab->table->ended_count, 1);
+}
+
+static void time_limits_and_stops(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *limited = start(lab, "sleep 60", 100), *stopped = start(lab, "sleep 60", 0),
+			      *forced = start(lab, "trap '' TERM; while :; do sleep 0.1; done", 0);
+
+	/* While it is PENDING. */
+	job_life_stop(stopped, false, 5000);
+	lab_run_until_true(&lab->processes, is_running, forced);
+	job_life_stop(forced, false, 60000);
+	job_life_stop(forced, true, 0);
+	run_to_end(lab, limited);
+	run_to_end(lab, stopped);
+	run_to_end(lab, forced);
+	assert_int_equal(limited->record.failure, JOB_FAILURE_TIME_LIMIT);
+	assert_int_equal(stopped->record.state, JOB_CANCELLED);
+	assert_int_equal(stopped->record.exit.signal, SIGTERM);
+	assert_int_equal(forced->record.state, JOB_CANCELLED);
+	assert_int_equal(forced->record.exit.signal, SIGKILL);
+}
+
+static size_t count_folders(const struct jobs_lab *lab)
+{
+	DIR *directory = opendir(lab->directory);
+	struct dirent *entry;
+	size_t count = 0;
+
+	while ((entry = readdir(directory)))
+		count += entry->d_name[0] >= '0' && entry->d_name[0] <= '9';
+	closedir(directory);
+	return count;
+}
+
+static bool has_two_folders(void *user)
+{
+	return count_folders(user) == 2;
+}
+
+static void the_oldest_are_dropped(void **state)
+{
+	struct jobs_lab *lab = *state;
+	char first[JOB_ID_BYTES];
+	struct background_job *job = NULL;
+
+	lab->table->settings.ended_max = 2;
+	for (int i = 0; i < 4; i++) {
+		job = start(lab, "exit 0", 0);
+		run_to_end(lab, job);
+		if (i == 0)
+			memcpy(first, job->record.id, sizeof(first));
+	}
+	assert_int_equal(lab->table->ended_count, 2);
+	assert_null(job_table_find(lab->table, str_of(first)));
+	assert_ptr_equal(job_table_find(lab->table, str_of(job->record.id)), job);
+	lab_run_until_true(&lab->processes, has_two_folders, lab);
+	/* By what they take; the last one stays, or nobody could ever have seen it. */
+	lab->table->settings.ended_bytes = 1;
+	job = start(lab, "head -c 100000 /dev/zero", 0);
+	run_to_end(lab, job);
+	assert_int_equal(lab->table->ended_count, 1);
+	assert_true(lab->table->stored_bytes >= 100000);
+}
+
+static void a_table_that_is_closed_leaves_jobs_to_the_next(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *job = start(lab, "sleep 0.3; exit 9", 0), *quick = start(lab, "exit 1", 0);
+	char id[JOB_ID_BYTES], quick_id[JOB_ID_BYTES];
+
+	memcpy(id, job->record.id, sizeof(id));
+	memcpy(quick_id, quick->record.id, sizeof(quick_id));
+	lab_run_until_true(&lab->processes, is_running, job);
+	run_to_end(lab, quick);
+	close_table(lab);
+	open_table(lab);
+	job = job_table_find(lab->table, str_of(id));
+	quick = job_table_find(lab->table, str_of(quick_id));
+	assert_non_null(job);
+	assert_non_null(quick);
+	assert_int_equal(quick->record.exit.code, 1);
+	run_to_end(lab, job);
+	assert_int_equal(job->record.exit.code, 9);
+	/* Its keeper was ours to collect, and nobody did. */
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
+static void a_table_may_close_while_jobs_start(void **state)
+{
+	struct jobs_lab *lab = *state;
+
+	for (int i = 0; i < 8; i++)
+		(void)start(lab, "sleep 0.2", 0);
+	close_table(lab);
+	open_table(lab);
+	while (lab->table->running_count > 0)
+		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
+/* ---- readers ---- */
+
+struct reading {
+	struct job_reader reader;
+	char text[256];
+	size_t len;
+	bool has_ended, is_free;
+	int status;
+};
+
+static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t offset, struct str bytes)
+{
+	struct reading *reading = container_of(reader, struct reading, reader);
+
+	assert_int_equal(offset, reading->len);
+	assert_true(reading->len + bytes.len < sizeof(reading->text));
+	memcpy(reading->text + reading->len, bytes.p, bytes.len);
+	reading->len += bytes.len;
+	return 0;
+}
+
+static int on_gap(struct job_reader *reader, enum job_stream stream, uint64_t offset)
+{
+	fail_msg("no gap was to be expected");
+	return 0;
+}
+
+static void on_end(struct job_reader *reader, int status)
+{
+	struct reading *reading = container_of(reader, struct reading, reader);
+
+	reading->has_ended = true;
+	reading->status = status;
+}
+
+static void on_free(struct job_reader *reader)
+{
+	container_of(reader, struct reading, reader)->is_free = true;
+}
+
+static const struct job_reader_ops reader_ops = {on_data, on_gap, on_end};
+
+static void open_reader(struct reading *reading, struct background_job *job)
+{
+	*reading = (struct reading){
+		.reader = {.ops = &reader_ops, .on_free = on_free, .job = job, .follows = true,
+			   .bytes_left = UINT64_MAX, .piece_bytes = 4096,
+			   .streams = {{.is_wanted = true, .until = UINT64_MAX}, {.fd = -1}}},
+	};
+	assert_int_equal(job_reader_open(&reading->reader), 0);
+}
+
+static void readers_follow_to_the_end(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *job = start(lab, "for i in 1 2 3; do printf $i; sleep 0.05; done", 0);
+	struct reading whole, gone;
+
+	open_reader(&whole, job);
+	open_reader(&gone, job);
+	lab_run_until_true(&lab->processes, is_running, job);
+	job_reader_close(&gone.reader);
+	lab_run_until(&lab->processes, &gone.is_free);
+	assert_false(gone.has_ended);
+	lab_run_until(&lab->processes, &whole.has_ended);
+	assert_int_equal(whole.status, 0);
+	assert_int_equal(whole.len, 3);
+	assert_memory_equal(whole.text, "123", 3);
+	job_reader_close(&whole.reader);
+	lab_run_until(&lab->processes, &whole.is_free);
+}
+
+static void readers_are_told_when_the_table_closes(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *job = start(lab, "sleep 0.2", 0);
+	struct reading reading;
+
+	open_reader(&reading, job);
+	lab_run_until_true(&lab->processes, is_running, job);
+	job_table_close(lab->table);
+	assert_true(reading.has_ended);
+	assert_int_equal(reading.status, -ESHUTDOWN);
+	job_reader_close(&reading.reader);
+	lab_run_until(&lab->processes, &reading.is_free);
+	while (lab->table->live > 0)
+		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	job_table_free(lab->table);
+	open_table(lab);
+	while (lab->table->running_count > 0)
+		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		TEST(a_job_runs_and_ends),
+		TEST(time_limits_and_stops),
+		TEST(the_oldest_are_dropped),
+		TEST(a_table_that_is_closed_leaves_jobs_to_the_next),
+		TEST(a_table_may_close_while_jobs_start),
+		TEST(readers_follow_to_the_end),
+		TEST(readers_are_told_when_the_table_closes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
