@@ -290,7 +290,6 @@ void job_life_begin(struct job_life *run)
 	bool wants_stop, force = false;
 
 	wants_stop = job_start_take_stop(run, &force, &grace_ms);
-	record->exit.started_ms = wall_clock_ms();
 	if (record->wall_time_ms)
 		run->wall_due_ms = now + record->wall_time_ms;
 	log_info("jobs", "running", LOG_S("id", record->id), LOG_I("pid", run->leader));
@@ -462,11 +461,8 @@ static void enter_end(struct job_life *run)
 {
 	struct background_job *job = run->owner;
 	struct job_record *record = &job->record;
-	int64_t started_ms = record->exit.started_ms;
 
 	(void)job_status_apply_end(&run->status, record);
-	/* As it was told already. */
-	record->exit.started_ms = started_ms;
 	record->exit.out_of_memory = run->out_of_memory;
 	record->output_incomplete |= run->disk_is_full;
 	if (run->has_end) {

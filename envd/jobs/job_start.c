@@ -220,6 +220,7 @@ static int watch(struct job_life *run)
 
 	run->keeper = plan->pid;
 	run->is_child = true;
+	run->owner->record.exit.started_ms = wall_clock_ms();
 	reaper_track(run->table->settings.reaper, &run->child, plan->pid, take_fd(&plan->pidfd));
 	run->is_tracked = true;
 	job_life_hold(run);

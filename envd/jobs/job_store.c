@@ -330,7 +330,9 @@ bool job_status_apply_end(const struct job_status *status, struct job_record *re
 
 	if (status->start.magic) {
 		record->pid = status->start.leader_pid;
-		record->exit.started_ms = status->start.started_ms;
+		/* Told before, it stays what it was. */
+		if (!record->exit.started_ms)
+			record->exit.started_ms = status->start.started_ms;
 	}
 	if (status->agent.stop_requested_ms)
 		record->stop_requested_ms = status->agent.stop_requested_ms;

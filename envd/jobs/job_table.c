@@ -289,7 +289,8 @@ static void take_found(struct job_table *table)
 	struct background_job **ended = xcalloc(table->found_count + 1, sizeof(struct background_job *));
 	size_t count = 0, i;
 
-	qsort(table->found, table->found_count, sizeof(*table->found), compare_sequence);
+	if (table->found_count > 0)
+		qsort(table->found, table->found_count, sizeof(*table->found), compare_sequence);
 	for (i = 0; i < table->found_count; i++) {
 		struct job_found *found = &table->found[i];
 		struct background_job *job;

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`make bench`: measures what is promised, beside other programs, in one run, and prints one table.
 
-Parts, all without arguments: size start footprint exec stream parallel files proxy tls http2. Absolute times depend
+Parts, all without arguments: size start footprint exec stream parallel files jobs proxy tls http2. Absolute times depend
 on the machine; ratios to what ran beside them do not. Nothing here asserts: a missed target is marked.
 """
 import ctypes
@@ -74,10 +74,10 @@ class Running:
                 self.process.wait()
 
 
-def envd():
+def envd(*flags):
     port = free_port()
     log = open(f"{OUT}/bench-envd.log", "ab")
-    running = Running(ENVD, "-isnotfc", "-port", str(port), stdout=log, stderr=log)
+    running = Running(ENVD, "-isnotfc", "-port", str(port), *flags, stdout=log, stderr=log)
     running.port = port
     wait_for_port(port, running.process)
     client(port, "start", 1)
@@ -536,7 +536,17 @@ backend back
         shutil.rmtree(folder)
 
 
-PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "proxy", "tls", "http2")
+def part_jobs():
+    import jobs
+    folder = tempfile.mkdtemp(prefix="bench-")
+    try:
+        with envd("-jobs-dir", f"{folder}/jobs") as server:
+            jobs.measure(sys.modules[__name__], server, folder)
+    finally:
+        shutil.rmtree(folder)
+
+
+PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "jobs", "proxy", "tls", "http2")
 
 
 def print_table():

@@ -1,0 +1,89 @@
+"""Background jobs: what run.py measures of them. `bench` is run.py itself."""
+import http.client
+import json
+import os
+import signal
+import socket
+import statistics
+import subprocess
+import time
+
+
+class Jobs:
+    """Calls of jobs.Jobs in JSON, over one connection each."""
+
+    def __init__(self, port):
+        self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        self.connection.connect()
+        self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, method, **message):
+        self.connection.request("POST", f"/jobs.Jobs/{method}", json.dumps(message), {"Content-Type": "application/json"})
+
+    def receive(self):
+        answer = self.connection.getresponse()
+        text = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"jobs: {answer.status} {text[:100]}")
+        return json.loads(text)
+
+    def call(self, method, **message):
+        self.send(method, **message)
+        return self.receive()
+
+    def create(self, *argv):
+        return self.call("Create", command={"argv": argv})["job"]
+
+
+def measure(bench, server, folder):
+    jobs, waiter = Jobs(server.port), Jobs(server.port)
+    starts, ends = [], []
+    for _ in range(300):
+        began = time.perf_counter()
+        job = jobs.create("sleep", "100")
+        starts.append(time.perf_counter() - began)
+        waiter.send("Wait", ids=[job["id"]])
+        time.sleep(0.002)  # until it waits
+        began = time.perf_counter()
+        os.kill(job["pid"], signal.SIGKILL)
+        waiter.receive()
+        ends.append(time.perf_counter() - began)
+    bare = json.loads(subprocess.run([bench.SPAWN_LOOP, "500"], capture_output=True, text=True, check=True).stdout)["spawn_p50_us"]
+    bench.row("job: Create to running, p50", f"{statistics.median(starts) * 1e6:.0f} µs", f"vfork+exec+wait {bare:.0f} µs",
+        statistics.median(starts) * 1e6 / bare)
+    bench.row("job: exit to answered Wait, p50", f"{statistics.median(ends) * 1e6:.0f} µs")
+    size = 64 * bench.MIB
+    job = jobs.create("sh", "-c", f"yes 'a line of a log, as long as such lines are' | head -c {size}")
+    jobs.call("Wait", ids=[job["id"]])
+    path = f"{folder}/jobs/{job['id']}/stdout"
+    os.chmod(folder, 0o755)
+    os.link(path, f"{folder}/log")
+    os.chmod(path, 0o644)
+    port = bench.free_port()
+    with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
+        file.write(bench.NGINX_COMMON.format(folder=folder) + f"""
+        http {{ access_log off; sendfile on; tcp_nopush on; {bench.nginx_paths(folder)}
+          server {{ listen 127.0.0.1:{port}; root {folder}; }} }}""")
+    with bench.nginx(folder, port):
+        beside = min(bench.client(port, "download", "/log")["seconds"] for _ in range(5))
+    ours = min(bench.client(server.port, "download", f"/jobs/{job['id']}/stdout")["seconds"] for _ in range(5))
+    bench.row("job: replay of a 64 MiB log", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s", beside / ours)
+    count = 500
+    idle = bench.status_kib(server.pid, "VmRSS")
+    made = [jobs.create("sleep", "100") for _ in range(count)]
+    time.sleep(0.5)
+    each = (bench.status_kib(server.pid, "VmRSS") - idle) / count
+    bench.row(f"job: resident in envd for each idle one, {count}", f"{each:.1f} KiB", target="≤ 8 KiB", good=each <= 8)
+    keepers = [pid for pid in bench.family(server.pid) if pid != server.pid and status_name(pid) == "envd-job"]
+    resident = statistics.median(bench.status_kib(pid, "VmRSS") for pid in keepers)
+    bench.row("  its keeper, resident", f"{resident:.0f} KiB", f"{statistics.median(bench.status_kib(pid, 'VmPTE') for pid in keepers):.0f} KiB of page tables")
+    before = bench.wakeups(server.pid)
+    time.sleep(3)
+    bench.row("  wake-ups of envd with them", f"{(bench.wakeups(server.pid) - before) / 3:.1f} /s")
+    for job in made:
+        os.kill(job["pid"], signal.SIGKILL)
+
+
+def status_name(pid):
+    with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+        return file.read().strip()
