@@ -11,10 +11,19 @@
 /* A request may be on its way when a successor takes over. */
 #define ADMIN_HANDOVER_IDLE_MS 1000
 
+/* Only a resolver that does not return can hold the main thread now. */
+static void leave(int number)
+{
+	(void)number;
+	_exit(0);
+}
+
 static void close_rest(struct app *app)
 {
 	sigset_t signals;
 
+	sigaction(SIGALRM, &(struct sigaction){.sa_handler = leave}, NULL);
+	alarm(SHUTDOWN_HARD_MS / 1000);
 	/* One that comes in the last moment must not turn an orderly end into a death by signal. */
 	sigemptyset(&signals);
 	sigaddset(&signals, SIGTERM);

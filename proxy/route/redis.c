@@ -6,10 +6,8 @@
 #include "lib/log.h"
 #include "proxy/route/redis_private.h"
 
-#define RECORD_ARENA_BYTES (512 * 1024)
 /* An empty answer is one of no record, or of one that says nothing. */
 #define EMPTY_READS_MAX 3
-#define COMPLAIN_MS 1000
 
 /* One record being read. */
 struct read {
@@ -20,90 +18,6 @@ struct read {
 	unsigned empty;
 	struct redis_id id;
 };
-
-/* ---- applying ---- */
-
-struct catalog_record *redis_known(struct redis_source *source, const char *id)
-{
-	struct catalog_record *record;
-
-	if (catalog_find(source->catalog, str_of(id), &record) < 0)
-		return NULL;
-	if (record->entry.origin == SANDBOX_FROM_REDIS)
-		return record;
-	catalog_record_release(record);
-	return NULL;
-}
-
-static void forget(struct redis_source *source, const char *id)
-{
-	struct catalog_record *record = redis_known(source, id);
-
-	if (!record)
-		return;
-	if (catalog_remove_record(source->catalog, record))
-		source->totals.applied++;
-	catalog_record_release(record);
-}
-
-/* Never the value: it may hold a token. */
-static void complain(struct redis_source *source, const char *id, const char *reason)
-{
-	uint64_t now = loop_now_ms(source->loop);
-
-	source->totals.unreadable++;
-	if (source->complained_ms && now < source->complained_ms + COMPLAIN_MS)
-		return;
-	source->complained_ms = now;
-	log_error("redis", "record unreadable", LOG_S("sandbox", id), LOG_S("reason", reason));
-}
-
-static enum lookup_answer apply_unreadable(struct redis_source *source, const char *id,
-					   const char *reason)
-{
-	complain(source, id, reason);
-	forget(source, id);
-	return LOOKUP_UNAVAILABLE;
-}
-
-static enum lookup_answer apply_value(struct redis_source *source, const char *id, struct str value)
-{
-	struct catalog_record *known = redis_known(source, id);
-	enum lookup_answer answer = LOOKUP_FOUND;
-	struct sandbox_entry entry;
-	struct arena arena;
-	struct err err;
-	bool news = !known || known->entry.origin_version != redis_record_version(value);
-
-	if (known)
-		catalog_record_release(known);
-	if (!news)
-		return LOOKUP_FOUND;
-	arena_init(&arena, RECORD_ARENA_BYTES);
-	if (redis_record_read(value, id, &arena, &entry, &err) < 0) {
-		answer = apply_unreadable(source, id, err.message);
-	} else if (catalog_put(source->catalog, &entry, "", NULL, &err) == 0) {
-		source->totals.applied++;
-	} else if (err.kind == ERR_RESOURCE_EXHAUSTED) { /* no room for one more */
-		complain(source, id, err.message);
-		answer = LOOKUP_UNAVAILABLE;
-	} else if (err.kind != ERR_ALREADY_EXISTS) {
-		answer = apply_unreadable(source, id, err.message);
-	}
-	arena_release_wiped(&arena);
-	return answer;
-}
-
-static enum lookup_answer apply_absent(struct redis_source *source, const char *id)
-{
-	struct catalog_record *record;
-
-	forget(source, id);
-	if (catalog_find(source->catalog, str_of(id), &record) < 0)
-		return LOOKUP_ABSENT;
-	catalog_record_release(record);
-	return LOOKUP_FOUND;
-}
 
 /* ---- reading ---- */
 
@@ -153,11 +67,11 @@ static void on_exists(struct redis_command *command, const redisReply *reply)
 	else if (reply->type != REDIS_REPLY_INTEGER)
 		finish(read, LOOKUP_UNAVAILABLE);
 	else if (reply->integer == 0)
-		finish(read, apply_absent(read->source, read->id.text));
+		finish(read, redis_apply_absent(read->source, read->id.text));
 	else if (++read->empty < EMPTY_READS_MAX)
 		send_read(read);
 	else
-		finish(read, apply_unreadable(read->source, read->id.text, "empty"));
+		finish(read, redis_apply_unreadable(read->source, read->id.text, "empty"));
 }
 
 static void ask_exists(struct read *read)
@@ -173,7 +87,7 @@ static void ask_exists(struct read *read)
 static enum lookup_answer apply_error(struct read *read, const redisReply *reply)
 {
 	if (strncmp(reply->str, "WRONGTYPE", 9) == 0)
-		return apply_unreadable(read->source, read->id.text, "not a string");
+		return redis_apply_unreadable(read->source, read->id.text, "not a string");
 	log_warn("redis", "not read", LOG_S("sandbox", read->id.text), LOG_S("reason", reply->str));
 	return LOOKUP_UNAVAILABLE;
 }
@@ -192,9 +106,9 @@ static void on_value(struct redis_command *command, const redisReply *reply)
 	else if (reply->len == 0)
 		ask_exists(read);
 	else if (reply->len > PROXY_REDIS_RECORD_BYTES_MAX)
-		finish(read, apply_unreadable(source, read->id.text, "too large"));
+		finish(read, redis_apply_unreadable(source, read->id.text, "too large"));
 	else
-		finish(read, apply_value(source, read->id.text,
+		finish(read, redis_apply_value(source, read->id.text,
 					 (struct str){reply->str, reply->len}));
 }
 

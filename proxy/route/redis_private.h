@@ -1,5 +1,5 @@
-/* Shared by redis.c (connections, lookups, what is told), redis_scan.c (all records) and redis_write.c
- * (changes from here); for no one else. */
+/* Shared by redis.c (connections, lookups, what is told), redis_apply.c (one record), redis_scan.c (all
+ * of them) and redis_write.c (changes from here); for no one else. */
 #ifndef PROXY_ROUTE_REDIS_PRIVATE_H
 #define PROXY_ROUTE_REDIS_PRIVATE_H
 
@@ -58,8 +58,12 @@ void redis_pump(struct redis_source *source);
 /* Reads one record and applies it; then `done` (may be NULL) with what it came to. */
 void redis_read(struct redis_source *source, const char *id, struct lookup *lookup,
 		struct redis_write *write);
-/* The catalog's own record of an id that came from Redis; NULL when it has none from there. */
-struct catalog_record *redis_known(struct redis_source *source, const char *id);
+
+/* redis_apply.c */
+enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value);
+enum lookup_answer redis_apply_absent(struct redis_source *source, const char *id);
+enum lookup_answer redis_apply_unreadable(struct redis_source *source, const char *id,
+					  const char *reason);
 
 /* redis_scan.c */
 void redis_scan_start(struct redis_source *source);

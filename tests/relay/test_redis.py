@@ -8,7 +8,7 @@ import time
 import unittest
 
 from redis_support import Redis, RedisClient
-from support import Connection, Proxy, Test, closed_port, main, program, wait_for
+from support import Connection, Proxy, Test, answer, closed_port, main, program, wait_for
 
 KEY = "sandbox:catalog:"
 SOON = 1 if "asan" not in program() else 5  # what one proxy changes, the others know within a second
@@ -390,6 +390,52 @@ class Outage(RedisTest):
             redis.client.call("SET", f"{KEY}cut{number}", record())
             redis.client.call("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
             self.assertEqual(proxy.ask(self.host(server, f"cut{number}")).status, 200)
+
+    def test_s001_s018_redis_comes_and_goes_under_load(self):
+        """What exists is never "not found" and never somebody else's; what does not exist is never found."""
+        redis = self.start_redis(keep=True)
+        servers = {}
+        for number in range(8):
+            name = f"box{number}"
+            servers[name] = self.serve(lambda connection, name=name: connection.request() and connection.send(
+                answer(name, fields="Connection: close\r\n")), host=f"127.0.1.{number + 1}")
+            redis.client.call("SET", KEY + name, record(address=f"127.0.1.{number + 1}", execution=name))
+        proxy = self.start_proxy(redis)
+        self.scanned()
+        over, wrong, counts = threading.Event(), [], {"known": 0, "absent": 0, "unknown": 0}
+
+        def hammer(start):
+            number = start
+            while not over.is_set():
+                number += 1
+                name = f"box{number % 8}"
+                got = proxy.ask(f"{servers[name].port}-{name}.sandbox.test")
+                counts["known"] += 1
+                if got.status != 200 or got.body.decode() != name:
+                    wrong.append((name, got.line, got.body))
+                got = proxy.ask(f"80-never{number}.sandbox.test")
+                counts["absent" if got.status == 502 else "unknown"] += 1
+                if got.get("X-Proxy-Error") not in ("sandbox_not_found", "catalog_unavailable"):
+                    wrong.append(("never", got.line, got.body))
+
+        threads = [threading.Thread(target=hammer, args=(start,)) for start in (0, 3, 5)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(4):
+                before = counts["unknown"]
+                redis.stop()
+                wait_for(lambda before=before: counts["unknown"] > before + 5, "answers without Redis")
+                redis.start()
+                before = counts["absent"]
+                wait_for(lambda before=before: counts["absent"] > before + 5, "answers with Redis", 30)
+        finally:
+            over.set()
+            for thread in threads:
+                thread.join()
+        self.assertEqual(wrong, [])
+        for name in servers:
+            self.assertTrue(self.known(name))
 
     def test_not_a_redis(self):
         def speaks_http(connection):

@@ -1,0 +1,88 @@
+/* What was read of one record, turned into a change of the catalog. */
+#include "lib/log.h"
+#include "proxy/route/redis_private.h"
+
+#define RECORD_ARENA_BYTES (512 * 1024)
+#define COMPLAIN_MS 1000
+
+static struct catalog_record *known_record(struct redis_source *source, const char *id)
+{
+	struct catalog_record *record;
+
+	if (catalog_find(source->catalog, str_of(id), &record) < 0)
+		return NULL;
+	if (record->entry.origin == SANDBOX_FROM_REDIS)
+		return record;
+	catalog_record_release(record);
+	return NULL;
+}
+
+static void forget(struct redis_source *source, const char *id)
+{
+	struct catalog_record *record = known_record(source, id);
+
+	if (!record)
+		return;
+	if (catalog_remove_record(source->catalog, record))
+		source->totals.applied++;
+	catalog_record_release(record);
+}
+
+/* Never the value: it may hold a token. */
+static void complain(struct redis_source *source, const char *id, const char *reason)
+{
+	uint64_t now = loop_now_ms(source->loop);
+
+	source->totals.unreadable++;
+	if (source->complained_ms && now < source->complained_ms + COMPLAIN_MS)
+		return;
+	source->complained_ms = now;
+	log_error("redis", "record unreadable", LOG_S("sandbox", id), LOG_S("reason", reason));
+}
+
+enum lookup_answer redis_apply_unreadable(struct redis_source *source, const char *id,
+					  const char *reason)
+{
+	complain(source, id, reason);
+	forget(source, id);
+	return LOOKUP_UNAVAILABLE;
+}
+
+enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value)
+{
+	struct catalog_record *known = known_record(source, id);
+	enum lookup_answer answer = LOOKUP_FOUND;
+	struct sandbox_entry entry;
+	struct arena arena;
+	struct err err;
+	bool news = !known || known->entry.origin_version != redis_record_version(value);
+
+	if (known)
+		catalog_record_release(known);
+	if (!news)
+		return LOOKUP_FOUND;
+	arena_init(&arena, RECORD_ARENA_BYTES);
+	if (redis_record_read(value, id, &arena, &entry, &err) < 0) {
+		answer = redis_apply_unreadable(source, id, err.message);
+	} else if (catalog_put(source->catalog, &entry, "", NULL, &err) == 0) {
+		source->totals.applied++;
+	} else if (err.kind == ERR_RESOURCE_EXHAUSTED) { /* no room for one more */
+		complain(source, id, err.message);
+		answer = LOOKUP_UNAVAILABLE;
+	} else if (err.kind != ERR_ALREADY_EXISTS) {
+		answer = redis_apply_unreadable(source, id, err.message);
+	}
+	arena_release_wiped(&arena);
+	return answer;
+}
+
+enum lookup_answer redis_apply_absent(struct redis_source *source, const char *id)
+{
+	struct catalog_record *record;
+
+	forget(source, id);
+	if (catalog_find(source->catalog, str_of(id), &record) < 0)
+		return LOOKUP_ABSENT;
+	catalog_record_release(record);
+	return LOOKUP_FOUND;
+}
