@@ -378,6 +378,7 @@ static bool step_exchange(struct http_conn *c, struct str *in)
 	}
 	if (flowing && !x->end_told && !x->ex.request.upgrade.p) {
 		x->end_told = true;
+		x->ex.request_trailers = x->parser.trailers;
 		if (x->ex.handler->on_body_end)
 			x->ex.handler->on_body_end(&x->ex);
 		return true;

@@ -60,6 +60,7 @@ struct http_exchange_ops {
 struct http_exchange {
 	struct http_request request;
 	struct http_headers response_headers;
+	struct http_headers request_trailers; /* from on_body_end on; none mostly */
 	struct arena arena; /* for head and handler; HTTP_EXCHANGE_ARENA_BYTES */
 	struct loop *loop;
 	const struct http_exchange_ops *ops;

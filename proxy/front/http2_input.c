@@ -48,7 +48,14 @@ static int on_header(nghttp2_session *nghttp2, const nghttp2_frame *frame, nghtt
 
 	(void)nghttp2;
 	(void)flags;
-	if (!x || frame->headers.cat != NGHTTP2_HCAT_REQUEST || http2_request_add(x, name, value))
+	if (!x || x->ex.closed)
+		return 0;
+	if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
+		if (!http2_request_add_trailer(x, name, value))
+			http2_stream_reset(x, NGHTTP2_PROTOCOL_ERROR);
+		return 0;
+	}
+	if (http2_request_add(x, name, value))
 		return 0;
 	http2_refuse(s, NGHTTP2_ENHANCE_YOUR_CALM, "a message head out of all proportion");
 	return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;

@@ -96,6 +96,7 @@ struct http2_head {
 	struct str method, scheme, authority, path, protocol, host;
 	size_t bytes, fields;
 	size_t cookies, cookie_bytes;
+	size_t trailer_bytes;
 	bool too_large;
 };
 
@@ -195,6 +196,8 @@ void http2_stream_time_out(struct http2_stream *x);
 /* http2_request.c */
 /* One field of the head; false when the head is out of all proportion. Trailers are not for this. */
 bool http2_request_add(struct http2_stream *x, nghttp2_rcbuf *name, nghttp2_rcbuf *value) NODISCARD;
+/* One field of the trailers; false when they are too large. */
+bool http2_request_add_trailer(struct http2_stream *x, nghttp2_rcbuf *name, nghttp2_rcbuf *value) NODISCARD;
 /* Makes the request of it. 0, or the status to answer and the reason. */
 int http2_request_finish(struct http2_stream *x, const char **ret_reason) NODISCARD;
 

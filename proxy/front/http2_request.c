@@ -129,6 +129,20 @@ bool http2_request_add(struct http2_stream *x, nghttp2_rcbuf *name_rcbuf, nghttp
 	return true;
 }
 
+bool http2_request_add_trailer(struct http2_stream *x, nghttp2_rcbuf *name_rcbuf,
+			       nghttp2_rcbuf *value_rcbuf)
+{
+	struct http_headers *trailers = &x->ex.request_trailers;
+	struct str name = str_of_rcbuf(name_rcbuf), value = str_of_rcbuf(value_rcbuf);
+
+	x->head.trailer_bytes += name.len + value.len + FIELD_OVERHEAD;
+	if (x->head.trailer_bytes > HTTP_HEAD_BYTES_MAX || trailers->count >= HTTP_TRAILERS_MAX)
+		return false;
+	name = keep(x, name_rcbuf);
+	value = keep(x, value_rcbuf);
+	return name.p && value.p && http_headers_add(trailers, &x->ex.arena, name, value) == 0;
+}
+
 /* An upgrade by extended CONNECT becomes the GET that HTTP/1.1 has for it (RFC 8441 section 5). */
 static int become_upgrade(struct http2_stream *x, const char **ret_reason)
 {

@@ -354,11 +354,14 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 static void on_body_end(struct http_exchange *ex)
 {
 	struct relay *r = ex->user;
+	struct http_header items[HTTP_TRAILERS_MAX];
+	struct http_headers passed;
 
 	if (!r->client || r->sent_end || r->answered)
 		return;
 	r->sent_end = true;
-	http_client_end(r->client, NULL);
+	head_trailers(&ex->request_trailers, items, &passed);
+	http_client_end(r->client, passed.count ? &passed : NULL);
 	if (r->tunnel)
 		half_closed(r);
 }

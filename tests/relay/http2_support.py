@@ -23,13 +23,13 @@ END_STREAM, END_HEADERS, ACK = 1, 4, 1
 Codes = h2.errors.ErrorCodes
 
 
-def connect(proxy):
+def connect(proxy, name=None):
     sock = socket.create_connection(("127.0.0.1", proxy.port), PATIENCE)
     if not proxy.over_tls:
         return Connection(sock)
     context = proxy.tls_context()
     context.set_alpn_protocols(["h2"])
-    wrapped = TlsSocket(sock, context)
+    wrapped = TlsSocket(sock, context, name)
     assert wrapped.tls.selected_alpn_protocol() == "h2"
     return Connection(wrapped)
 
@@ -53,8 +53,8 @@ class Answer:
 class Client:
     """One connection. Windows are opened as bytes come, except those of streams in `stalled`."""
 
-    def __init__(self, proxy, settings=None):
-        self.connection = connect(proxy)
+    def __init__(self, proxy, settings=None, name=None):
+        self.connection = connect(proxy, name)
         config = h2.config.H2Configuration(client_side=True, header_encoding="latin-1", validate_outbound_headers=False,
                                            normalize_outbound_headers=False, validate_inbound_headers=True)
         self.h2 = h2.connection.H2Connection(config)

@@ -7,7 +7,7 @@ import struct
 import threading
 
 from http2_support import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, Client, Codes, Raw, frame, head
-from support import Test, answer, main, plain, wait_for
+from support import Proxy, Test, answer, main, plain, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -47,6 +47,16 @@ class Requests(Test):
             self.assertEqual(self.seen(client.ask(self.host(one)))["line"], "GET / HTTP/1.1")
         self.assertEqual(proxy.metric("proxy_http2_connections_total"), 1)
         self.assertEqual(proxy.metric("proxy_http2_requests_total"), 23)
+
+    def test_s081_hosts_of_the_certificate_share_a_connection_and_no_other(self):
+        server = self.serve()
+        self.proxy = proxy = Proxy("--sandbox", "abc=127.0.0.1", "--sandbox", "def=127.0.0.1", over_tls=True)
+        self.addCleanup(self.finish)
+        with Client(proxy, name=f"{server.port}-abc.sbx.localhost") as client:
+            self.assertEqual(client.ask(f"{server.port}-abc.sbx.localhost").status, 200)
+            self.assertEqual(client.ask(f"{server.port}-def.sbx.localhost:{proxy.port}").status, 200)
+            self.assertEqual(client.ask(f"{server.port}-def.elsewhere.test").status, 421)
+            self.assertEqual(client.ask(f"{server.port}-abc.sbx.localhost").status, 200)
 
     def test_s081_tokens_belong_to_their_sandbox(self):
         server = self.serve()
@@ -181,6 +191,28 @@ class Requests(Test):
         with Client(self.start()) as client:
             got = client.ask(self.host(server), fields=[("te", "trailers")])
             self.assertEqual((got.body, got.trailers), (b"body", [("grpc-status", "0")]))
+
+    def test_s086_trailers_of_requests(self):
+        trailers = []
+
+        def script(connection):
+            connection.request()
+            trailers.append(connection.trailers)
+            connection.send(answer("ok"))
+
+        server = self.serve(script)
+        proxy = self.start()
+        with Client(proxy) as client:
+            stream = client.open(self.host(server), method="POST", end=False)
+            client.send(stream, b"body")
+            client.h2.send_headers(stream, [("x-checksum", "1234"), ("authorization", "no"), ("host", "no")], end_stream=True)
+            client.flush()
+            self.assertEqual(client.answer(stream).status, 200)
+        with proxy.connect() as client:
+            client.send(f"POST / HTTP/1.1\r\nHost: {self.host(server)}\r\nTransfer-Encoding: chunked\r\n\r\n"
+                        "4\r\nbody\r\n0\r\nX-Checksum: 1234\r\nCookie: no\r\n\r\n")
+            self.assertEqual(client.response().status, 200)
+        self.assertEqual([[line.lower() for line in lines] for lines in trailers], [["x-checksum: 1234"]] * 2)
 
     def test_case_161_an_early_answer_ends_the_upload(self):
         def script(connection):

@@ -319,7 +319,7 @@ static void a_body_comes_whole_and_windows_grow(void **state)
 {
 	size_t len = 3000000, sent = 0;
 	char *data = xmalloc(len);
-	int32_t id;
+	int32_t id, window = 0;
 
 	(void)state;
 	lab.start = true;
@@ -333,7 +333,10 @@ static void a_body_comes_whole_and_windows_grow(void **state)
 
 		http2_lab_send(id, data + sent, now, sent + now == len);
 		sent += now;
+		if (sent < len)
+			window = nghttp2_session_get_stream_remote_window_size(lab.client, id);
 	}
+	assert_true(window > HTTP2_STREAM_WINDOW_BYTES);
 	assert_int_equal(buf_length(&lab.heard[0].body), len);
 	assert_memory_equal(buf_data(&lab.heard[0].body), data, len);
 	assert_int_equal(lab.heard[0].ends, 1);
