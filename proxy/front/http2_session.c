@@ -330,8 +330,34 @@ static const struct stream_events events = {
 
 /* ---- the beginning ---- */
 
+/* nghttp2 allocates the way this program does, so that tests can refuse it memory as well. */
+static void *allocate(size_t size, void *user)
+{
+	(void)user;
+	return malloc(size);
+}
+
+static void *allocate_zeroed(size_t count, size_t size, void *user)
+{
+	(void)user;
+	return calloc(count, size);
+}
+
+static void *reallocate(void *pointer, size_t size, void *user)
+{
+	(void)user;
+	return realloc(pointer, size);
+}
+
+static void release(void *pointer, void *user)
+{
+	(void)user;
+	free(pointer);
+}
+
 static nghttp2_session *new_nghttp2(struct http2_session *s)
 {
+	nghttp2_mem memory = {NULL, allocate, release, allocate_zeroed, reallocate};
 	nghttp2_session_callbacks *callbacks;
 	nghttp2_session *nghttp2 = NULL;
 	nghttp2_option *option;
@@ -351,7 +377,7 @@ static nghttp2_session *new_nghttp2(struct http2_session *s)
 	nghttp2_option_set_max_continuations(option, HTTP2_CONTINUATIONS_MAX);
 	nghttp2_option_set_max_send_header_block_length(option, 4 * HTTP_HEAD_BYTES_MAX);
 	nghttp2_option_set_server_fallback_rfc7540_priorities(option, 1);
-	if (nghttp2_session_server_new2(&nghttp2, callbacks, s, option) < 0)
+	if (nghttp2_session_server_new3(&nghttp2, callbacks, s, option, &memory) < 0)
 		nghttp2 = NULL;
 	nghttp2_option_del(option);
 	nghttp2_session_callbacks_del(callbacks);
