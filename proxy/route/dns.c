@@ -427,6 +427,13 @@ struct source *dns_as_source(struct dns_source *source)
 	return &source->source;
 }
 
+void dns_adopt(struct dns_source *source, const char *id)
+{
+	remember(source, id)->due_ms = loop_now_ms(source->loop);
+	if (!uv_is_active((uv_handle_t *)&source->timer))
+		uv_timer_start(&source->timer, on_tick, TICK_MS, TICK_MS);
+}
+
 void dns_totals(const struct dns_source *source, struct dns_totals *ret_totals)
 {
 	*ret_totals = source->totals;

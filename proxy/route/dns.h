@@ -35,6 +35,8 @@ struct dns_totals {
 struct dns_source *dns_open(struct loop *loop, struct catalog *catalog,
 			    const struct dns_config *config);
 struct source *dns_as_source(struct dns_source *source);
+/* A record that the catalog has from DNS already is refreshed, and dropped, like one that was found here. */
+void dns_adopt(struct dns_source *source, const char *id);
 void dns_totals(const struct dns_source *source, struct dns_totals *ret_totals);
 /* Open lookups are answered. Freed when its handles are closed and no question is on its way. */
 void dns_close(struct dns_source *source);

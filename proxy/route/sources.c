@@ -97,6 +97,26 @@ static int open_dns(struct sources *sources, struct loop *loop, struct catalog *
 	return 0;
 }
 
+/* A predecessor may have left records: whoever they came from looks after them from now on, and what
+ * nobody looks after goes. */
+static void adopt(struct sources *sources, struct catalog *catalog)
+{
+	uint64_t revision;
+	size_t count;
+	struct catalog_record **records = catalog_snapshot(catalog, &count, &revision);
+
+	for (size_t i = 0; i < count; i++) {
+		enum sandbox_origin origin = records[i]->entry.origin;
+
+		if (origin == SANDBOX_FROM_DNS && sources->dns)
+			dns_adopt(sources->dns, records[i]->entry.id);
+		else if ((origin == SANDBOX_FROM_DNS && !sources->dns) ||
+			 (origin == SANDBOX_FROM_REDIS && !sources->redis))
+			catalog_remove_record(catalog, records[i]);
+	}
+	catalog_snapshot_free(records, count);
+}
+
 int sources_open(struct loop *loop, struct catalog *catalog, const struct sources_config *config,
 		 struct sources **ret_sources, struct err *err)
 {
@@ -111,6 +131,7 @@ int sources_open(struct loop *loop, struct catalog *catalog, const struct source
 		sources_close(sources);
 		return status;
 	}
+	adopt(sources, catalog);
 	*ret_sources = sources;
 	return 0;
 }

@@ -13,6 +13,8 @@ import tempfile
 import threading
 import unittest
 
+from dns_support import NameServer
+from redis_support import Redis
 from support import OVER_TLS, PATIENCE, Connection, Test, main, program, wait_for
 from test_lifecycle import held
 from test_tunnels import ASK
@@ -169,6 +171,29 @@ class Handover(Test):
         self.assertTrue(proxy.call("GET", "/catalog")[1]["complete"])
         status = proxy.call("GET", f"/sandboxes?watch=1&revision={revision}")[0]
         self.assertEqual(status, 410, "who followed the old one's changes begins anew")
+
+    def test_what_sources_know_is_looked_after_by_the_successor(self):
+        """Found in DNS and in Redis before, moved and gone after."""
+        names, redis = NameServer(), Redis()
+        self.addCleanup(names.stop)
+        self.addCleanup(redis.close)
+        value = json.dumps({"orchestrator_ip": "127.0.0.1", "execution_id": "e1"})
+        names.names["pod"] = ["127.0.0.1"]
+        redis.client.pipeline([("SET", f"sandbox:catalog:{name}", value) for name in ("box", "other")])
+        server, moved = self.serve(), self.serve(host="127.0.0.2")
+        proxy = self.start("--redis", redis.url, "--dns-template", "{id}.test", "--dns-server", names.address)
+        for name in ("pod", "box", "other"):
+            self.assertEqual(proxy.ask(self.host(server, name)).status, 200)
+        before = proxy.call("GET", "/sandboxes/box")[1]["lifecycle_id"]
+        self.restart()
+        self.assertEqual(proxy.call("GET", "/sandboxes/box")[1]["lifecycle_id"], before)
+        for name in ("pod", "box"):
+            self.assertEqual(proxy.ask(self.host(server, name)).status, 200)
+        names.names["pod"] = ["127.0.0.2"]
+        redis.client.call("DEL", "sandbox:catalog:other")
+        wait_for(lambda: proxy.call("GET", "/sandboxes/pod")[1].get("address") == "127.0.0.2", "the pod's new address")
+        wait_for(lambda: proxy.call("GET", "/sandboxes/other")[0] == 404, "the end of the other one")
+        self.assertEqual(proxy.ask(self.host(moved, "pod")).status, 200)
 
     def test_a_sandbox_that_ends_is_ended_in_the_old_one_too(self):
         server = self.serve(held)
