@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """`make bench`: measures what is promised, beside other programs, in one run, and prints one table.
 
-Parts, all without arguments: size start footprint exec stream parallel files jobs proxy tls http2. Absolute times depend
+Parts, all without arguments: size start footprint exec stream parallel files jobs proxy relay tls http2. Absolute times depend
 on the machine; ratios to what ran beside them do not. Nothing here asserts: a missed target is marked.
 """
 import ctypes
@@ -18,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import relay_part
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 OUT = os.environ.get("OUT", "build")
@@ -289,9 +291,9 @@ def nginx(folder, port):
     return running
 
 
-def load(name, pid, port, host, *flags, scheme="http"):
+def load(name, pid, port, host, *flags, scheme="http", path="/"):
     """Keep-alive requests for five seconds; CPU per request of the proxy's processes, and requests per second."""
-    command = ["wrk", "-t1", "-c32", "-H", f"Host: {host}", *flags, f"{scheme}://127.0.0.1:{port}/"]
+    command = ["wrk", "-t1", "-c32", "-H", f"Host: {host}", *flags, f"{scheme}://127.0.0.1:{port}{path}"]
     subprocess.run(command[:3] + ["-d1s"] + command[3:], capture_output=True, text=True, check=True)
     before = cpu_seconds(family(pid))
     out = subprocess.run(command[:3] + ["-d5s"] + command[3:], capture_output=True, text=True, check=True).stdout
@@ -343,9 +345,8 @@ backend back
             with Running(PROXY, "--listen", f"127.0.0.1:{ports['proxy']}", "--admin", f"127.0.0.1:{ports['admin']}",
                          "--workers", "1", "--sandbox", f"bench=127.0.0.1,envd={back}", stdout=log, stderr=log) as ours:
                 wait_for_port(ports["proxy"], ours.process)
-                # envd's port: connections to it are kept; to a user's server each request makes its own.
+                # envd's port: connections to it are kept.
                 results["proxy"] = load("proxy", ours.pid, ports["proxy"], "49983-bench.localhost")
-                results["dial"] = load("proxy", ours.pid, ports["proxy"], f"{back}-bench.localhost")
                 resident = status_kib(ours.pid, "VmRSS")
             cost, rate = results["proxy"]
             for name in ("haproxy", "nginx"):
@@ -353,7 +354,6 @@ backend back
                 target = {"target": "≤ 1.00 ×", "good": cost <= beside} if name == "haproxy" else {}
                 row(f"proxied request, CPU (beside {name})", f"{cost:.1f} µs, {rate:.0f}/s",
                     f"{name} {beside:.1f} µs, {beside_rate:.0f}/s", cost / beside, **target)
-            row("  the same to a user's port, dialled each time", "{0:.1f} µs, {1:.0f}/s".format(*results["dial"]))
             row("  proxy resident memory, 32 connections", f"{resident} KiB")
     finally:
         shutil.rmtree(folder)
@@ -546,7 +546,11 @@ def part_jobs():
         shutil.rmtree(folder)
 
 
-PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "jobs", "proxy", "tls", "http2")
+def part_relay():
+    relay_part.measure(sys.modules[__name__])
+
+
+PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "jobs", "proxy", "relay", "tls", "http2")
 
 
 def print_table():

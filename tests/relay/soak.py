@@ -323,8 +323,9 @@ class Soak:
             self.stop.wait(chance.uniform(0, 0.03))
             self.put(sandbox)
         else:
-            call("PUT", f"/sandboxes/extra{chance.randrange(1000)}", {"address": "10.0.0.1"})
-            call("DELETE", f"/sandboxes/extra{chance.randrange(1000)}")
+            extra = f"/sandboxes/extra{chance.randrange(1000)}"
+            call("PUT", extra, {"address": "10.0.0.1"})
+            call("DELETE", extra)
 
     def replace(self):
         """A new proxy on the same port; the old one, which learns of no more changes, is drained."""

@@ -1,0 +1,257 @@
+"""The part `relay` of the bench: what the proxy costs beside nginx and haproxy where `proxy` (small answers over kept
+connections) does not look: connections made anew for each request, large bodies, many idle connections, one event to a
+thousand readers, and the echo of a WebSocket."""
+import os
+import resource
+import selectors
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import threading
+import time
+
+MIB = 1 << 20
+ASK = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
+UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
+READERS, EVENTS, ECHOES = 1000, 20, 3000
+# With 20,000 descriptors a proxy that keeps two for each client has room for some 8,700 of them.
+IDLE = 8000
+
+
+def ask(port, host, path="/", more=""):
+    sock = socket.create_connection(("127.0.0.1", port), 10)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.sendall(ASK.format(path=path, host=host, more=more).encode())
+    return sock
+
+
+def head(sock):
+    text = b""
+    while b"\r\n\r\n" not in text:
+        piece = sock.recv(4096)
+        if not piece:
+            raise RuntimeError(f"no head: {text!r}")
+        text += piece
+    if not text.startswith((b"HTTP/1.1 200", b"HTTP/1.1 101")):
+        raise RuntimeError(f"refused: {text[:100]!r}")
+    return text
+
+
+class Streams(threading.Thread):
+    """A server that keeps readers for events and echoes upgraded connections."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
+        self.port = self.listener.getsockname()[1]
+        self.readers = []
+        self.start()
+
+    def run(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            text = sock.recv(4096)
+            if b"pgrade: websocket" in text:
+                sock.sendall(SWITCH)
+                threading.Thread(target=self.echo, args=(sock,), daemon=True).start()
+            else:
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+                self.readers.append(sock)
+
+    @staticmethod
+    def echo(sock):
+        with sock:
+            while True:
+                data = sock.recv(4096)
+                if not data:
+                    return
+                sock.sendall(data)
+
+    def close(self):
+        self.listener.close()
+        for sock in self.readers:
+            sock.close()
+
+
+def fan_out(server, port, host):
+    """Milliseconds from the moment an event is sent to all until each reader has it: p50, p99."""
+    server.readers.clear()
+    clients = []
+    for _ in range(READERS):
+        clients.append(ask(port, host, "/events"))
+    for client in clients:
+        head(client)
+        client.setblocking(False)
+    while len(server.readers) < READERS:
+        time.sleep(0.01)
+    selector = selectors.DefaultSelector()
+    for client in clients:
+        selector.register(client, selectors.EVENT_READ)
+    took = []
+    event = b"14\r\ndata: 0123456789ab\n\n\r\n"
+    for _ in range(EVENTS):
+        sent = {}
+        waiting = READERS
+        began = time.perf_counter()
+        for reader in server.readers:
+            reader.sendall(event)
+        while waiting:
+            for key, _ in selector.select(10):
+                key.fileobj.recv(4096)
+                sent[key.fd] = time.perf_counter()
+                waiting -= 1
+        took += [(at - began) * 1000 for at in sent.values()]
+    selector.close()
+    for client in clients:
+        client.close()
+    took.sort()
+    return statistics.median(took), took[len(took) * 99 // 100]
+
+
+def echo(_, port, host):
+    """Microseconds of a round trip of one small frame: p50, p99."""
+    with ask(port, host, "/echo", UPGRADE) as sock:
+        head(sock)
+        took = []
+        for _ in range(ECHOES):
+            began = time.perf_counter()
+            sock.sendall(b"\x81\x84abcdwxyz")
+            sock.recv(4096)
+            took.append((time.perf_counter() - began) * 1e6)
+    took.sort()
+    return statistics.median(took), took[len(took) * 99 // 100]
+
+
+def idle_kib(bench, pid, port, host, count=IDLE):
+    def resident():
+        return sum(bench.status_kib(each, "RssAnon") for each in bench.family(pid))
+
+    def connect():
+        client = ask(port, host)
+        head(client)
+        return client
+
+    held = [connect() for _ in range(100)]
+    before = resident()
+    held += [connect() for _ in range(count)]
+    after = resident()
+    for client in held:
+        client.close()
+    return (after - before) / count
+
+
+def write_nginx(bench, folder, ports, back, files, streams):
+    with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
+        file.write(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log; worker_rlimit_nofile 20000;
+        events {{ worker_connections 19000; }}
+        http {{ access_log off; {bench.nginx_paths(folder)} keepalive_requests 100000000;
+          proxy_http_version 1.1; proxy_set_header Host $host; proxy_read_timeout 60s;
+          upstream back {{ server 127.0.0.1:{back}; keepalive 64; keepalive_requests 100000000; }}
+          upstream files {{ server 127.0.0.1:{files}; keepalive 64; keepalive_requests 100000000; }}
+          server {{ listen 127.0.0.1:{ports['nginx']} backlog=4096;
+            location / {{ proxy_pass http://back; proxy_set_header Connection ""; }}
+            location /fresh {{ proxy_pass http://127.0.0.1:{back}; proxy_set_header Connection close; }}
+            location /mib {{ proxy_pass http://files; proxy_set_header Connection ""; }}
+            location /events {{ proxy_pass http://127.0.0.1:{streams}; proxy_buffering off; }}
+            location /echo {{ proxy_pass http://127.0.0.1:{streams}; proxy_set_header Connection upgrade;
+              proxy_set_header Upgrade websocket; }} }} }}""")
+
+
+def write_haproxy(folder, ports, back, files):
+    with open(f"{folder}/haproxy.cfg", "w", encoding="ascii") as file:
+        file.write(f"""
+global
+    nbthread 1
+    maxconn 9000
+defaults
+    mode http
+    timeout connect 3s
+    timeout client 60s
+    timeout server 60s
+frontend front
+    bind 127.0.0.1:{ports['haproxy']}
+    use_backend fresh if {{ path /fresh }}
+    use_backend files if {{ path /mib }}
+    default_backend back
+backend back
+    http-reuse always
+    server back 127.0.0.1:{back}
+backend fresh
+    http-reuse never
+    option http-server-close
+    server back 127.0.0.1:{back}
+backend files
+    http-reuse always
+    server files 127.0.0.1:{files}
+""")
+
+
+def measure(bench):
+    folder = tempfile.mkdtemp(prefix="bench-")
+    os.chmod(folder, 0o755)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    ports = {name: bench.free_port() for name in ("nginx", "haproxy", "proxy", "files")}
+    streams = Streams()
+    with open(f"{folder}/mib", "wb") as file:
+        file.write(os.urandom(MIB))
+    with open(f"{folder}/files.conf", "w", encoding="ascii") as file:
+        file.write(bench.NGINX_COMMON.format(folder=f"{folder}/files") + f"""
+        http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000; {bench.nginx_paths(folder)}
+          server {{ listen 127.0.0.1:{ports['files']}; root {folder}; }} }}""")
+    os.mkdir(f"{folder}/files")
+    backend = bench.Running(bench.BACKEND, stdout=subprocess.PIPE, text=True)
+    back = int(backend.process.stdout.readline())
+    write_nginx(bench, folder, ports, back, ports["files"], streams.port)
+    write_haproxy(folder, ports, back, ports["files"])
+    quiet = {"stderr": subprocess.DEVNULL}
+    running = [backend, bench.Running("nginx", "-p", folder, "-c", f"{folder}/files.conf", **quiet)]
+    others = {"nginx": bench.Running("nginx", "-p", folder, "-c", f"{folder}/nginx.conf", **quiet),
+              "haproxy": bench.Running("haproxy", "-q", "-f", f"{folder}/haproxy.cfg", **quiet),
+              "proxy": bench.Running(bench.PROXY, "--listen", f"127.0.0.1:{ports['proxy']}", "--admin", "none", "--workers", "1",
+                                     "--sandbox", f"bench=127.0.0.1,envd={back}", "--sandbox", f"files=127.0.0.1,envd={ports['files']}", **quiet)}
+    try:
+        for port in ports.values():
+            bench.wait_for_port(port)
+        compare(bench, others, ports, back, streams)
+    finally:
+        streams.close()
+        for each in [*others.values(), *running]:
+            each.__exit__()
+        shutil.rmtree(folder)
+
+
+def compare(bench, others, ports, back, streams):
+    names = ("nginx", "haproxy", "proxy")
+
+    def hosts(port, sandbox="bench"):
+        return {"nginx": "bench", "haproxy": "bench", "proxy": f"{port}-{sandbox}.localhost"}
+
+    host = hosts(back)
+    fresh = {name: bench.load(name, others[name].pid, ports[name], host[name], path="/fresh") for name in names}
+    cost, best = fresh["proxy"][0], min(fresh["nginx"][0], fresh["haproxy"][0])
+    bench.row("request, upstream dialled anew, CPU", f"{cost:.1f} µs, {fresh['proxy'][1]:.0f}/s",
+              f"nginx {fresh['nginx'][0]:.1f}, haproxy {fresh['haproxy'][0]:.1f} µs", cost / fresh["nginx"][0],
+              "≤ 50 µs or nginx's", cost <= max(50, fresh["nginx"][0]) or cost <= best)
+    host = hosts(49983, "files")
+    mib = {name: bench.load(name, others[name].pid, ports[name], host[name], "-c8", path="/mib") for name in names}
+    bench.row("1 MiB answers, CPU", f"{mib['proxy'][0]:.0f} µs, {mib['proxy'][1] * MIB / 1e9:.2f} GB/s",
+              f"nginx {mib['nginx'][0]:.0f}, haproxy {mib['haproxy'][0]:.0f} µs", mib["proxy"][0] / mib["nginx"][0])
+    host = hosts(49983)
+    idle = {name: idle_kib(bench, others[name].pid, ports[name], host[name]) for name in names}
+    bench.row(f"{IDLE} idle connections, each", f"{idle['proxy']:.2f} KiB",
+              f"nginx {idle['nginx']:.2f}, haproxy {idle['haproxy']:.2f} KiB", target="≤ 2 KiB", good=idle["proxy"] <= 2)
+    host = hosts(streams.port)
+    for what, run, unit, slack in (("event to 1,000 readers", fan_out, "ms", 50), ("WebSocket echo", echo, "µs", 1000)):
+        direct = run(streams, streams.port, "bench")
+        nginx = run(streams, ports["nginx"], "bench")
+        ours = run(streams, ports["proxy"], host["proxy"])
+        bench.row(f"{what}, p50 / p99", f"{ours[0]:.1f} / {ours[1]:.1f} {unit}",
+                  f"nginx {nginx[0]:.1f} / {nginx[1]:.1f}, direct {direct[0]:.1f} / {direct[1]:.1f} {unit}",
+                  ours[0] / nginx[0], f"p99 direct + {slack} {unit}", ours[1] <= direct[1] + slack)
