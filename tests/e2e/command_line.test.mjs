@@ -1,0 +1,272 @@
+// The client in envd's own program: exec, cp and ls, directly and through the proxy. (job: command_line_jobs.test.mjs)
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { createHash, randomBytes } from "node:crypto";
+import { chmodSync, closeSync, mkdirSync, openSync, readFileSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
+import net from "node:net";
+import { join } from "node:path";
+import { after, test } from "node:test";
+import { runCli } from "./support/cli.mjs";
+import {
+	envdProgram, eventually, isAlive, processTable, processesWith, startEnvd, startProxy, temporaryFolder, within,
+} from "./support/programs.mjs";
+
+const envd = await startEnvd();
+const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
+const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const roads = {
+	"directly": { ENVD_URL: envd.url },
+	"by host name": { ENVD_URL: `http://49983-sbx1.localhost:${proxy.port}` },
+	"by header": { ENVD_URL: `http://127.0.0.1:${proxy.port}`, ENVD_SANDBOX: "sbx1" },
+};
+
+const cli = (args, options = {}) => runCli(args, { env: roads.directly, ...options });
+const md5 = (data) => createHash("md5").update(data).digest("hex");
+
+for (const [road, env] of Object.entries(roads)) {
+	check(`exec_gives_output_and_exit_code ${road}`, async () => {
+		const { code, stdout, stderr } = await cli(["exec", "sh", "-c", "echo out; echo err >&2; exit 7"], { env });
+		assert.deepEqual([code, stdout.toString(), stderr], [7, "out\n", "err\n"]);
+		assert.equal((await cli(["exec", "sh", "-c", "kill -KILL $$"], { env })).code, 137);
+		assert.equal((await cli(["exec", "sh", "-c", "kill -TERM $$"], { env })).code, 143);
+		const missing = await cli(["exec", "no-such-program"], { env });
+		assert.equal(missing.code, 127);
+		assert.match(missing.stderr, /no-such-program/);
+	});
+
+	check(`exec_passes_every_byte_both_ways ${road}`, async () => {
+		const data = randomBytes(20 << 20);
+		const { code, stdout } = await cli(["exec", "-i", "cat"], { env, input: data });
+		assert.equal(code, 0);
+		assert.equal(stdout.length, data.length);
+		assert.equal(md5(stdout), md5(data));
+	});
+
+	check(`cp_copies_both_ways ${road}`, async () => {
+		const folder = temporaryFolder();
+		const data = randomBytes(5 << 20);
+		writeFileSync(join(folder, "a b%?#ü"), data);
+		chmodSync(folder, 0o777);
+		let result = await cli(["cp", join(folder, "a b%?#ü"), `:${folder}/up/`], { env });
+		assert.deepEqual([result.code, result.stderr], [0, ""]);
+		assert.equal(md5(readFileSync(join(folder, "up", "a b%?#ü"))), md5(data));
+		result = await cli(["cp", `:${folder}/up/a b%?#ü`, join(folder, "down")], { env });
+		assert.deepEqual([result.code, result.stderr], [0, ""]);
+		assert.equal(md5(readFileSync(join(folder, "down"))), md5(data));
+		result = await cli(["cp", "-", `:${folder}/stdin`], { env, input: data });
+		assert.deepEqual([result.code, result.stderr], [0, ""]);
+		result = await cli(["cp", `:${folder}/stdin`, "-"], { env });
+		assert.equal(result.code, 0);
+		assert.equal(md5(result.stdout), md5(data));
+	});
+
+	check(`ls_shows_a_directory ${road}`, async () => {
+		const folder = temporaryFolder();
+		chmodSync(folder, 0o755);
+		writeFileSync(join(folder, "file"), "12345");
+		mkdirSync(join(folder, "sub"));
+		writeFileSync(join(folder, "sub", "below"), "");
+		symlinkSync("file", join(folder, "link"));
+		const table = (await cli(["ls", "-depth", "2", folder], { env })).stdout.toString();
+		assert.match(table, /^-rw-r--r--\s+root\s+root\s+5\s+20\d\d-\d\d-\d\d \d\d:\d\d:\d\d\s+file$/m);
+		assert.match(table, /link -> /);
+		assert.match(table, / sub\/below$/m);
+		const { entries } = JSON.parse((await cli(["ls", "-json", folder], { env })).stdout);
+		assert.deepEqual(entries.map((entry) => entry.name), ["file", "link", "sub"]);
+		assert.match((await cli(["ls", join(folder, "file")], { env })).stdout.toString(), /^-rw-r--r--/);
+		const missing = await cli(["ls", join(folder, "missing")], { env });
+		assert.equal(missing.code, 1);
+		assert.match(missing.stderr, /^envd: not_found: /);
+	});
+}
+
+check("exec_sets_environment_directory_and_user", async () => {
+	const script = "echo $A-$B; pwd; id -un";
+	const { stdout } = await cli(["exec", "-env", "A=1=2", "-env=B=ü", "-cwd", "/tmp", "-user", "root", "sh", "-c", script]);
+	assert.equal(stdout.toString(), "1=2-ü\n/tmp\nroot\n");
+	const options = await cli(["exec", "echo", "-n", "--", "-env"]);
+	assert.equal(options.stdout.toString(), "-- -env", "what follows the command is the command's");
+});
+
+check("exec_ends_input_only_when_it_has_ended_here", async () => {
+	let child;
+	const running = cli(["exec", "-i", "sh", "-c", "echo ready; wc -c"], { more: (c) => { child = c; } });
+	let seen = "";
+	child.stdout.on("data", (chunk) => { seen += chunk; });
+	await eventually("it runs", () => seen.includes("ready"));
+	child.stdin.write("abc");
+	child.stdin.end("defg");
+	const { code, stdout } = await running;
+	assert.deepEqual([code, stdout.toString().replace(/ /g, "")], [0, "ready\n7\n"]);
+});
+
+check("exec_without_i_leaves_standard_input_alone", async () => {
+	const { code, stdout } = await cli(["exec", "cat"], { input: "not for it" });
+	assert.deepEqual([code, stdout.toString()], [0, ""]);
+});
+
+check("exec_passes_interrupts_on_and_kills_at_the_second", async () => {
+	const mark = `${process.pid}.125`;
+	let child;
+	const polite = cli(["exec", "sleep", mark], { more: (c) => { child = c; } });
+	await eventually("it runs", () => processesWith(mark).some((each) => each.command === "sleep"));
+	child.kill("SIGINT");
+	assert.equal((await polite).code, 143);
+
+	const stubborn = `${process.pid}.126`;
+	const kept = cli(["exec", "sh", "-c", `trap 'echo no' TERM; echo ready; while :; do sleep ${stubborn}; done`],
+		{ more: (c) => { child = c; } });
+	let seen = "";
+	child.stdout.on("data", (chunk) => { seen += chunk; });
+	await eventually("it runs", () => seen.includes("ready"));
+	child.kill("SIGINT");
+	await eventually("it was asked", () => seen.includes("no") || processesWith(stubborn).length > 0);
+	const pids = processesWith(stubborn).map((each) => each.pid);
+	await eventually("the second is not dropped while the first is under way", () => {
+		child.kill("SIGINT");
+		return child.exitCode !== null || !processesWith(stubborn).length;
+	}, 5000, 100);
+	assert.equal((await kept).code, 137);
+	for (const pid of pids)
+		assert.ok(!isAlive(pid));
+});
+
+check("exec_ends_when_nobody_reads_its_output", async () => {
+	const mark = `${process.pid}.127`;
+	let child;
+	const running = cli(["exec", "sh", "-c", `: ${mark}; exec yes`], { more: (c) => { child = c; } });
+	child.stdout.once("data", () => child.stdout.destroy());
+	assert.equal((await running).code, 141);
+	await eventually("it is gone there, too", () => !processesWith(mark).length && !processTable().some((each) => each.command === "yes"));
+});
+
+check("exec_in_a_terminal", async () => {
+	const folder = temporaryFolder();
+	const command = `${envdProgram()} exec -t sh -c 'tty; stty size; read line; echo "got $line"; exit 5'`;
+	const child = spawn("script", ["-qec", `stty rows 33 cols 101; ${command}`, join(folder, "typescript")],
+		{ env: { PATH: process.env.PATH, SHELL: "/bin/sh", ...roads.directly } });
+	after(() => child.kill("SIGKILL"));
+	let seen = "";
+	child.stdout.on("data", (chunk) => {
+		seen += chunk;
+		if (/33 101/.test(seen) && !child.stdin.writableEnded)
+			child.stdin.end("hello\n");
+	});
+	const code = await within(20000, "it ends", new Promise((resolve) => child.on("close", resolve)));
+	assert.match(seen, /\/dev\/pts\/\d+\r\n33 101\r\n/);
+	assert.match(seen, /got hello\r\n/);
+	assert.equal(code, 5);
+});
+
+check("cp_copies_trees_and_says_what_it_left_out", async () => {
+	const folder = temporaryFolder();
+	const from = join(folder, "from");
+	chmodSync(folder, 0o777);
+	mkdirSync(join(from, "a", "b"), { recursive: true });
+	mkdirSync(join(from, "empty"));
+	writeFileSync(join(from, "one"), "1");
+	writeFileSync(join(from, "a", "b", "two"), randomBytes(100000));
+	symlinkSync("/etc/passwd", join(from, "link"));
+	assert.equal((await cli(["cp", from, `:${folder}/x`])).code, 1, "a directory needs -r");
+	const up = await cli(["cp", "-r", from, `:${folder}/up`]);
+	assert.equal(up.code, 0, up.stderr);
+	assert.match(up.stderr, /^left out: .*\/link\n$/);
+	symlinkSync("/etc/passwd", join(folder, "up", "link"));
+	chmodSync(join(folder, "up", "one"), 0o755);
+	const down = await cli(["cp", "-r", `:${folder}/up`, join(folder, "down")]);
+	assert.equal(down.code, 0, down.stderr);
+	assert.match(down.stderr, /^left out: .*\/link\n$/);
+	assert.deepEqual(readdirSync(join(folder, "down"), { recursive: true }).sort(), ["a", "a/b", "a/b/two", "empty", "one"]);
+	assert.deepEqual(readFileSync(join(folder, "down/a/b/two")), readFileSync(join(from, "a/b/two")));
+	assert.ok(statSync(join(folder, "down/one")).mode & 0o100, "what can be run there can be run here");
+});
+
+check("cp_leaves_nothing_of_what_was_cut_short", async () => {
+	const folder = temporaryFolder();
+	const server = net.createServer((socket) => {
+		socket.on("error", () => {});
+		socket.once("data", (head) => {
+			if (String(head).startsWith("POST"))
+				socket.end("HTTP/1.1 200 OK\r\nContent-Type: application/proto\r\nContent-Length: 9\r\n\r\n\x0a\x07\x0a\x01x\x10\x01\x28\x01");
+			else
+				socket.end("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this");
+		});
+	});
+	await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+	const { code, stderr } = await cli(["cp", ":/x", join(folder, "x")], { env: { ENVD_URL: `http://127.0.0.1:${server.address().port}` } });
+	server.close();
+	assert.equal(code, 1);
+	assert.match(stderr, /unavailable/);
+	assert.deepEqual(readdirSync(folder), []);
+});
+
+check("cp_writes_nowhere_but_where_it_was_told", async () => {
+	// A sandbox that calls its files what it likes.
+	const folder = temporaryFolder();
+	const name = (text) => [0x0a, text.length, ...Buffer.from(text)];
+	const entry = (text, type) => [...name(text), 0x10, type];
+	const response = (...entries) => Buffer.from(entries.flatMap((each) => [0x0a, each.length, ...each]));
+	const server = net.createServer((socket) => {
+		socket.on("error", () => {});
+		socket.once("data", (head) => {
+			const body = /Stat/.test(head) ? response(entry("d", 2))
+				: /ListDir/.test(head) ? response(entry("../evil", 1), entry("/tmp/evil", 1), entry("..", 2), entry("good", 1))
+					: Buffer.from("content");
+			socket.write(`HTTP/1.1 200 OK\r\nContent-Type: application/proto\r\nContent-Length: ${body.length}\r\n\r\n`);
+			socket.end(body);
+		});
+	});
+	await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+	const { code, stderr } = await cli(["cp", "-r", ":/d", join(folder, "d")],
+		{ env: { ENVD_URL: `http://127.0.0.1:${server.address().port}` } });
+	server.close();
+	assert.equal(code, 0, stderr);
+	assert.deepEqual(readdirSync(folder, { recursive: true }).sort(), ["d", "d/good"]);
+	assert.equal(stderr.match(/left out/g).length, 3);
+});
+
+check("a_sandbox_cannot_change_the_terminal_through_names", async () => {
+	const folder = temporaryFolder();
+	chmodSync(folder, 0o755);
+	writeFileSync(join(folder, "\x1b[31mred\x07\u009b"), "");
+	const { stdout } = await cli(["ls", folder]);
+	assert.match(stdout.toString(), /\?\[31mred\?\?\n$/);
+});
+
+check("mistakes_are_told_with_the_right_exit_code", async () => {
+	for (const args of [["exec"], ["ls", "a", "b"], ["cp", "a", "b"], ["cp", ":a", ":b"], ["cp", "a"], ["ls", "-nonsense"],
+		["exec", "-env", "novalue", "true"], ["job"], ["job", "nonsense"]])
+		assert.equal((await cli(args)).code, 2, args.join(" "));
+	for (const args of [["exec", "-help"], ["ls", "-h"], ["cp", "--help"], ["job", "-help"]])
+		assert.equal((await cli(args)).code, 0, args.join(" "));
+	for (const [url, pattern] of [["https://x", /https/], ["ftp://x", /not an http/], ["http://", /no host/], ["http://a:b@c", /no host/],
+		["http://127.0.0.1:1/path", /no path/], ["http://127.0.0.1:1", /connection refused/]]) {
+		const { code, stderr } = await cli(["ls", "/"], { env: { ENVD_URL: url } });
+		assert.equal(code, 1, url);
+		assert.match(stderr, pattern);
+	}
+	const gone = await cli(["ls", "/"], { env: { ENVD_URL: `http://127.0.0.1:${proxy.port}`, ENVD_SANDBOX: "nobody" } });
+	assert.equal(gone.code, 1);
+	assert.match(gone.stderr, /The sandbox was not found/);
+});
+
+check("the_token_comes_from_the_environment", async () => {
+	const own = await startEnvd();
+	const response = await fetch(`${own.url}/init`, { method: "POST", body: JSON.stringify({ accessToken: "secret" }), headers: { "Content-Type": "application/json" } });
+	assert.equal(response.status, 204);
+	const refused = await cli(["ls", "/"], { env: { ENVD_URL: own.url } });
+	assert.equal(refused.code, 1);
+	assert.match(refused.stderr, /unauthenticated/);
+	assert.equal((await cli(["ls", "/"], { env: { ENVD_URL: own.url, ENVD_ACCESS_TOKEN: "secret" } })).code, 0);
+});
+
+check("a_full_disk_here_is_told", async () => {
+	const full = openSync("/dev/full", "w");
+	const child = spawn(envdProgram(), ["cp", ":/etc/passwd", "-"], { env: roads.directly, stdio: ["ignore", full, "pipe"] });
+	let stderr = "";
+	child.stderr.on("data", (chunk) => { stderr += chunk; });
+	const code = await within(10000, "it ends", new Promise((resolve) => child.on("close", resolve)));
+	closeSync(full);
+	assert.equal(code, 1);
+	assert.match(stderr, /no space left/);
+});

@@ -1,0 +1,19 @@
+// The client in envd's own program.
+import { spawn } from "node:child_process";
+import { after } from "node:test";
+import { envdProgram, within } from "./programs.mjs";
+
+// Runs `envd ...args`; resolves with {code, signal, stdout, stderr} (Buffers) and hands the child to `more`.
+export function runCli(args, { env, input, more, cwd } = {}) {
+	const child = spawn(envdProgram(), args, { env: { PATH: process.env.PATH, ...env }, cwd });
+	after(() => child.kill("SIGKILL"));
+	const out = [], err = [];
+	child.stdout.on("data", (chunk) => out.push(chunk));
+	child.stderr.on("data", (chunk) => err.push(chunk));
+	child.stdin.on("error", () => {});
+	if (input !== undefined)
+		child.stdin.end(input);
+	more?.(child);
+	return within(45000, `envd ${args.join(" ")} ends`, new Promise((resolve) => child.on("close", (code, signal) =>
+		resolve({ code, signal, stdout: Buffer.concat(out), stderr: Buffer.concat(err).toString() }))));
+}
