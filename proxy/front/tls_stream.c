@@ -298,6 +298,17 @@ static void on_carrier_end(struct stream *carrier, int status)
 	report_end(t, status < 0 ? status : -ECONNRESET);
 }
 
+/* While nobody reads. An end that close_notify has announced is known already. */
+static void on_carrier_hangup(struct stream *carrier, bool reset)
+{
+	struct tls_stream *t = carrier->user;
+
+	if (!t->ready || t->closing || t->failed || (t->ended && !reset))
+		return;
+	if (t->stream.events && t->stream.events->on_hangup)
+		t->stream.events->on_hangup(&t->stream, reset);
+}
+
 static int read_start(struct stream *s)
 {
 	struct tls_stream *t = of(s);
@@ -474,6 +485,7 @@ static const struct stream_ops ops = {
 static const struct stream_events carrier_events = {
 	.on_read = on_carrier_read,
 	.on_end = on_carrier_end,
+	.on_hangup = on_carrier_hangup,
 	.on_drained = on_carrier_drained,
 	.on_shut = on_carrier_shut,
 	.on_closed = on_carrier_closed,
