@@ -50,6 +50,12 @@ export function sdkSuite(label, context) {
 			assert.equal(host, "localhost:3000");
 	});
 
+	checkIf(has.mcp, "it has a place for MCP", async () => {
+		assert.equal(sandbox.getMcpUrl(), `https://${sandbox.getHost(50005)}/mcp`);
+		// The token is a file that root may read.
+		await failure(sandbox.getMcpToken(), sdk.NotFoundError);
+	});
+
 	check("a hundred commands at once", async () => {
 		const results = await within(50000, "a hundred commands", Promise.all(Array.from({ length: 100 }, (_, i) =>
 			sandbox.commands.run(`echo number ${i}`))));
