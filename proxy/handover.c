@@ -148,7 +148,7 @@ static int send_text(struct handover *h, struct buf *b)
 /* Changes that the other side does not hear of by itself. */
 static bool is_told(const struct sandbox_entry *entry)
 {
-	return entry->origin >= SANDBOX_FROM_ADMIN;
+	return !sandbox_origin_is_source(entry->origin);
 }
 
 static int write_change(struct buf *b, const struct catalog_change *change)

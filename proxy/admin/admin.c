@@ -182,7 +182,7 @@ static void handle_put(struct admin *admin, struct http_exchange *ex, struct col
 		return;
 	sandbox_entry_init(&entry, id);
 	sandbox_patch_apply(&entry, &patch);
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id)) {
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id, true)) {
 		shared_change_put(admin->config.redis, admin->config.catalog, ex, &entry, expected,
 				  &answers);
 		return;
@@ -215,7 +215,7 @@ static void handle_patch(struct admin *admin, struct http_exchange *ex, struct c
 	}
 	if (!address_allows(admin, ex, &patch))
 		return;
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id)) {
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id, false)) {
 		shared_change_patch(admin->config.redis, admin->config.catalog, ex, c->id, &patch,
 				    buf_str(&c->body), expected, &answers);
 		return;
@@ -237,7 +237,7 @@ static void handle_delete(struct admin *admin, struct http_exchange *ex, struct 
 
 	if (!expected)
 		return;
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, id)) {
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, id, false)) {
 		shared_change_delete(admin->config.redis, admin->config.catalog, ex, id, expected,
 				     &answers);
 		return;

@@ -16,14 +16,16 @@ struct change {
 	char *json; /* ours; may hold a token */
 };
 
-bool shared_change_applies(struct redis_source *redis, struct catalog *catalog, struct str id)
+bool shared_change_applies(struct redis_source *redis, struct catalog *catalog, struct str id,
+			   bool replaces)
 {
 	struct catalog_record *record;
 	bool is_local;
 
 	if (!redis || catalog_find(catalog, id, &record) < 0)
 		return redis != NULL;
-	is_local = record->entry.origin == SANDBOX_FROM_COMMAND_LINE;
+	is_local = record->entry.origin == SANDBOX_FROM_COMMAND_LINE ||
+		   (record->entry.origin == SANDBOX_FROM_HOOK && !replaces);
 	catalog_record_release(record);
 	return !is_local;
 }

@@ -19,8 +19,10 @@ struct shared_change_answers {
 	void (*with_error)(struct http_exchange *ex, const struct err *err);
 };
 
-/* True when changes of this id go to `redis` (NULL: there is none). */
-bool shared_change_applies(struct redis_source *redis, struct catalog *catalog, struct str id);
+/* True when a change of this id goes to `redis` (NULL: there is none). `replaces`: of the whole record, so
+ * that one which only this proxy has from a hook becomes a shared one. */
+bool shared_change_applies(struct redis_source *redis, struct catalog *catalog, struct str id,
+			   bool replaces);
 /* Each answers `ex`, which must have its handler. `id` is a valid one; `expected` is "" or the lifecycle
  * id that must be the current one. */
 void shared_change_put(struct redis_source *redis, struct catalog *catalog, struct http_exchange *ex,

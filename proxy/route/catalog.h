@@ -44,6 +44,7 @@ enum sandbox_state {
  */
 enum sandbox_origin {
 	SANDBOX_FROM_DNS,
+	SANDBOX_FROM_HOOK, /* of a sandbox that nobody knew (wake_hook.h); not asked again */
 	SANDBOX_FROM_REDIS,
 	SANDBOX_FROM_ADMIN,
 	SANDBOX_FROM_COMMAND_LINE,

@@ -121,6 +121,7 @@ static bool publish_new(struct question *q, struct sandbox_patch *patch, struct 
 		return true;
 	}
 	sandbox_entry_init(&entry, id);
+	entry.origin = SANDBOX_FROM_HOOK; /* what a shared catalog says of it later is newer */
 	sandbox_patch_apply(&entry, patch);
 	return catalog_put(q->hook->catalog, &entry, "", NULL, err) == 0;
 }

@@ -667,6 +667,57 @@ class Shared(RedisTest):
         self.assertEqual(proxy.call("GET", "/sandboxes")[0], 200)
 
 
+class Woken(RedisTest):
+    """As E2B does it: what sleeps is not in Redis, and a hook is asked about what is not there."""
+
+    def begin(self, reply):
+        redis, questions = self.start_redis(), []
+
+        def script(connection):
+            request = connection.request()
+            if request.line:
+                questions.append(request.json())
+                connection.send(reply(redis))
+
+        hook = self.serve(script)
+        self.start_proxy(redis, "--wake-url", f"http://127.0.0.1:{hook.port}/", "--wake-unknown")
+        self.scanned()
+        return redis, questions
+
+    def test_the_hook_writes_to_redis_and_says_nothing(self):
+        server = self.serve()
+
+        def reply(redis):
+            redis.client.call("SET", KEY + "abc", record(execution="e5"))
+            return answer("")
+
+        _, questions = self.begin(reply)
+        self.assertEqual(self.proxy.ask(self.host(server)).status, 200)
+        self.assertEqual(self.proxy.call("GET", "/sandboxes/abc")[1]["lifecycle_id"], "e5")
+        self.assertEqual(len(questions), 1)
+
+    def test_what_the_hook_said_holds_until_redis_knows(self):
+        server = self.serve()
+        redis, questions = self.begin(lambda _: answer('{"address":"127.0.0.1","lifecycle_id":"h1"}'))
+        self.assertEqual(self.proxy.ask(self.host(server)).status, 200)
+        self.assertEqual(self.proxy.call("PATCH", "/sandboxes/abc", {"connection_limit": 9})[0], 200)
+        redis.client.call("SET", KEY + "mark", record())
+        wait_for(lambda: self.known("mark"), "the notifications")
+        self.assertEqual(self.proxy.call("GET", "/sandboxes/abc")[1]["connection_limit"], 9)
+        redis.client.call("SET", KEY + "abc", record(execution="h1"))
+        wait_for(lambda: self.proxy.call("GET", "/sandboxes/abc")[1]["connection_limit"] == -1, "Redis' word")
+        redis.client.call("DEL", KEY + "abc")
+        wait_for(lambda: not self.known("abc"), "the end")
+        self.assertEqual(len(questions), 1)
+
+    def test_the_hook_is_not_asked_while_redis_is_gone(self):
+        redis, questions = self.begin(lambda _: answer('{"address":"127.0.0.1"}'))
+        redis.stop()
+        wait_for(lambda: self.proxy.metric("proxy_redis_connected") == 0, "the loss")
+        self.assertEqual(self.proxy.ask("80-abc.sandbox.test").get("X-Proxy-Error"), "catalog_unavailable")
+        self.assertEqual(questions, [])
+
+
 class Many(RedisTest):
     workers = 2
 
