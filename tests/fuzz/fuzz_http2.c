@@ -14,7 +14,7 @@
 struct actor {
 	struct http_exchange *ex;
 	unsigned char choice;
-	bool begun, ended, closed, end_told;
+	bool begun, ended, closed, end_told, full;
 };
 
 static unsigned char choices;
@@ -51,9 +51,10 @@ static void answer_some(struct actor *a)
 	struct iovec pieces[2] = {{text, 100}, {text + 100, sizeof(text) - 100}};
 
 	begin(a);
-	if (!a->begun || a->ended)
+	if (!a->begun || a->ended || a->full)
 		return;
-	if (http_response_write(a->ex, pieces, 2) == HTTP_FULL && a->choice & 4)
+	a->full = http_response_write(a->ex, pieces, 2) == HTTP_FULL;
+	if (a->full && a->choice & 4)
 		http_request_body_pause(a->ex);
 }
 
@@ -110,7 +111,10 @@ static void on_body_end(struct http_exchange *ex)
 
 static void on_drained(struct http_exchange *ex)
 {
-	must(!((struct actor *)ex->user)->closed);
+	struct actor *a = ex->user;
+
+	must(!a->closed && a->full);
+	a->full = false;
 	http_request_body_resume(ex);
 }
 
@@ -269,7 +273,9 @@ static void act(struct stream_mem *m, struct http_server *server, uint8_t what, 
 	case 10:
 		if (a) {
 			begin(a);
-			must(http_response_queued(a->ex) <= HTTP2_STREAM_HIGH_MARK_BYTES + 1000000);
+			must(http_response_queued(a->ex) <=
+			     HTTP2_STREAM_HIGH_MARK_BYTES + 30000 + STREAM_HIGH_MARK_BYTES +
+				     2 * HTTP2_WRITE_BYTES);
 		}
 		break;
 	default:
