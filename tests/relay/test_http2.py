@@ -352,6 +352,29 @@ class Streams(Test):
             client.flush()
             wait_for(lambda: proxy.metric("proxy_active_exchanges") == 0)
 
+    def test_s072_each_event_comes_by_itself(self):
+        seen = threading.Semaphore(0)
+        events = [b"data: 1\n\n", b"data: \xc3", b"\xa9\r\n", b":", b"\n" * 3, b"x" * 300000, b"end"]
+
+        def script(connection):
+            connection.request()
+            connection.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for event in events:
+                connection.send(f"{len(event):x}\r\n".encode() + event + b"\r\n")
+                # Nothing more until the client has it: what is held back would never come.
+                self.assertTrue(seen.acquire(timeout=10))
+            connection.send("0\r\n\r\n")
+
+        server = self.serve(script)
+        with Client(self.start()) as client:
+            stream = client.open(self.host(server))
+            expected = b""
+            for event in events:
+                expected += event
+                client.until(lambda expected=expected: client.answers[stream].body == expected)
+                seen.release()
+            self.assertTrue(client.answer(stream).ended)
+
     def test_s083_no_window_then_one_by_settings(self):
         server = self.serve(lambda connection: (connection.request(), connection.send(answer(b"y" * 100000))))
         proxy = self.start()

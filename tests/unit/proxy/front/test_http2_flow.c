@@ -275,6 +275,38 @@ static void a_body_that_does_not_come_is_answered_408(void **state)
 	assert_int_equal(lab.heard[2].closed, 0);
 }
 
+static int set_up_all_short(void **state)
+{
+	const struct http_server_timeouts timeouts = {30, 30, 30, 30, 30, 30, 20, 200};
+
+	(void)state;
+	open_with(timeouts, 65535);
+	return 0;
+}
+
+/* Neither the answer's pauses nor those of what the client says end it, as long as both are there. */
+static void s074_a_stream_that_rests_is_not_cut(void **state)
+{
+	int32_t id;
+
+	(void)state;
+	lab.start = true;
+	id = http2_lab_ask(POST, true);
+	lab.heard[0].ex->no_body_timeout = true;
+	assert_int_equal(http_response_begin(lab.heard[0].ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	for (size_t i = 0; i < 5; i++) {
+		size_t pings = lab.pings;
+
+		HTTP2_LAB_WAIT(lab.pings >= pings + 3);
+		assert_int_equal(write_block(0, 5), 0);
+		http2_lab_send(id, "ping", 4, false);
+		assert_int_equal(buf_length(&http2_lab_seen(id)->body), 5 * (i + 1));
+		assert_int_equal(buf_length(&lab.heard[0].body), 4 * (i + 1));
+	}
+	assert_int_equal(lab.heard[0].closed, 0);
+	assert_int_equal(lab.goaways, 0);
+}
+
 static int set_up_short_ping(void **state)
 {
 	struct http_server_timeouts timeouts = long_ones;
@@ -570,6 +602,7 @@ int main(void)
 		TEST(s073_streams_take_turns, set_up_usual),
 		TEST(a_client_that_takes_nothing_fills_no_memory, set_up_usual),
 		TEST(a_body_that_does_not_come_is_answered_408, set_up_short_body),
+		TEST(s074_a_stream_that_rests_is_not_cut, set_up_all_short),
 		TEST(s085_a_client_that_answers_pings_stays, set_up_short_ping),
 		TEST(s085_a_client_that_does_not_is_gone, set_up_short_ping),
 		TEST(an_idle_connection_ends, set_up_short_idle),
