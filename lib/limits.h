@@ -307,6 +307,9 @@
 /* Localhost forwarding: how often the sockets that listen are looked at while something runs (half of
  * what a server may be out of reach for at first), and how slowly at last when nothing does. */
 #define FORWARD_SCAN_MS 50
+/* Just after something was started, when servers mostly begin to listen. */
+#define FORWARD_SCAN_FRESH_MS 20
+#define FORWARD_FRESH_MS (5 * 1000)
 #define FORWARD_SCAN_IDLE_MS_MAX (8 * 1000)
 #define FORWARD_SCAN_SERVING_MS_MAX 1000
 /* What one look may read: some ten thousand sockets. */

@@ -15,6 +15,7 @@ struct forwarder {
 	struct forwarder_settings settings;
 	uv_timer_t timer;
 	uint64_t interval_ms;
+	uint64_t fresh_until_ms; /* something was started not long before */
 	struct tcp_listeners listeners;
 	int scan_status; /* of the last one, so that a failure is told once */
 	unsigned round;
@@ -232,7 +233,8 @@ static void on_timer(uv_timer_t *timer)
 		return; /* whatever is started next wakes us up again */
 	scan(f);
 	if (f->settings.is_busy(f->settings.user))
-		f->interval_ms = FORWARD_SCAN_MS;
+		f->interval_ms = loop_now_ms(f->settings.loop) < f->fresh_until_ms ? FORWARD_SCAN_FRESH_MS
+										    : FORWARD_SCAN_MS;
 	else
 		f->interval_ms *= 2;
 	if (f->port_count && f->interval_ms > FORWARD_SCAN_SERVING_MS_MAX)
@@ -245,9 +247,10 @@ void forwarder_wake(struct forwarder *f)
 {
 	if (f->is_closing)
 		return;
-	if (uv_is_active((uv_handle_t *)&f->timer) && f->interval_ms == FORWARD_SCAN_MS)
+	f->fresh_until_ms = loop_now_ms(f->settings.loop) + FORWARD_FRESH_MS;
+	if (uv_is_active((uv_handle_t *)&f->timer) && f->interval_ms == FORWARD_SCAN_FRESH_MS)
 		return;
-	f->interval_ms = FORWARD_SCAN_MS;
+	f->interval_ms = FORWARD_SCAN_FRESH_MS;
 	uv_timer_start(&f->timer, on_timer, f->interval_ms, 0);
 }
 
