@@ -538,7 +538,12 @@ static void on_read(struct stream *s, const char *data, size_t len)
 {
 	struct http_conn *c = s->user;
 
-	c->last_read_ms = loop_now_ms(c->shared->loop);
+	/* A body makes progress by more than a byte now and then. */
+	c->progress += len;
+	if (c->state != HTTP_CONN_EXCHANGE || c->progress >= HTTP_BODY_PROGRESS_BYTES) {
+		c->last_read_ms = loop_now_ms(c->shared->loop);
+		c->progress = 0;
+	}
 	run(c, data, len);
 }
 

@@ -55,7 +55,8 @@ struct http_conn {
 	uv_timer_t timer;
 	struct buf held;       /* bytes that cannot be used yet */
 	uint64_t since_ms;     /* in this state */
-	uint64_t last_read_ms; /* last arrival */
+	uint64_t last_read_ms; /* last arrival, or progress of a body */
+	size_t progress;       /* bytes that came since then */
 	uint64_t armed_for_ms; /* 0: timer not running */
 	uint64_t written;      /* bytes given to the stream, for the write stall */
 	struct stall_clock stall;

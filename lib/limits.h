@@ -26,8 +26,10 @@
 /* Longer than every layer in front (contract/envd.md 1.2, contract/proxy.md 1.7). */
 #define HTTP_IDLE_TIMEOUT_MS (640 * 1000)
 #define HTTP_PROXY_IDLE_TIMEOUT_MS (630 * 1000)
-/* A peer that owes body bytes and sends none. Not applied to client streams and tunnels. */
+/* A peer that owes body bytes has to send so many (or the rest) in so long, or it only keeps the
+ * connection busy. Not applied to client streams and tunnels. */
 #define HTTP_BODY_IDLE_TIMEOUT_MS (120 * 1000)
+#define HTTP_BODY_PROGRESS_BYTES 1024
 /* Bytes are waiting for a peer that takes none. */
 #define HTTP_WRITE_STALL_TIMEOUT_MS (120 * 1000)
 /* What is read and thrown away of a request body nobody wanted, before the connection closes. */

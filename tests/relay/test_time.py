@@ -1,0 +1,265 @@
+#!/usr/bin/env python3
+"""What takes minutes and hours, by a clock that runs faster (fast_clock.c): who is slow on purpose is cut off at
+the limits of lib/limits.h, and what only rests is not."""
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+import threading
+import time
+import unittest
+
+from support import Test, answer, main, program, wait_for
+
+SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: rest\r\nConnection: Upgrade\r\n\r\n"
+# Seconds that pass in the proxy in one of ours.
+FAST = 1000
+
+
+@unittest.skipIf("asan" in program(), "the sanitizers' own preloading comes first")
+class Time(Test):
+    workers = 1
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        source = os.path.join(os.path.dirname(os.path.abspath(__file__)), "fast_clock.c")
+        subprocess.run(["gcc", "-D_GNU_SOURCE", "-O1", "-shared", "-fPIC", "-o", f"{cls.folder}/fast_clock.so", source, "-ldl"], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def start(self, *flags, **options):
+        with open(f"{self.folder}/speed", "w+b") as file:
+            file.write(struct.pack("d", 1.0))
+            file.flush()
+            self.speed = mmap.mmap(file.fileno(), 8)
+        return super().start(*flags, env={"LD_PRELOAD": f"{self.folder}/fast_clock.so", "FAST_CLOCK": f"{self.folder}/speed"}, **options)
+
+    def run_at(self, speed):
+        self.speed[:8] = struct.pack("d", float(speed))
+
+    def pass_time(self, seconds):
+        """The test is that they pass, however little happens."""
+        self.run_at(FAST)
+        time.sleep(seconds / FAST)
+        self.run_at(1)
+
+    def passed_until(self, condition, step=1):
+        """Seconds that pass in the proxy, in steps, until the condition holds."""
+        passed = 0
+        while not condition():
+            self.assertLess(passed, 2000, "nothing ends it")
+            self.pass_time(step)
+            passed += step
+            time.sleep(0.02)  # for what became due to happen
+        return passed
+
+    def is_over(self, client):
+        """Takes what has come."""
+        client.sock.settimeout(0.001)
+        try:
+            while client.read_some():
+                pass
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            client.sock.settimeout(15)
+
+    def test_s054_a_head_that_dribbles(self):
+        """HTTP_HEAD_TIMEOUT_MS, from its first byte, however often another comes."""
+        server = self.serve()
+        proxy = self.start()
+        with proxy.connect() as client:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nX: ")
+
+            def over():
+                if not self.is_over(client):
+                    client.send("y")
+                    return False
+                return True
+
+            passed = self.passed_until(over)
+            response = client.response()
+        self.assertEqual((response.status, response.get("Connection"), response.get("X-Proxy-Error")), (408, "close", "bad_request"))
+        self.assertTrue(25 <= passed <= 40, passed)
+        self.assertEqual(server.connections, [])
+
+    def test_s056_who_connects_and_says_nothing(self):
+        """HTTP_FIRST_BYTE_TIMEOUT_MS."""
+        proxy = self.start()
+        with proxy.connect() as client:
+            passed = self.passed_until(lambda: self.is_over(client), 2)
+            self.assertEqual(client.received, b"")
+        self.assertTrue(50 <= passed <= 75, passed)
+
+    def test_s055_a_body_that_dribbles(self):
+        """HTTP_BODY_IDLE_TIMEOUT_MS, in which at least HTTP_BODY_PROGRESS_BYTES have to come."""
+        server = self.serve()
+        proxy = self.start()
+        with proxy.connect() as client:
+            client.send(f"POST / HTTP/1.1\r\nHost: {self.host(server)}\r\nContent-Length: 100000\r\n\r\n")
+            wait_for(lambda: proxy.active("abc") == 1, "the exchange")
+
+            def over():
+                if not self.is_over(client):
+                    client.send("y")
+                    return False
+                return True
+
+            passed = self.passed_until(over, 5)
+            response = client.response()
+        self.assertEqual((response.status, response.get("Connection")), (408, "close"))
+        self.assertTrue(100 <= passed <= 150, passed)
+        wait_for(lambda: server.connections[0].reset, "the reset at the server")
+
+    def test_s055_a_body_that_is_merely_slow(self):
+        """A kilobyte a minute, for a quarter of an hour."""
+        server = self.serve()
+        proxy = self.start()
+        with proxy.connect() as client:
+            client.send(f"POST / HTTP/1.1\r\nHost: {self.host(server)}\r\nContent-Length: 15360\r\n\r\n")
+            wait_for(lambda: proxy.active("abc") == 1, "the exchange")
+            for _ in range(15):
+                self.pass_time(60)
+                client.send("y" * 1024)
+                time.sleep(0.02)
+            self.assertEqual(client.response().json()["body"], "y" * 15360)
+
+    def test_s055_who_never_reads(self):
+        """HTTP_WRITE_STALL_TIMEOUT_MS, both ways."""
+        def script(connection):
+            connection.head()
+            if not sends:
+                stop.wait(60)
+                return
+            connection.send(b"HTTP/1.1 200 OK\r\n\r\n")
+            while True:
+                connection.send(b"x" * 65536)
+
+        stop = threading.Event()
+        sends = True
+        server = self.serve(script)
+        proxy = self.start()
+        with proxy.connect() as client:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+            wait_for(lambda: proxy.active("abc") == 1, "the exchange")
+            self.settle(proxy)
+            passed = self.passed_until(lambda: proxy.active("abc") == 0, 5)
+            self.assertTrue(100 <= passed <= 300, passed)
+            client.take_all()
+            self.assertTrue(client.reset)
+        wait_for(lambda: getattr(server.connections[0], "broken", False), "the server's notice")
+        sends = False
+        with proxy.connect() as client:
+            client.sock.setblocking(False)
+            client.sock.send(f"POST / HTTP/1.1\r\nHost: {self.host(server)}\r\nContent-Length: 1000000000\r\n\r\n".encode())
+            wait_for(lambda: proxy.active("abc") == 1, "the exchange")
+
+            def push():
+                try:
+                    while True:
+                        client.sock.send(bytes(65536))
+                except BlockingIOError:
+                    return proxy.active("abc") == 0
+                except OSError:
+                    return True
+
+            for _ in range(20):
+                push()
+                time.sleep(0.02)
+            passed = self.passed_until(push, 5)
+            self.assertTrue(100 <= passed <= 300, passed)
+        stop.set()
+
+    @staticmethod
+    def settle(proxy):
+        """Until everything on the way is full."""
+        stable = [-1, 0]
+
+        def settled():
+            now = proxy.memory_kib()
+            stable[:] = [now, stable[1] + 1 if now == stable[0] else 0]
+            return stable[1] > 30
+
+        wait_for(settled)
+
+    def test_s074_an_hour_of_keepalive_messages(self):
+        """A message every 50 seconds, as clients of envd ask for."""
+        def script(connection):
+            connection.request()
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/connect+json\r\nTransfer-Encoding: chunked\r\n\r\n")
+            for number in range(72):
+                self.assertTrue(go.acquire(timeout=15))
+                connection.send(b"e\r\n{\"n\":%8d}\r\n" % number)
+            connection.send(b"0\r\n\r\n")
+
+        go = threading.Semaphore(0)
+        server = self.serve(script)
+        proxy = self.start()
+        with proxy.connect() as client:
+            client.send(f"POST / HTTP/1.1\r\nHost: {self.host(server)}\r\nContent-Type: application/connect+json\r\nContent-Length: 0\r\n\r\n")
+            client.head()
+            for number in range(72):
+                self.pass_time(50)
+                go.release()
+                self.assertEqual(client.take(19), b"e\r\n{\"n\":%8d}\r\n" % number)
+            self.assertEqual(client.take(5), b"0\r\n\r\n")
+
+    def test_s067_s030_two_hours_without_a_byte(self):
+        """A tunnel, a stream of events, and a question that takes its time."""
+        def script(connection):
+            path = connection.request().line.split()[1]
+            connection.send({"/tunnel": SWITCH, "/events": b"HTTP/1.1 200 OK\r\n\r\n", "/wait": b""}[path])
+            go.wait(20)
+            connection.send(answer("late") if path == "/wait" else b"still here")
+
+        go = threading.Event()
+        server = self.serve(script)
+        proxy = self.start()
+        clients = {path: proxy.connect() for path in ("/tunnel", "/events", "/wait")}
+        for path, client in clients.items():
+            self.addCleanup(client.close)
+            fields = "Connection: Upgrade\r\nUpgrade: rest\r\n" if path == "/tunnel" else ""
+            client.send(f"GET {path} HTTP/1.1\r\nHost: {self.host(server)}\r\n{fields}\r\n")
+            if path != "/wait":
+                client.head()
+        wait_for(lambda: proxy.active("abc") == 3, "all three")
+        self.pass_time(7200)
+        self.assertEqual(proxy.active("abc"), 3)
+        go.set()
+        self.assertEqual(clients["/tunnel"].take_all(), b"still here")
+        self.assertTrue(clients["/events"].take_until(b"still here").endswith(b"still here"))
+        self.assertEqual(clients["/wait"].response().body, b"late")
+
+    def test_s065_a_half_closed_tunnel_does_not_rest_for_ever(self):
+        """PROXY_HALF_CLOSED_MS, counted from the last byte."""
+        def script(connection):
+            connection.request()
+            connection.send(SWITCH)
+            connection.take_all()
+            stop.wait(30)
+
+        stop = threading.Event()
+        server = self.serve(script)
+        proxy = self.start()
+        with proxy.connect() as client:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: Upgrade\r\nUpgrade: rest\r\n\r\n")
+            client.head()
+            client.half_close()
+            time.sleep(0.05)
+            self.pass_time(3000)
+            self.assertFalse(self.is_over(client))
+            self.pass_time(1000)
+            wait_for(lambda: proxy.active("abc") == 0, "its end")
+            client.take_all()
+            self.assertTrue(client.reset)
+        stop.set()
+
+
+if __name__ == "__main__":
+    main()
