@@ -66,7 +66,7 @@ void http_exchange_forget_head(struct http_exchange *ex)
 	arena_release(&ex->arena);
 	ex->arena = arena;
 	ex->request = kept;
-	ex->response_headers = (struct http_headers){0};
+	ex->response_headers = ex->request_trailers = (struct http_headers){0};
 }
 
 void http_response_header(struct http_exchange *ex, struct str name, struct str value)

@@ -268,6 +268,8 @@ static bool step(struct http2_stream *x)
 	}
 	if (ex->closed)
 		return false;
+	if (x->tunnel && ex->forget_head)
+		http_exchange_forget_head(ex);
 	if (x->out.memory && buf_length(&x->out) == 0)
 		buf_reset(&x->out);
 	if (x->full && buf_length(&x->out) <= HTTP2_STREAM_LOW_MARK_BYTES) {

@@ -457,8 +457,11 @@ static void s069_websocket_becomes_an_upgrade(void **state)
 	http2_lab_send(id, "early", 5, false);
 	assert_int_equal(buf_length(&lab.heard[0].body), 0);
 	answer_to(0, accept);
+	lab.heard[0].ex->forget_head = true;
 	accept_upgrade(0, accept);
 	http2_lab_settle();
+	assert_null(http_headers_get(&r->headers, STR("origin")).p);
+	assert_str(r->path, "/chat");
 	assert_string_equal(http2_lab_seen(id)->status, "200");
 	assert_true(http2_lab_has_field(id, "sec-websocket-protocol: p\n"));
 	assert_false(http2_lab_has_field(id, "sec-websocket-accept"));
