@@ -31,6 +31,7 @@
 #define JOB_KEEPER_INPUT_FD 4 /* the stored input; missing: none */
 #define JOB_KEEPER_SINK_FD 5  /* the pipe to the leader's stdin, or the terminal's master; missing: none */
 #define JOB_KEEPER_LOG_FD 6   /* of a terminal: where its output goes; missing: no terminal */
+#define JOB_KEEPER_READY_FD 7 /* closed once it has begun: the lock is held then */
 
 /* To the keeper: there is more input, or it is closed. */
 #define JOB_KEEPER_SIGNAL 10 /* SIGUSR1 */

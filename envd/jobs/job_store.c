@@ -44,12 +44,14 @@ int job_store_open_file(const struct job_store *store, const char *id, const cha
 void job_store_init(struct job_store *store, const char *directory)
 {
 	*store = (struct job_store){.directory = xstrdup(directory), .lock_fd = -1, .keeper_fd = -1};
+	pthread_mutex_init(&store->opening, NULL);
 }
 
 void job_store_fini(struct job_store *store)
 {
 	close_fd(&store->lock_fd);
 	close_fd(&store->keeper_fd);
+	pthread_mutex_destroy(&store->opening);
 	free(store->directory);
 	store->directory = NULL;
 }
@@ -91,7 +93,7 @@ static int check_owner(const char *directory)
 	return about.st_uid == geteuid() ? 0 : -EPERM;
 }
 
-int job_store_open(struct job_store *store, struct err *err)
+static int open_store(struct job_store *store, struct err *err)
 {
 	char path[PATH_BYTES];
 	int status;
@@ -124,6 +126,16 @@ int job_store_open(struct job_store *store, struct err *err)
 		return err_set_sys(err, ERR_UNAVAILABLE, status, "the keeper of jobs");
 	}
 	return 0;
+}
+
+int job_store_open(struct job_store *store, struct err *err)
+{
+	int status;
+
+	pthread_mutex_lock(&store->opening);
+	status = open_store(store, err);
+	pthread_mutex_unlock(&store->opening);
+	return status;
 }
 
 void job_store_boot_id(char text[JOB_BOOT_ID_BYTES])

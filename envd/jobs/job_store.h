@@ -12,12 +12,15 @@
 #ifndef ENVD_JOBS_JOB_STORE_H
 #define ENVD_JOBS_JOB_STORE_H
 
+#include <pthread.h>
+
 #include "envd/jobs/job_record.h"
 #include "envd/jobs/job_status.h"
 #include "lib/err.h"
 
 struct job_store {
 	char *directory;
+	pthread_mutex_t opening; /* several jobs may be the first */
 	int lock_fd;   /* held as long as this envd lives; -1: not open */
 	int keeper_fd; /* the keeper's program */
 };

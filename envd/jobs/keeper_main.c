@@ -134,6 +134,7 @@ static void begin(struct keeper *keeper, const char *leader, const char *wall_ti
 	start.leader_pid = keeper->leader;
 	start.checksum = job_status_checksum(&start, sizeof(start));
 	write_slot(&start, sizeof(start), JOB_STATUS_START_AT);
+	raw1(SYS_close, JOB_KEEPER_READY_FD);
 }
 
 /* ---- input ---- */

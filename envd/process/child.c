@@ -330,7 +330,7 @@ RAW_CODE static void write_number(char *text, pid_t number)
 }
 
 /* Everything but the keeper's descriptors closes with the exec. */
-RAW_CODE static long place_descriptors(const struct child_keeper *keeper)
+RAW_CODE static long place_descriptors(const struct child_keeper *keeper, int status_fd)
 {
 	long spare[CHILD_KEEPER_FDS], result;
 	int i;
@@ -352,6 +352,10 @@ RAW_CODE static long place_descriptors(const struct child_keeper *keeper)
 		if (result < 0)
 			return result;
 	}
+	/* It stays open over the exec: the keeper says when it is ready. */
+	result = raw3(SYS_dup3, status_fd, KEEPER_FIRST_DESCRIPTOR + CHILD_KEEPER_FDS, 0);
+	if (result < 0)
+		return result;
 	for (i = 0; i < KEEPER_FIRST_DESCRIPTOR; i++)
 		raw1(SYS_close, i);
 	return 0;
@@ -372,7 +376,7 @@ RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *
 	result = raw3(SYS_fcntl, plan->status_fd, F_DUPFD_CLOEXEC, SPARE_DESCRIPTOR);
 	if (program >= 0 && result >= 0) {
 		plan->status_fd = (int)result;
-		result = place_descriptors(keeper);
+		result = place_descriptors(keeper, plan->status_fd);
 		if (result == 0)
 			result = raw5(SYS_execveat, program, "", keeper->argv, nothing, AT_EMPTY_PATH);
 	} else if (program < 0) {

@@ -44,7 +44,9 @@ struct child_report {
  * with envd's own rights. */
 struct child_keeper {
 	int program_fd;
-	int fds[CHILD_KEEPER_FDS]; /* become 3, 4, 5, 6; -1: none. All above 2 */
+	/* Become 3, 4, 5, 6; -1: none. All above 2. Its 7 is the status pipe, whose end comes when it
+	 * closes that, too. */
+	int fds[CHILD_KEEPER_FDS];
 	char **argv;  /* ends with NULL; [1] has room for the leader's pid */
 };
 

@@ -87,9 +87,15 @@ static struct background_job *start(struct jobs_lab *lab, const char *script, ui
 	return job;
 }
 
-static bool is_running(void *user)
+/* It runs, or has ended already: machines may be slow. */
+static bool has_begun(void *user)
 {
-	return ((struct background_job *)user)->record.state == JOB_RUNNING;
+	return ((struct background_job *)user)->record.state != JOB_PENDING;
+}
+
+static bool has_output(void *user)
+{
+	return ((struct background_job *)user)->extents[JOB_STDOUT].end > 0;
 }
 
 static bool has_ended(void *user)
@@ -122,11 +128,11 @@ static void time_limits_and_stops(void **state)
 {
 	struct jobs_lab *lab = *state;
 	struct background_job *limited = start(lab, "sleep 60", 100), *stopped = start(lab, "sleep 60", 0),
-			      *forced = start(lab, "trap '' TERM; while :; do sleep 0.1; done", 0);
+			      *forced = start(lab, "trap '' TERM; echo; while :; do sleep 0.1; done", 0);
 
 	/* While it is PENDING. */
 	job_life_stop(stopped, false, 5000);
-	lab_run_until_true(&lab->processes, is_running, forced);
+	lab_run_until_true(&lab->processes, has_output, forced);
 	job_life_stop(forced, false, 60000);
 	job_life_stop(forced, true, 0);
 	run_to_end(lab, limited);
@@ -137,6 +143,21 @@ static void time_limits_and_stops(void **state)
 	assert_int_equal(stopped->record.exit.signal, SIGTERM);
 	assert_int_equal(forced->record.state, JOB_CANCELLED);
 	assert_int_equal(forced->record.exit.signal, SIGKILL);
+}
+
+/* Its keeper has begun by then, so that a stop finds somebody to stop. */
+static void a_stop_right_after_the_start_reaches_it(void **state)
+{
+	struct jobs_lab *lab = *state;
+
+	for (int i = 0; i < 20; i++) {
+		struct background_job *job = start(lab, "sleep 60", 0);
+
+		lab_run_until_true(&lab->processes, has_begun, job);
+		job_life_stop(job, i % 2, 30000);
+		run_to_end(lab, job);
+		assert_int_equal(job->record.state, JOB_CANCELLED);
+	}
 }
 
 static size_t count_folders(const struct jobs_lab *lab)
@@ -189,7 +210,7 @@ static void a_table_that_is_closed_leaves_jobs_to_the_next(void **state)
 
 	memcpy(id, job->record.id, sizeof(id));
 	memcpy(quick_id, quick->record.id, sizeof(quick_id));
-	lab_run_until_true(&lab->processes, is_running, job);
+	lab_run_until_true(&lab->processes, has_begun, job);
 	run_to_end(lab, quick);
 	close_table(lab);
 	open_table(lab);
@@ -279,7 +300,7 @@ static void readers_follow_to_the_end(void **state)
 
 	open_reader(&whole, job);
 	open_reader(&gone, job);
-	lab_run_until_true(&lab->processes, is_running, job);
+	lab_run_until_true(&lab->processes, has_begun, job);
 	job_reader_close(&gone.reader);
 	lab_run_until(&lab->processes, &gone.is_free);
 	assert_false(gone.has_ended);
@@ -298,7 +319,7 @@ static void readers_are_told_when_the_table_closes(void **state)
 	struct reading reading;
 
 	open_reader(&reading, job);
-	lab_run_until_true(&lab->processes, is_running, job);
+	lab_run_until_true(&lab->processes, has_begun, job);
 	job_table_close(lab->table);
 	assert_true(reading.has_ended);
 	assert_int_equal(reading.status, -ESHUTDOWN);
@@ -320,6 +341,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(a_job_runs_and_ends),
 		TEST(time_limits_and_stops),
+		TEST(a_stop_right_after_the_start_reaches_it),
 		TEST(the_oldest_are_dropped),
 		TEST(a_table_that_is_closed_leaves_jobs_to_the_next),
 		TEST(a_table_may_close_while_jobs_start),
