@@ -9,7 +9,7 @@ import net from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { get, isError, mount, put } from "./support/files.mjs";
-import { assertMemory, sleep, startEnvd, temporaryFolder, within } from "./support/programs.mjs";
+import { assertMemory, startEnvd, temporaryFolder, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const user = envd.client();

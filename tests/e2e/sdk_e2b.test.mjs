@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import * as sdk from "e2b";
-import { onRoads, takeRoad } from "./support/roads.mjs";
+import { onRoads } from "./support/roads.mjs";
 import { sdkSuite } from "./support/sdk_suite.mjs";
 import { serve, startEnvd, startProxy } from "./support/programs.mjs";
 
