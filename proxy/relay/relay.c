@@ -180,6 +180,14 @@ static bool is_misdirected(const struct http_exchange *ex)
 	       !ex->security->covers(ex->security, host_name_without_port(ex->request.authority));
 }
 
+/* The port by which this sandbox's envd is really reached is as good as 49983. */
+static bool is_internal(const struct relay *r)
+{
+	return (r->target.port == ENVD_PORT ||
+		(r->record && r->target.port == r->record->entry.envd_port)) &&
+	       internal_path_is_refused(r->ex->request.path);
+}
+
 /* False when the request was answered. */
 static bool find_target(struct relay *r)
 {
@@ -205,7 +213,7 @@ static bool find_target(struct relay *r)
 		relay_fail(r, ERROR_MISDIRECTED);
 		return false;
 	}
-	if (r->target.port == ENVD_PORT && internal_path_is_refused(request->path)) {
+	if (is_internal(r)) {
 		relay_fail(r, ERROR_INTERNAL_PATH);
 		return false;
 	}
@@ -303,6 +311,10 @@ static void route(struct relay *r, bool asked, enum lookup_answer answer)
 	if (status < 0) {
 		if (asked || !ask_sources(r, on_looked_up))
 			relay_wait_unknown(r, unknown_cause(status, answer));
+		return;
+	}
+	if (is_internal(r)) {
+		relay_fail(r, ERROR_INTERNAL_PATH);
 		return;
 	}
 	if (!state_allows(r) || !relay_token_allows(r) || !admit(r))

@@ -182,6 +182,9 @@ class Routing(Test):
         with proxy.connect() as client:  # not even a path
             client.send("POST \\init HTTP/1.1\r\nHost: 49983-abd.d\r\nContent-Length: 0\r\n\r\n")
             self.assertIn(client.response().status, (400, 404))
+        # Nor by the port where envd really is.
+        for path in ("/init", "//%69nit?x"):
+            self.assertEqual(proxy.ask(self.host(server, "abd"), path, "POST").status, 404, path)
         self.assertEqual(len(server.connections), 0)
         for path in ("/initialize", "/init/nested", "/INIT", "/%2569nit"):
             self.assertEqual(proxy.ask("49983-abd.d", path).status, 200, path)
