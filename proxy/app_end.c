@@ -167,12 +167,16 @@ void app_end_drained(void *user)
 /* The first signal drains, the second does not wait any longer. */
 static void stop(struct app *app)
 {
-	if (app->phase == PHASE_SERVING)
+	if (app->phase == PHASE_SERVING) {
+		/* Who is to end does not want to be followed any more. */
+		handover_close(app->successor);
+		app->successor = NULL;
 		advance(app, PHASE_ANNOUNCED);
-	else if (app->phase == PHASE_ANNOUNCED)
+	} else if (app->phase == PHASE_ANNOUNCED) {
 		advance(app, PHASE_DRAINING);
-	else if (app->phase == PHASE_DRAINING)
+	} else if (app->phase == PHASE_DRAINING) {
 		advance(app, PHASE_ABORTING);
+	}
 }
 
 static void on_term(uv_signal_t *handle, int number)

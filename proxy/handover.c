@@ -63,7 +63,10 @@ static void close_now(struct handover *h)
 	}
 	if (h->stream)
 		stream_close(h->stream, false);
-	if (h->spawned)
+	/* One that does not serve yet is not left behind; its handle stays until it is collected. */
+	if (h->alive && !h->is_ready)
+		uv_process_kill(&h->process, SIGKILL);
+	else if (h->spawned)
 		uv_close((uv_handle_t *)&h->process, on_process_closed);
 	release(h);
 }
@@ -104,8 +107,6 @@ static void give_up(struct handover *h, const struct err *err)
 	const struct handover_events *events = h->events;
 	void *user = h->user;
 
-	if (h->alive)
-		uv_process_kill(&h->process, SIGKILL);
 	handover_close(h);
 	events->on_failed(user, err);
 }
@@ -368,6 +369,10 @@ static void on_successor_exit(uv_process_t *process, int64_t code, int number)
 	char why[64];
 
 	h->alive = false;
+	if (h->closing) {
+		uv_close((uv_handle_t *)process, on_process_closed);
+		return;
+	}
 	snprintf(why, sizeof(why), number ? "it died of signal %d" : "it ended with %d",
 		 number ? number : (int)code);
 	lose(h, why);

@@ -67,7 +67,8 @@ int handover_read_catalog(struct handover *handover, struct catalog *catalog, bo
 int handover_say_ready(struct handover *handover, struct loop *loop,
 		       const struct handover_events *events, void *user, struct err *err) NODISCARD;
 
-/* NULL is allowed. Frees it, now or when its handles are closed. */
+/* NULL is allowed. Frees it, now or when its handles are closed; a successor that does not serve yet is
+ * ended. */
 void handover_close(struct handover *handover);
 
 #endif

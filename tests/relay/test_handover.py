@@ -28,6 +28,11 @@ def is_alive(pid):
         return False
 
 
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+        return [int(child) for child in file.read().split()]
+
+
 class Handover(Test):
     flags = ("--allow-loopback-upstreams", "--drain-ms", "20000")
 
@@ -263,6 +268,7 @@ class Handover(Test):
         os.unlink(token)
         os.kill(proxy.process.pid, signal.SIGUSR2)
         wait_for(lambda: any("no successor, going on" in line for line in proxy.log), "the failure")
+        wait_for(lambda: children(proxy.process.pid) == [], "its remains to be taken away")
         self.assertEqual(proxy.ask(self.host(server)).status, 200)
         with open(token, "w", encoding="ascii") as file:
             file.write("secret\n")
@@ -271,6 +277,18 @@ class Handover(Test):
         self.assertEqual(proxy.call("GET", "/sandboxes", fields=bearer)[0], 200)
         call = proxy.call
         proxy.call = lambda method, path, body=None, fields=None: call(method, path, body, fields or bearer)
+
+    def test_who_is_told_to_end_while_a_successor_starts_leaves_none_behind(self):
+        proxy = self.start("--drain-delay-ms", "500")
+        # Both signals at once: the first to be seen is the one that starts a successor.
+        for number in (signal.SIGSTOP, signal.SIGUSR2, signal.SIGTERM, signal.SIGCONT):
+            os.kill(proxy.process.pid, number)
+        wait_for(lambda: any("draining" in line for line in proxy.log), "the drain")
+        found = children(proxy.process.pid)
+        self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in found if is_alive(pid)])
+        self.assertEqual(proxy.process.wait(PATIENCE), 0)
+        self.assertTrue(any("starting a successor" in line for line in proxy.log))
+        self.assertEqual([pid for pid in found if is_alive(pid)], [])
 
     def test_a_private_variable_of_another_program_is_refused(self):
         result = subprocess.run([program(), "--listen", "127.0.0.1:0", "--admin", "none"], capture_output=True, text=True,
