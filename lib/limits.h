@@ -327,7 +327,8 @@
 /* The last attempt of a dial gets at least this long, so that the budget above may end with one. */
 #define PROXY_DIAL_LAST_MS 500
 #define PROXY_REROUTES_MAX 3
-/* Lines in the log about addresses that are not dialled: one in so long. */
+/* Lines in the log about addresses that are not dialled, and about records that make no sense: one in so
+ * long. */
 #define PROXY_COMPLAINTS_MS 1000
 #define PROXY_RESOLVED_MAX 4
 /* How long a body waits for the sandbox's "100 Continue" before it is sent anyway. */

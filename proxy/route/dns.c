@@ -152,7 +152,7 @@ static void complain(struct dns_source *source, const struct question *question,
 {
 	uint64_t now = loop_now_ms(source->loop);
 
-	if (source->complained_ms && now < source->complained_ms + PROXY_DNS_NEGATIVE_MS)
+	if (source->complained_ms && now < source->complained_ms + PROXY_COMPLAINTS_MS)
 		return;
 	source->complained_ms = now;
 	log_warn("dns", what, LOG_S("sandbox", question->id), LOG_S("name", question->name));

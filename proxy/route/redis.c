@@ -88,7 +88,8 @@ static enum lookup_answer apply_error(struct read *read, const redisReply *reply
 {
 	if (strncmp(reply->str, "WRONGTYPE", 9) == 0)
 		return redis_apply_unreadable(read->source, read->id.text, "not a string");
-	log_warn("redis", "not read", LOG_S("sandbox", read->id.text), LOG_S("reason", reply->str));
+	if (redis_may_complain(read->source))
+		log_warn("redis", "not read", LOG_S("sandbox", read->id.text), LOG_S("reason", reply->str));
 	return LOOKUP_UNAVAILABLE;
 }
 

@@ -3,7 +3,6 @@
 #include "proxy/route/redis_private.h"
 
 #define RECORD_ARENA_BYTES (512 * 1024)
-#define COMPLAIN_MS 1000
 
 static struct catalog_record *known_record(struct redis_source *source, const char *id)
 {
@@ -28,16 +27,22 @@ static void forget(struct redis_source *source, const char *id)
 	catalog_record_release(record);
 }
 
-/* Never the value: it may hold a token. */
-static void complain(struct redis_source *source, const char *id, const char *reason)
+bool redis_may_complain(struct redis_source *source)
 {
 	uint64_t now = loop_now_ms(source->loop);
 
-	source->totals.unreadable++;
-	if (source->complained_ms && now < source->complained_ms + COMPLAIN_MS)
-		return;
+	if (source->complained_ms && now < source->complained_ms + PROXY_COMPLAINTS_MS)
+		return false;
 	source->complained_ms = now;
-	log_error("redis", "record unreadable", LOG_S("sandbox", id), LOG_S("reason", reason));
+	return true;
+}
+
+/* Never the value: it may hold a token. */
+static void complain(struct redis_source *source, const char *id, const char *reason)
+{
+	source->totals.unreadable++;
+	if (redis_may_complain(source))
+		log_error("redis", "record unreadable", LOG_S("sandbox", id), LOG_S("reason", reason));
 }
 
 enum lookup_answer redis_apply_unreadable(struct redis_source *source, const char *id,

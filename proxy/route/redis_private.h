@@ -60,6 +60,8 @@ void redis_read(struct redis_source *source, const char *id, struct lookup *look
 		struct redis_write *write);
 
 /* redis_apply.c */
+/* Whoever writes records could fill the log. */
+bool redis_may_complain(struct redis_source *source);
 enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value);
 enum lookup_answer redis_apply_absent(struct redis_source *source, const char *id);
 enum lookup_answer redis_apply_unreadable(struct redis_source *source, const char *id,

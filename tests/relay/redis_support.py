@@ -4,6 +4,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import unittest
 
 from support import PATIENCE, wait_for
 
@@ -78,6 +79,8 @@ class Redis:
     """`notify` is what it tells of changes; "" nothing. Data is lost when it is stopped, unless `keep`."""
 
     def __init__(self, notify=NOTIFY, password=None, keep=False, path=None, extra=()):
+        if not shutil.which("redis-server"):
+            raise unittest.SkipTest("redis-server is not installed")
         self.directory = tempfile.mkdtemp(prefix="redis-")
         self.path = path or os.path.join(self.directory, "socket")
         self.notify, self.password, self.keep, self.extra = notify, password, keep, extra
