@@ -2,6 +2,11 @@
 
 #include <glob.h>
 
+#include "tests/support/cmocka.h"
+
+#define EVERY_SPLIT_MOST 1500
+#define BY_BYTE_MOST 150000
+
 static void die(const char *file, const char *what, const char *text)
 {
 	fprintf(stderr, "%s: %s: %s\n", file, what, text);
@@ -165,4 +170,46 @@ void wire_free(struct wire_cases *cases)
 		free(cases->items[i].file);
 	}
 	free(cases->items);
+}
+
+void wire_feed(struct loop *loop, struct stream_mem *m, struct str input, struct wire_cut cut)
+{
+	for (size_t at = 0, len; at < input.len; at += len) {
+		len = cut.by_byte ? 1 : at < cut.split ? cut.split - at : input.len - at;
+		stream_mem_feed(m, input.p + at, len);
+		if (!list_is_empty(&loop->later))
+			stream_mem_settle(loop);
+	}
+}
+
+bool wire_play(bool (*play)(const void *scene, struct wire_cut cut), const void *scene, size_t len)
+{
+	size_t step = len / EVERY_SPLIT_MOST + 1;
+	bool good = play(scene, (struct wire_cut){0});
+
+	for (size_t split = 1; good && split < len; split += step)
+		good = play(scene, (struct wire_cut){.split = split});
+	if (good && len <= BY_BYTE_MOST)
+		good = play(scene, (struct wire_cut){.by_byte = true});
+	return good;
+}
+
+int wire_main(const char *pattern, void (*test)(void **state))
+{
+	struct wire_cases cases;
+	struct CMUnitTest *tests;
+	int failed;
+
+	wire_read(&cases, pattern);
+	tests = xcalloc(cases.count, sizeof(*tests));
+	for (size_t i = 0; i < cases.count; i++)
+		tests[i] = (struct CMUnitTest){
+			.name = cases.items[i].name,
+			.test_func = test,
+			.initial_state = &cases.items[i],
+		};
+	failed = _cmocka_run_group_tests("wire", tests, cases.count, NULL, NULL);
+	free(tests);
+	wire_free(&cases);
+	return failed;
 }

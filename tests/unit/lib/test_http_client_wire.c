@@ -13,11 +13,7 @@
 
 #include "lib/err.h"
 #include "lib/http_client.h"
-#include "tests/support/stream_mem.h"
 #include "tests/support/wire.h"
-
-#define EVERY_SPLIT_MOST 1500
-#define BY_BYTE_MOST 150000
 
 struct scene {
 	const struct wire_case *wire;
@@ -163,9 +159,9 @@ static void send_request(struct http_client *c, const char *text)
 	must(http_client_send(c, &request));
 }
 
-static bool play(const struct scene *scene, size_t split, bool by_byte)
+static bool play(const void *arg, struct wire_cut cut)
 {
-	struct str input = buf_str(&scene->input);
+	const struct scene *scene = arg;
 	struct witness w = {.closed = false};
 	struct http_client *client;
 	struct stream_mem *m;
@@ -178,12 +174,7 @@ static bool play(const struct scene *scene, size_t split, bool by_byte)
 	m = stream_mem_new(&loop);
 	client = http_client_open(&loop, &m->stream, &handler, &w);
 	send_request(client, scene->request);
-	for (size_t at = 0, len; at < input.len; at += len) {
-		len = by_byte ? 1 : at < split ? split - at : input.len - at;
-		stream_mem_feed(m, input.p + at, len);
-		if (!list_is_empty(&loop.later))
-			stream_mem_settle(&loop);
-	}
+	wire_feed(&loop, m, buf_str(&scene->input), cut);
 	if (scene->eof)
 		stream_mem_feed_eof(m);
 	if (scene->reset)
@@ -202,7 +193,7 @@ static bool play(const struct scene *scene, size_t split, bool by_byte)
 	}
 	if (!good)
 		print_message("%s: %s\n  split %zu%s, told:\n%.*s\n", scene->wire->file, scene->wire->name,
-			      split, by_byte ? " (by byte)" : "", (int)buf_length(&w.told),
+			      cut.split, cut.by_byte ? " (by byte)" : "", (int)buf_length(&w.told),
 			      buf_data(&w.told));
 	buf_fini(&w.told);
 	buf_fini(&w.body);
@@ -214,17 +205,10 @@ static bool play(const struct scene *scene, size_t split, bool by_byte)
 static void play_case(void **state)
 {
 	struct scene scene;
-	size_t len, step;
 	bool good;
 
 	set_scene(&scene, *state);
-	len = buf_length(&scene.input);
-	step = len / EVERY_SPLIT_MOST + 1;
-	good = play(&scene, 0, false);
-	for (size_t split = 1; good && split < len; split += step)
-		good = play(&scene, split, false);
-	if (good && len <= BY_BYTE_MOST)
-		good = play(&scene, 0, true);
+	good = wire_play(play, &scene, buf_length(&scene.input));
 	buf_fini(&scene.input);
 	buf_fini(&scene.expected);
 	if (!good)
@@ -233,20 +217,5 @@ static void play_case(void **state)
 
 int main(void)
 {
-	struct wire_cases cases;
-	struct CMUnitTest *tests;
-	int failed;
-
-	wire_read(&cases, "tests/wire/client*.wire");
-	tests = xcalloc(cases.count, sizeof(*tests));
-	for (size_t i = 0; i < cases.count; i++)
-		tests[i] = (struct CMUnitTest){
-			.name = cases.items[i].name,
-			.test_func = play_case,
-			.initial_state = &cases.items[i],
-		};
-	failed = _cmocka_run_group_tests("wire", tests, cases.count, NULL, NULL);
-	free(tests);
-	wire_free(&cases);
-	return failed;
+	return wire_main("tests/wire/client*.wire", play_case);
 }

@@ -15,11 +15,7 @@
 #include "tests/support/cmocka.h"
 
 #include "lib/http_server.h"
-#include "tests/support/stream_mem.h"
 #include "tests/support/wire.h"
-
-#define EVERY_SPLIT_MOST 1500
-#define BY_BYTE_MOST 150000
 
 struct scene {
 	const struct wire_case *wire;
@@ -195,10 +191,11 @@ static bool matches(struct str expected, struct str output)
 	return output.len == 0;
 }
 
-static bool play(const struct scene *c, size_t split, bool by_byte)
+static bool play(const void *arg, struct wire_cut cut)
 {
 	static const struct http_server_config config = {.dispatch = dispatch};
-	struct str input = buf_str(&c->input), output;
+	const struct scene *c = arg;
+	struct str output;
 	bool stopped = false, good, ended;
 	struct http_server *server;
 	struct stream_mem *m;
@@ -208,12 +205,7 @@ static bool play(const struct scene *c, size_t split, bool by_byte)
 	server = http_server_new(&loop, &config);
 	m = stream_mem_new(&loop);
 	http_server_adopt(server, &m->stream, "wire");
-	for (size_t at = 0, len; at < input.len; at += len) {
-		len = by_byte ? 1 : at < split ? split - at : input.len - at;
-		stream_mem_feed(m, input.p + at, len);
-		if (!list_is_empty(&loop.later))
-			stream_mem_settle(&loop);
-	}
+	wire_feed(&loop, m, buf_str(&c->input), cut);
 	if (c->eof)
 		stream_mem_feed_eof(m);
 	stream_mem_settle(&loop);
@@ -221,8 +213,8 @@ static bool play(const struct scene *c, size_t split, bool by_byte)
 	ended = m->shut_wanted || m->closed;
 	good = matches(buf_str(&c->expected), output) && ended == c->end && !m->reset;
 	if (!good)
-		print_message("%s: %s\n  split %zu%s, direction %s%s, got:\n%.*s\n", c->wire->file, c->wire->name, split,
-			      by_byte ? " (by byte)" : "", ended ? "ended" : "open",
+		print_message("%s: %s\n  split %zu%s, direction %s%s, got:\n%.*s\n", c->wire->file, c->wire->name, cut.split,
+			      cut.by_byte ? " (by byte)" : "", ended ? "ended" : "open",
 			      m->reset ? " (reset)" : "", (int)size_min(output.len, 4000), output.p);
 	http_server_stop(server, on_stopped, &stopped);
 	http_server_abort(server);
@@ -236,17 +228,10 @@ static bool play(const struct scene *c, size_t split, bool by_byte)
 static void play_case(void **state)
 {
 	struct scene scene;
-	size_t len, step;
 	bool good;
 
 	set_scene(&scene, *state);
-	len = buf_length(&scene.input);
-	step = len / EVERY_SPLIT_MOST + 1;
-	good = play(&scene, 0, false);
-	for (size_t split = 1; good && split < len; split += step)
-		good = play(&scene, split, false);
-	if (good && len <= BY_BYTE_MOST)
-		good = play(&scene, 0, true);
+	good = wire_play(play, &scene, buf_length(&scene.input));
 	buf_fini(&scene.input);
 	buf_fini(&scene.expected);
 	if (!good)
@@ -255,20 +240,5 @@ static void play_case(void **state)
 
 int main(void)
 {
-	struct wire_cases cases;
-	struct CMUnitTest *tests;
-	int failed;
-
-	wire_read(&cases, "tests/wire/server*.wire");
-	tests = xcalloc(cases.count, sizeof(*tests));
-	for (size_t i = 0; i < cases.count; i++)
-		tests[i] = (struct CMUnitTest){
-			.name = cases.items[i].name,
-			.test_func = play_case,
-			.initial_state = &cases.items[i],
-		};
-	failed = _cmocka_run_group_tests("wire", tests, cases.count, NULL, NULL);
-	free(tests);
-	wire_free(&cases);
-	return failed;
+	return wire_main("tests/wire/server*.wire", play_case);
 }
