@@ -40,6 +40,19 @@ void http_conn_poke(struct http_conn *c)
 		later_call(c->shared->loop, &c->later);
 }
 
+/* Only this loop counts, so that the number need not be changed by a locked instruction. */
+void http_conn_count(struct http_conn_shared *shared, int change)
+{
+	_Atomic uint64_t *open = shared->config.connections_open;
+
+	shared->count += (size_t)(ssize_t)change;
+	if (open)
+		atomic_store_explicit(open,
+				      atomic_load_explicit(open, memory_order_relaxed) +
+					      (uint64_t)(int64_t)change,
+				      memory_order_relaxed);
+}
+
 /* ---- the end of things ---- */
 
 static void release_handle(struct http_conn *c)
@@ -49,7 +62,7 @@ static void release_handle(struct http_conn *c)
 	if (--c->handles)
 		return;
 	list_remove(&c->node);
-	shared->count--;
+	http_conn_count(shared, -1);
 	free(c);
 	shared->on_gone(shared);
 }
@@ -617,7 +630,7 @@ void http_conn_open(struct http_conn_shared *shared, struct stream *stream, cons
 	later_init(&c->later, on_later);
 	uv_timer_init(&shared->loop->uv, &c->timer);
 	list_init(&c->node);
-	shared->count++;
+	http_conn_count(shared, 1);
 	stream->events = &events;
 	stream->user = c;
 	enter(c, HTTP_CONN_IDLE);

@@ -86,6 +86,8 @@ struct http_conn_exchange {
 	bool abort_wanted;
 };
 
+/* One connection more, or one less (-1). */
+void http_conn_count(struct http_conn_shared *shared, int change);
 void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer);
 /* Closes the connection that has been idle for longest, if that is HTTP_EVICT_IDLE_MS or more. */
 bool http_conn_evict_idle(struct http_conn_shared *shared);

@@ -415,7 +415,7 @@ void http_server_enter(struct http_server *server, struct http_server_guest *gue
 {
 	guest->server = server;
 	list_append(&server->guests, &guest->node);
-	server->shared.count++;
+	http_conn_count(&server->shared, 1);
 }
 
 void http_server_leave(struct http_server_guest *guest)
@@ -423,7 +423,7 @@ void http_server_leave(struct http_server_guest *guest)
 	struct http_server *server = guest->server;
 
 	list_remove(&guest->node);
-	server->shared.count--;
+	http_conn_count(&server->shared, -1);
 	on_gone(&server->shared);
 }
 

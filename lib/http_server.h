@@ -24,6 +24,8 @@
 #ifndef LIB_HTTP_SERVER_H
 #define LIB_HTTP_SERVER_H
 
+#include <stdatomic.h>
+
 #include "lib/http_exchange.h"
 #include "lib/stream.h"
 
@@ -54,6 +56,9 @@ struct http_server_config {
 	void *user; /* becomes ex->server_user */
 	unsigned idle_timeout_ms; /* 0: HTTP_IDLE_TIMEOUT_MS */
 	size_t connections_max; /* 0: HTTP_CONNECTIONS_MAX */
+	/* Kept at the number of open connections (guests included) of all servers that have this one; for
+	 * other threads to read. NULL: not wanted. */
+	_Atomic uint64_t *connections_open;
 	struct str full_answer; /* a whole response, for who finds no room; {NULL, 0}: a plain one */
 	bool reuse_port;   /* SO_REUSEPORT: one listening socket per loop */
 	bool send_date;

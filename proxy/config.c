@@ -169,6 +169,8 @@ static enum options_result check(struct config *config, const char *admin_text)
 			(size_t)sysconf(_SC_NPROCESSORS_ONLN), PROXY_WORKERS_MAX);
 	if (config->workers < 1 || config->workers > PROXY_WORKERS_MAX)
 		return complain("-workers must be within 1 and 64");
+	if (config->connections_max < 0 || config->connections_max > INT32_MAX)
+		return complain("-connections-max must not be negative");
 	if (config->drain_ms < 0 || config->drain_ms > INT32_MAX || config->drain_delay_ms < 0 ||
 	    config->drain_delay_ms > INT32_MAX)
 		return complain("-drain-ms and -drain-delay-ms must not be negative");
@@ -215,6 +217,9 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
 		 "sandbox id for requests to localhost or an IP address without (usable) routing headers"},
+		{"connections-max", OPTION_INT, &config->connections_max,
+		 "clients' connections at once, over all workers and listeners; more wait until one ends\n"
+		 "    \t(default: as many as the descriptor limit allows)"},
 		{"user", OPTION_STRING, &config->user,
 		 "who to become once the sockets are open; must be able to read what is read later"},
 		{"workers", OPTION_INT, &config->workers, "threads (default: one per core)"},

@@ -23,4 +23,9 @@ static inline void counter_add(_Atomic uint64_t *counter)
 	counter_set(counter, counter_read(counter) + 1);
 }
 
+static inline void counter_take(_Atomic uint64_t *counter)
+{
+	counter_set(counter, counter_read(counter) - 1);
+}
+
 #endif

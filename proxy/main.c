@@ -142,6 +142,7 @@ static int open_front(struct app *app, struct err *err)
 		.options = &app->relay_options,
 		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
 		.descriptors = app->descriptors,
+		.connections_max = (size_t)app->config.connections_max,
 		.take_socket = take_socket,
 		.on_drained = app_end_drained,
 		.user = app,

@@ -110,11 +110,13 @@ static size_t connections_max(const struct front_config *config)
 {
 	size_t taken = DESCRIPTORS_RESERVED + config->descriptors / 8;
 	size_t rest = config->descriptors > taken ? config->descriptors - taken : 0;
-	size_t listeners = 0;
+	size_t clients = rest / 2, listeners = 0;
 
+	if (config->connections_max)
+		clients = size_min(clients, config->connections_max);
 	for (size_t i = 0; i < FRONT_LISTENERS; i++)
 		listeners += config->listen[i].address != NULL;
-	return size_max(size_min(HTTP_CONNECTIONS_MAX, rest / 2 / config->workers / listeners), 1);
+	return size_max(size_min(HTTP_CONNECTIONS_MAX, clients / config->workers / listeners), 1);
 }
 
 static void on_http2(struct http_server *server, struct stream *stream, const char *peer,
@@ -158,6 +160,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 		.idle_timeout_ms = HTTP_PROXY_IDLE_TIMEOUT_MS,
 		.connections_max = connections_max(config),
 		.full_answer = error_answer_full(),
+		.connections_open = &w->context.counters.connections,
 		.reuse_port = true,
 		.send_date = false, /* answers carry the date of who made them */
 	};
@@ -407,6 +410,11 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->access_log_dropped += counter_read(&context->access_log.dropped);
 		ret_totals->addresses_refused += counter_read(&context->pool.refused);
 		ret_totals->idle_upstreams += counter_read(&context->pool.idle_now);
+		ret_totals->connections += counter_read(&c->connections);
+		ret_totals->upstreams += counter_read(&c->upstreams);
+		ret_totals->groups += counter_read(&context->pool.groups_now);
+		histogram_add(&ret_totals->durations, &c->durations);
+		histogram_add(&ret_totals->per_sandbox, &c->per_sandbox);
 		add_tls(&front->workers[i], ret_totals);
 	}
 }

@@ -30,6 +30,7 @@ struct front_config {
 	const struct relay_options *options;
 	struct access_sink *access_sink; /* NULL: no access log */
 	size_t descriptors; /* how many the process may have */
+	size_t connections_max; /* of clients; 0: as many as descriptors allow */
 	/* A listening socket that was inherited, once; -1: none (any more), bind one. May be NULL. */
 	int (*take_socket)(void *user, enum front_listener which);
 	/* The last exchange of the last worker has ended, after front_drain. */
@@ -43,6 +44,8 @@ struct front_totals {
 	uint64_t http2_sessions, http2_requests, http2_refused, http2_calmed, http2_lost;
 	uint64_t cut_by_client, cut_by_sandbox;
 	uint64_t access_log_dropped, addresses_refused;
+	uint64_t connections, upstreams, groups; /* now */
+	struct histogram durations, per_sandbox;
 	uint64_t tls_12, tls_13, tls_resumed, tls_failed, tls_timed_out, tls_left, tls_plain_http;
 };
 

@@ -50,6 +50,47 @@ static int write_certificates(struct buf *b, struct tls_reload *certificates)
 			  (unsigned long long)t.failed);
 }
 
+/* The names that dashboards for E2B's two proxies know, which are one here (contract/proxy.md 1.18). */
+static int write_known_names(struct buf *b, const struct front_totals *t)
+{
+	static const char *const prefixes[] = {"client_proxy_proxy", "orchestrator_proxy"};
+	const struct {
+		const char *name, *help;
+		uint64_t value;
+	} gauges[] = {
+		{"server_connections_open", "Connections of clients.", t->connections},
+		{"pool_connections_open", "Connections to sandboxes, at work or kept.",
+		 t->upstreams + t->idle_upstreams},
+		{"pool_size", "Sandboxes that have connections, counted by worker.", t->groups},
+	};
+	int status = 0;
+
+	for (size_t i = 0; i < ARRAY_LENGTH(prefixes) * ARRAY_LENGTH(gauges) && status == 0; i++) {
+		const char *prefix = prefixes[i / ARRAY_LENGTH(gauges)];
+		size_t g = i % ARRAY_LENGTH(gauges);
+
+		status = buf_printf(b, "# HELP %s_%s %s\n# TYPE %s_%s gauge\n%s_%s %llu\n", prefix,
+				    gauges[g].name, gauges[g].help, prefix, gauges[g].name, prefix,
+				    gauges[g].name, (unsigned long long)gauges[g].value);
+	}
+	if (status == 0)
+		status = buf_printf(
+			b,
+			"# HELP orchestrator_proxy_connections_blocked_total Refused by a connection "
+			"limit.\n# TYPE orchestrator_proxy_connections_blocked_total counter\n"
+			"orchestrator_proxy_connections_blocked_total %llu\n",
+			(unsigned long long)t->errors[ERROR_LIMIT]);
+	if (status == 0)
+		status = histogram_write(b, &t->durations, &histogram_milliseconds,
+					 "orchestrator_proxy_connection_duration_milliseconds",
+					 "How long requests and tunnels took.");
+	if (status == 0)
+		status = histogram_write(b, &t->per_sandbox, &histogram_amounts,
+					 "orchestrator_proxy_connections_per_sandbox",
+					 "How many a sandbox had when one more came.");
+	return status;
+}
+
 int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog,
 		  struct tls_reload *certificates)
 {
@@ -93,6 +134,8 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		status = buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", metrics[i].name,
 				    metrics[i].help, metrics[i].name, metrics[i].type, metrics[i].name,
 				    (unsigned long long)metrics[i].value);
+	if (status == 0)
+		status = write_known_names(b, &t);
 	if (status == 0)
 		status = write_tls(b, &t);
 	if (status == 0 && certificates)

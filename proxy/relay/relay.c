@@ -59,7 +59,9 @@ void relay_release_part(struct relay *r)
 	leave_lifecycle(r);
 	if (r->record)
 		catalog_record_release(r->record);
-	counter_set(&r->context->counters.active, counter_read(&r->context->counters.active) - 1);
+	counter_take(&r->context->counters.active);
+	histogram_observe(&r->context->counters.durations, &histogram_milliseconds,
+			  loop_now_ms(r->context->loop) - r->ex->started_ms);
 	http_exchange_release(r->ex);
 	free(r);
 }
@@ -253,6 +255,8 @@ static bool admit(struct relay *r)
 	}
 	r->admitted = r->record->lifecycle;
 	lifecycle_hold(r->admitted);
+	histogram_observe(&r->context->counters.per_sandbox, &histogram_amounts,
+			  (uint64_t)atomic_load_explicit(&r->admitted->active, memory_order_relaxed));
 	relay_enter(r, RELAY_UNANSWERED);
 	return true;
 }

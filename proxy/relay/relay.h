@@ -21,6 +21,7 @@
 
 #include "lib/options.h"
 #include "proxy/admin/access_log.h"
+#include "proxy/histogram.h"
 #include "proxy/relay/error_answer.h"
 #include "proxy/relay/probe.h"
 #include "proxy/relay/upstream.h"
@@ -43,6 +44,10 @@ struct relay_counters {
 	_Atomic uint64_t requests, tunnels, active, replays;
 	_Atomic uint64_t errors[ERROR_CAUSES];
 	_Atomic uint64_t cut_by_client, cut_by_sandbox;
+	_Atomic uint64_t connections; /* of clients, open now */
+	_Atomic uint64_t upstreams;   /* connections to sandboxes that serve a request now */
+	/* How long exchanges took, and how many a sandbox had when one more came. */
+	struct histogram durations, per_sandbox;
 };
 
 /* What the relays of one worker share. */

@@ -106,6 +106,7 @@ static void send_request(struct relay *r, struct stream *stream)
 		return;
 	}
 	r->client = http_client_open(r->context->loop, stream, &client_handler, r);
+	counter_add(&r->context->counters.upstreams);
 	r->parts++;
 	if (http_client_send(r->client, &request) == -ENOMEM) {
 		relay_fail(r, ERROR_OVERLOADED);
@@ -260,6 +261,7 @@ static void finish_client(struct relay *r)
 		return;
 	}
 	r->client = NULL;
+	counter_take(&r->context->counters.upstreams);
 	if (may_keep(r) && http_client_is_reusable(c))
 		upstream_put_idle(pool, &r->user, r->target.port, http_client_detach(c));
 	else
@@ -311,6 +313,7 @@ static void on_client_closed(struct http_client *c, int status)
 	bool untouched = !http_client_has_response_bytes(c);
 
 	r->client = NULL;
+	counter_take(&r->context->counters.upstreams);
 	if (!r->ex->closed && !r->answered) {
 		if (!r->begun && r->reused && untouched && is_replayable(&r->ex->request)) {
 			r->replayed = true;

@@ -38,6 +38,7 @@ static struct upstream_group *group_of(struct upstream_pool *pool, struct lifecy
 	list_init(&group->users);
 	list_init(&group->idle);
 	list_append(&pool->groups, &group->node);
+	counter_add(&pool->groups_now);
 	lifecycle->worker_data[pool->worker] = group;
 	return group;
 }
@@ -48,6 +49,7 @@ static void drop_group_if_empty(struct upstream_pool *pool, struct upstream_grou
 		return;
 	group->lifecycle->worker_data[pool->worker] = NULL;
 	list_remove(&group->node);
+	counter_take(&pool->groups_now);
 	lifecycle_release(group->lifecycle);
 	free(group);
 }

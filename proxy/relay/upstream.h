@@ -31,6 +31,7 @@ struct upstream_pool {
 	uint64_t complained_ms; /* dial.c's */
 	/* Only this loop counts; others may read. */
 	_Atomic uint64_t dials, retries, reused, idle_now, refused;
+	_Atomic uint64_t groups_now; /* lifecycles that this worker has to do with */
 };
 
 struct upstream_group;

@@ -9,9 +9,8 @@ import sys
 import threading
 import time
 import unittest
-import unittest
 
-from support import OVER_TLS, Connection, TlsSocket, Test, answer, main, program, wait_for
+from support import OVER_TLS, PATIENCE, Connection, TlsSocket, Test, answer, main, program, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -93,6 +92,8 @@ class Short(Test):
         waiting = proxy.connect()
         waiting.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
         self.assertEqual(waiting.response().status, 200)
+        wait_for(lambda: not subprocess.run(["ss", "-tnH", "state", "established", "state", "close-wait", f"dport = :{server.port}"],
+                                            capture_output=True, check=True).stdout, "the end of the connection to the sandbox")
         limits = resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE)
         wait_for(lambda: proxy.descriptors() == 1 + max(int(name) for name in os.listdir(f"/proc/{proxy.process.pid}/fd")),
                  "descriptors without a gap")
@@ -324,7 +325,55 @@ class Hostile(Test):
         self.assertIn("proxy_requests_total 4\n", text)
         self.assertIn('proxy_errors_total{class="sandbox_not_found"} 1\n', text)
         for line in text.strip().split("\n"):
-            self.assertRegex(line, r"^(# (HELP|TYPE) \w+ .+|\w+(\{\w+=\"[\w.]+\"(,\w+=\"[\w.]+\")*\})? \d+(\.\d+)?)$")
+            self.assertRegex(line, r"^(# (HELP|TYPE) \w+ .+|\w+(\{\w+=\"[\w.+]+\"(,\w+=\"[\w.]+\")*\})? \d+(\.\d+)?)$")
+
+    def test_known_dashboards_find_their_numbers(self):
+        gate = threading.Event()
+
+        def script(connection):
+            connection.request()
+            gate.wait(PATIENCE)
+            connection.send(answer())
+
+        server = self.serve(script)
+        proxy = self.start("--allow-loopback-upstreams", sandboxes=())
+        proxy.call("PUT", "/sandboxes/abc", {"address": "127.0.0.1", "connection_limit": 2})
+        waiting = [proxy.connect() for _ in range(2)]
+        for client in waiting:
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        wait_for(lambda: len(server.connections) == 2, "both")
+        self.assertEqual(proxy.ask(self.host(server)).status, 429)
+        for prefix in ("client_proxy_proxy", "orchestrator_proxy"):
+            wait_for(lambda: proxy.metric(f"{prefix}_server_connections_open") == 2, "the refused one's end")
+            self.assertEqual(proxy.metric(f"{prefix}_pool_connections_open"), 2)
+            self.assertIn(proxy.metric(f"{prefix}_pool_size"), (1, 2))
+        self.assertEqual(proxy.metric("orchestrator_proxy_connections_blocked_total"), 1)
+        gate.set()
+        for client in waiting:
+            self.assertEqual(client.response().status, 200)
+            client.close()
+        wait_for(lambda: proxy.metric("orchestrator_proxy_server_connections_open") == 0, "their end")
+        self.assertEqual(proxy.metric("orchestrator_proxy_pool_connections_open"), 0)
+        self.assertEqual(proxy.metric("orchestrator_proxy_pool_size"), 0)
+        self.assertEqual(proxy.metric("orchestrator_proxy_connection_duration_milliseconds_count"), 3)
+        self.assertEqual(proxy.metric("orchestrator_proxy_connections_per_sandbox_bucket", le="1"), 1)
+        self.assertEqual(proxy.metric("orchestrator_proxy_connections_per_sandbox_bucket", le="2"), 2)
+
+    @unittest.skipIf(OVER_TLS, "a handshake waits just so")
+    def test_the_operator_may_allow_fewer_connections(self):
+        server = self.serve()
+        self.workers = 1
+        proxy = self.start("--connections-max", "2")
+        first, second, third = (proxy.connect() for _ in range(3))
+        for client in (first, second):
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+            self.assertEqual(client.response().status, 200)
+        self.assertEqual(proxy.metric("orchestrator_proxy_server_connections_open"), 2)
+        third.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        first.close()
+        self.assertEqual(third.response().status, 200, "it has waited for room")
+        second.close()
+        third.close()
 
     def test_s100_cookies_pass_as_the_server_set_them(self):
         """Whose domain it is, is for the operator to say (Public Suffix List); see the README."""
