@@ -393,6 +393,9 @@
 #define PROXY_WAKE_FLIGHTS_MAX 1024
 #define PROXY_WAKE_CALLS_MAX 64
 #define PROXY_WAKE_ROUNDS_MAX 3
+/* Ids that nobody knows can be made up: they get a part of the two, so that known sandboxes still wake. */
+#define PROXY_WAKE_UNKNOWN_FLIGHTS_MAX (PROXY_WAKE_FLIGHTS_MAX / 2)
+#define PROXY_WAKE_UNKNOWN_CALLS_MAX (PROXY_WAKE_CALLS_MAX / 2)
 /* The platform's answer, its words for people apart. */
 #define PROXY_WAKE_ANSWER_BYTES_MAX (64 * 1024)
 #define PROXY_WAKE_RETRY_AFTER_S_MAX 3600

@@ -28,7 +28,7 @@ struct wake {
 	struct catalog_listener listener;
 	uv_async_t async; /* a flight has begun, or the catalog has changed */
 	uv_timer_t timer; /* the first deadline */
-	size_t calls;
+	size_t calls, unknown_calls; /* the one includes the other, here and below */
 	struct list_node open_calls;
 	struct wake_counters counters;
 	unsigned handles;
@@ -36,7 +36,7 @@ struct wake {
 	/* Guards what follows, and everything that is said above to be under the lock. */
 	pthread_mutex_t lock;
 	struct list_node flights; /* only the loop removes one */
-	size_t flight_count, waiting;
+	size_t flight_count, unknown_count, waiting;
 };
 
 static const char *const outcome_names[WAKE_OUTCOMES] = {
@@ -107,7 +107,15 @@ static struct wake_flight *flight_new(struct wake *wake, const struct wake_reque
 	list_init(&f->waiters);
 	list_append(&wake->flights, &f->node);
 	wake->flight_count++;
+	wake->unknown_count += f->request.is_unknown;
 	return f;
+}
+
+/* Under the lock. */
+static bool is_full(const struct wake *wake, const struct wake_request *request)
+{
+	return wake->flight_count >= PROXY_WAKE_FLIGHTS_MAX ||
+	       (request->is_unknown && wake->unknown_count >= PROXY_WAKE_UNKNOWN_FLIGHTS_MAX);
 }
 
 int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct wake_request *request,
@@ -124,7 +132,7 @@ int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct w
 	assert(!waiter->desk);
 	pthread_mutex_lock(&wake->lock);
 	f = find_flight(wake, request);
-	if (!f && wake->flight_count >= PROXY_WAKE_FLIGHTS_MAX) {
+	if (!f && is_full(wake, request)) {
 		status = -EAGAIN;
 	} else if (f && f->waiting >= wake->options.waiters_max) {
 		status = -EBUSY;
@@ -237,6 +245,7 @@ static void end_flight(struct wake *wake, struct wake_flight *f, const struct wa
 	pthread_mutex_lock(&wake->lock);
 	list_remove(&f->node);
 	wake->flight_count--;
+	wake->unknown_count -= f->request.is_unknown;
 	wake->waiting -= f->waiting;
 	while (!list_is_empty(&f->waiters)) {
 		struct wake_waiter *waiter =
@@ -268,7 +277,8 @@ static void ask(struct wake *wake, struct wake_flight *f)
 {
 	struct wake_call *call;
 
-	if (wake->calls >= PROXY_WAKE_CALLS_MAX)
+	if (wake->calls >= PROXY_WAKE_CALLS_MAX ||
+	    (f->request.is_unknown && wake->unknown_calls >= PROXY_WAKE_UNKNOWN_CALLS_MAX))
 		return; /* looked at again when one is over */
 	call = xcalloc(1, sizeof(*call));
 	call->wake = wake;
@@ -280,6 +290,7 @@ static void ask(struct wake *wake, struct wake_flight *f)
 	f->asked = true;
 	list_append(&wake->open_calls, &call->node);
 	wake->calls++;
+	wake->unknown_calls += f->request.is_unknown;
 	wake->options.waker->start(wake->options.waker, call);
 }
 
@@ -399,6 +410,7 @@ static void forget_call(struct wake_call *call)
 
 	list_remove(&call->node);
 	wake->calls--;
+	wake->unknown_calls -= call->request.is_unknown;
 	wipe(&call->request, sizeof(call->request));
 	free(call);
 }

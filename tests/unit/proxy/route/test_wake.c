@@ -288,6 +288,34 @@ static void bounds_on_sandboxes_and_calls(void **state)
 	b->cancelled_at_end = PROXY_WAKE_CALLS_MAX;
 }
 
+static void made_up_ids_leave_room_for_known_ones(void **state)
+{
+	static struct client clients[PROXY_WAKE_UNKNOWN_FLIGHTS_MAX + 1], known;
+	struct wake_request request = {.port = 80, .is_unknown = true};
+	struct bench *b = *state;
+
+	for (size_t i = 0; i <= PROXY_WAKE_UNKNOWN_FLIGHTS_MAX; i++) {
+		snprintf(request.id, sizeof(request.id), "u%zu", i);
+		clients[i].waiter.on_woken = on_woken;
+		assert_int_equal(wake_join(&b->desk, &clients[i].waiter, &request, SANDBOX_PAUSED),
+				 i < PROXY_WAKE_UNKNOWN_FLIGHTS_MAX ? 0 : -EAGAIN);
+	}
+	turn(b);
+	assert_int_equal(b->call_count, PROXY_WAKE_UNKNOWN_CALLS_MAX);
+	assert_int_equal(join(b, &known, "abc", SANDBOX_PAUSED), 0);
+	turn(b);
+	assert_int_equal(b->call_count, PROXY_WAKE_UNKNOWN_CALLS_MAX + 1);
+	finish(b, PROXY_WAKE_UNKNOWN_CALLS_MAX, WAKE_DENIED, "");
+	assert_int_equal(known.told, 1);
+	finish(b, 0, WAKE_NOT_FOUND, "");
+	assert_int_equal(clients[0].told, 1);
+	assert_int_equal(b->call_count, PROXY_WAKE_UNKNOWN_CALLS_MAX + 2);
+	for (size_t i = 1; i < PROXY_WAKE_UNKNOWN_FLIGHTS_MAX; i++)
+		wake_leave(&clients[i].waiter);
+	turn(b);
+	b->cancelled_at_end = PROXY_WAKE_UNKNOWN_CALLS_MAX;
+}
+
 static void without_a_waker_only_changes_are_waited_for(void **state)
 {
 	struct bench *b = *state;
@@ -326,6 +354,7 @@ int main(void)
 		TEST(s032_removed_and_asked_for_nothing),
 		TEST(unknown_ones_are_asked_about_by_credentials),
 		TEST(bounds_on_sandboxes_and_calls),
+		TEST(made_up_ids_leave_room_for_known_ones),
 		TEST(without_a_waker_only_changes_are_waited_for),
 	};
 
