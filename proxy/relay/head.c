@@ -257,6 +257,16 @@ static int append_cookies(struct http_headers *headers, const struct http_header
 	return status;
 }
 
+/* The page was opened by a link that was not exchanged, as by a form. */
+static bool tells_link(const struct head_request *head, const struct http_header *field)
+{
+	static const struct str parameter = STR(ACCESS_PARAMETER "=");
+
+	return is(field->name, STR("Referer")) && field->value.len > parameter.len &&
+	       sandbox_port_is_private(head->entry, head->target->port) &&
+	       memmem(field->value.p, field->value.len, parameter.p, parameter.len);
+}
+
 int head_for_sandbox(const struct head_request *head, struct arena *arena, struct http_header *items,
 		     struct http_headers *ret_headers)
 {
@@ -272,7 +282,7 @@ int head_for_sandbox(const struct head_request *head, struct arena *arena, struc
 		enum field_class class = classify(from->items[i].name);
 
 		if (class == FIELD_PROTECTED ||
-		    (class == FIELD_ORDINARY &&
+		    (class == FIELD_ORDINARY && !tells_link(head, &from->items[i]) &&
 		     !(names_fields && is_named(from, from->items[i].name))))
 			append(ret_headers, from->items[i].name, from->items[i].value);
 		else if (class == FIELD_COOKIE &&

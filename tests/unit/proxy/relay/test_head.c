@@ -132,6 +132,10 @@ static void case_164_own_cookies_and_parameters_end_here(void **state)
 	assert_true(str_equal(head_target(&f->request, true, &f->arena), STR("/p?a=%20&b")));
 	/* What is public has no such parameter: this one is the app's. */
 	assert_true(str_equal(head_target(&f->request, false, &f->arena), f->request.target));
+	add(f, "Referer", "https://3000-abc.d/?sandbox_access=v1.1.aa");
+	assert_non_null(strstr(run(f), "Referer"));
+	f->entry.traffic_token = "t";
+	assert_null(strstr(run(f), "Referer"));
 	f->request.query = STR("sandbox_access=x");
 	assert_true(str_equal(head_target(&f->request, true, &f->arena), STR("/p")));
 }
