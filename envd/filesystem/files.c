@@ -17,11 +17,11 @@ void files_transfer_ended(void)
 }
 
 /* Two chunks a transfer. */
-size_t files_chunk_bytes(void)
+size_t files_chunk_bytes(size_t most)
 {
 	size_t share = FILE_TRANSFERS_BYTES / 2 / size_max(transfers, 1);
 
-	return size_max(FILE_CHUNK_BYTES_MIN, size_min(share, FILE_CHUNK_BYTES));
+	return size_max(FILE_CHUNK_BYTES_MIN, size_min(share, most));
 }
 
 bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,

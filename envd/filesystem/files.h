@@ -25,10 +25,10 @@ struct files_query {
 bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
 		      struct files_query *ret_query);
 /* Transfers of this thread's loop are counted, each from its start to its end, to share memory between
- * them: how much one of them may take at once right now. */
+ * them: how much one of them may take at once right now, `most` at most. */
 void files_transfer_started(void);
 void files_transfer_ended(void);
-size_t files_chunk_bytes(void);
+size_t files_chunk_bytes(size_t most);
 /* The error as {"code":..,"message":..}, with the status of its kind. */
 void files_fail(struct http_exchange *ex, const struct err *err);
 

@@ -113,7 +113,7 @@ static void on_chunk(struct job *job)
 /* A free chunk follows the share that transfers have right now. */
 static void size_chunk(struct chunk *chunk)
 {
-	size_t capacity = files_chunk_bytes();
+	size_t capacity = files_chunk_bytes(FILE_CHUNK_BYTES);
 
 	if (chunk->capacity == capacity)
 		return;

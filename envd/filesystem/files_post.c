@@ -14,7 +14,7 @@
 /* Every path of the arena twice, each byte a \uXXXX at worst. */
 #define POST_ANSWER_BYTES_MAX (13 * (size_t)UPLOAD_ARENA_BYTES)
 /* What one read may bring on top of an almost full chunk. */
-#define CHUNK_BYTES_MAX (4 * FILE_CHUNK_BYTES)
+#define CHUNK_BYTES_MAX (FILE_UPLOAD_CHUNK_BYTES + 2 * FILE_CHUNK_BYTES)
 
 struct post {
 	struct job job;
@@ -161,7 +161,7 @@ static void on_received(struct job *job)
 		answer(post);
 	/* Paused: it was full, which may be less than what is full now that others have ended. */
 	else if (post->has_ended || post->is_paused ||
-		 buf_length(&post->chunks[post->filling]) >= files_chunk_bytes())
+		 buf_length(&post->chunks[post->filling]) >= files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES))
 		submit(post);
 }
 
@@ -209,7 +209,7 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 		}
 		data += piece;
 		len -= piece;
-		if (buf_length(chunk) < files_chunk_bytes())
+		if (buf_length(chunk) < files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES))
 			continue;
 		if (!post->is_working) {
 			submit(post);
