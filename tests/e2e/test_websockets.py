@@ -1,0 +1,150 @@
+"""PyPI's `websockets`, unmodified, on both sides of the proxy: its server in the sandbox, its client outside, in
+plaintext and over TLS (scenarios 61, 62, 65 and 66 of the proxy's contract)."""
+
+import os
+import socket
+import ssl
+import sys
+import threading
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
+
+import websockets.exceptions  # noqa: E402
+import websockets.sync.client  # noqa: E402
+import websockets.sync.server  # noqa: E402
+from programs import eventually, free_port, main, metric, start_proxy  # noqa: E402
+
+MEGABYTE = 1 << 20
+
+
+def handle(connection):
+    """Echoes; some words have a meaning."""
+    if connection.request.path == "/greet?twice=1":
+        connection.send("hello")
+        connection.send("again")
+    try:
+        for message in connection:
+            if message == "close me":
+                connection.close(4321, "as you wish")
+            elif message == "drop me":
+                connection.socket.close()
+            elif message == "headers":
+                connection.send("\n".join(f"{name}: {value}" for name, value in connection.request.headers.raw_items()))
+            else:
+                connection.send(message)
+    except websockets.exceptions.ConnectionClosed:
+        pass
+
+
+class WebSockets(unittest.TestCase):
+    label = "websockets"
+    secure = False
+
+    @classmethod
+    def setUpClass(cls):
+        cls.port = free_port()
+        cls.server = websockets.sync.server.serve(
+            handle, "127.0.0.1", cls.port, subprotocols=["chat"], max_size=64 * MEGABYTE,
+            select_subprotocol=lambda connection, offered: "chat" if "chat" in offered else None)
+        threading.Thread(target=cls.server.serve_forever, daemon=True).start()
+        cls.front = free_port()
+        cls.proxy = start_proxy("py1", free_port(), tls_port=cls.front if cls.secure else None)
+        if not cls.secure:
+            cls.front = int(cls.proxy.url.rsplit(":", 1)[1])
+        cls.name = f"{cls.port}-py1.sbx.localhost"
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.shutdown()
+        cls.proxy.stop()
+
+    def connect(self, path="/", **options):
+        context = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"]) if self.secure else None
+        return websockets.sync.client.connect(
+            f"{'wss' if self.secure else 'ws'}://{self.name}:{self.front}{path}", ssl=context, max_size=64 * MEGABYTE,
+            sock=socket.create_connection(("127.0.0.1", self.front), 10), **options)
+
+    def test_text_and_bytes_come_back_as_they_went(self):
+        with self.connect() as client:
+            for message in ("", "a", "ü€𝄞", b"", b"\0\xff", "x" * 70000, os.urandom(3 * MEGABYTE)):
+                client.send(message)
+                self.assertEqual(client.recv(20), message)
+
+    def test_fragments_pings_and_compression(self):
+        for compression in ("deflate", None):
+            with self.connect(compression=compression) as client:
+                client.send(["one ", "two ", "three"])
+                self.assertEqual(client.recv(10), "one two three")
+                client.send([b"\1" * 50000, b"\2" * 50000])
+                self.assertEqual(client.recv(10), b"\1" * 50000 + b"\2" * 50000)
+                self.assertTrue(client.ping(b"are you there").wait(10))
+                self.assertEqual(bool(client.protocol.extensions), compression is not None)
+
+    def test_what_the_server_says_first(self):
+        with self.connect("/greet?twice=1") as client:
+            self.assertEqual([client.recv(10), client.recv(10)], ["hello", "again"])
+
+    def test_the_handshake_passes(self):
+        with self.connect(subprotocols=["other", "chat"], origin="http://page.test", additional_headers={"Cookie": "a=b", "Authorization": "Basic eA=="}) as client:
+            self.assertEqual(client.subprotocol, "chat")
+            client.send("headers")
+            lines = client.recv(10).split("\n")
+        for line in (f"Host: {self.name}:{self.front}", "Origin: http://page.test", "Cookie: a=b", "Authorization: Basic eA=="):
+            self.assertIn(line, lines)
+
+    def test_closing_codes_both_ways(self):
+        with self.connect() as client:
+            client.send("close me")
+            with self.assertRaises(websockets.exceptions.ConnectionClosedError) as closed:
+                client.recv(10)
+            self.assertEqual((closed.exception.rcvd.code, closed.exception.rcvd.reason), (4321, "as you wish"))
+        with self.connect() as client:
+            client.close(4000, "enough")
+        self.assertEqual((client.close_code, client.close_reason), (4000, "enough"))
+
+    def test_a_connection_that_is_dropped(self):
+        with self.connect() as client:
+            client.send("drop me")
+            with self.assertRaises(websockets.exceptions.ConnectionClosedError) as closed:
+                client.recv(10)
+            self.assertIsNone(closed.exception.rcvd, "no closing frame came")
+
+    def test_fifty_at_once_and_none_is_left(self):
+        failed = []
+
+        def talk(number):
+            try:
+                with self.connect() as client:
+                    for turn in range(20):
+                        client.send(f"{number} {turn}")
+                        if client.recv(20) != f"{number} {turn}":
+                            failed.append(number)
+            except Exception as error:  # pylint: disable=broad-except
+                failed.append(error)
+
+        threads = [threading.Thread(target=talk, args=(number,)) for number in range(50)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failed, [])
+        eventually("all exchanges are over", lambda: metric(self.proxy, "proxy_active_exchanges") == 0, 10)
+
+    def test_refusals_reach_the_client(self):
+        self.name, name = self.name.replace("py1", "nobody"), self.name
+        try:
+            with self.assertRaises(websockets.exceptions.InvalidStatus) as refused:
+                self.connect()
+        finally:
+            self.name = name
+        self.assertEqual(refused.exception.response.status_code, 502)
+
+
+class SecureWebSockets(WebSockets):
+    label = "websockets over TLS"
+    secure = True
+
+
+if __name__ == "__main__":
+    main()
