@@ -566,7 +566,7 @@ class WebSockets(Test):
             client.until(lambda: client.answers[stream].ended)
             self.assertEqual(client.answers[stream].body, b"last words")
             client.send(stream, b"mine come later", end=True)
-            wait_for(lambda: not server.threads[0].is_alive())
+            wait_for(lambda: server.threads and not server.threads[0].is_alive())
 
     def test_s066_resets_pass_both_ways(self):
         done = threading.Event()
