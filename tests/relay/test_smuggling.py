@@ -217,6 +217,41 @@ class Smuggling(Test):
         self.assertEqual(self.server.received.count(b"GET /"), 2)
         self.assertNotIn(b"/3", self.server.received)
 
+    def test_s042_s044_s053_what_other_proxies_disagree_about(self):
+        """The rows of contract/proxy.md 3.11 that no other test has, with our answer to each."""
+        chunks = "3\r\nabc\r\n0\r\n\r\n"
+        rows = [
+            ("bare LF line ends", "GET / HTTP/1.1\nHost: HOST\n\n", 400),
+            ("one bare LF", "GET / HTTP/1.1\r\nHost: HOST\nX: y\r\n\r\n", 400),
+            ("chunk size ends LF", self.post("Transfer-Encoding: chunked\r\n", chunks.replace("3\r\n", "3\n")), 400),
+            ("NUL in a value", "GET / HTTP/1.1\r\nHost: HOST\r\nX: a\0b\r\n\r\n", 400),
+            ("NUL in the target", "GET /\0 HTTP/1.1\r\nHost: HOST\r\n\r\n", 400),
+            ("first field begins with a blank", "GET / HTTP/1.1\r\n X: y\r\nHost: HOST\r\n\r\n", 400),
+            ("HTTP/1.2", "GET / HTTP/1.2\r\nHost: HOST\r\n\r\n", (400, 505)),
+            ("an expectation nobody knows", "GET / HTTP/1.1\r\nHost: HOST\r\nExpect: miracles\r\n\r\n", 417),
+            ("TRACE", "TRACE / HTTP/1.1\r\nHost: HOST\r\n\r\n", 405),
+            ("CONNECT", "CONNECT HOST HTTP/1.1\r\nHost: HOST\r\n\r\n", 405),
+            ("OPTIONS *", "OPTIONS * HTTP/1.1\r\nHost: HOST\r\n\r\n", 400),
+            ("an unknown method", "FROB / HTTP/1.1\r\nHost: HOST\r\n\r\n", 501),
+            ("Host that is a blank", "GET / HTTP/1.1\r\nHost: \r\n\r\n", 400),
+            ("codings on HTTP/1.0", self.post("Transfer-Encoding: chunked\r\n", chunks, "1.0"), 400),
+        ]
+        for what, raw, status in rows:
+            with self.subTest(what):
+                got, closed, seen = self.send(raw)
+                self.assertIn(got, status if isinstance(status, tuple) else (status,))
+                if "chunk size" in what:
+                    self.assertNotIn(b"0\r\n\r\n", seen)  # its head had gone on
+                else:
+                    self.assertEqual(seen, b"")
+                self.assertTrue(closed)
+        # These pass, unchanged.
+        for target in ("/%e2%82%ac", "/a//b/./../c", "/;a=b?c;d=%zz&&=", "/~!$&'()*+,;=:@-._", "/%2e%2e/%00"):
+            self.assertTrue(self.passed(f"GET {target} HTTP/1.1\r\nHost: HOST\r\n\r\n").startswith(f"GET {target} HTTP/1.1\r\n".encode()))
+        # WebDAV's methods are known; bytes above 7F in a target are for clients to escape, as all do.
+        self.passed("PROPFIND / HTTP/1.1\r\nHost: HOST\r\n\r\n")
+        self.refused(b"GET /\xe2\x82\xac HTTP/1.1\r\nHost: HOST\r\n\r\n")
+
     def test_canonical_form(self):
         """What leaves is made anew: one spelling of framing, nothing copied raw."""
         seen = self.passed("POST /a%2Fb?x=1;y=%zz&z HTTP/1.1\r\nhOsT:   HOST  \r\nX-Abc:\t v \r\nCONTENT-LENGTH:3\r\n\r\nabc")
