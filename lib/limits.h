@@ -173,6 +173,8 @@
 /* How often output that grows is looked at: with somebody who follows it, and for the cap alone. */
 #define JOB_LOOK_MS 5
 #define JOB_LOOK_IDLE_MS 200
+/* For somebody who follows it or waits, also without a word from the kernel. */
+#define JOB_LOOK_SURE_MS 1000
 /* While jobs run, whether the disk is full. */
 #define JOB_DISK_CHECK_MS (10 * 1000)
 /* Input that is stored and that the job has not read yet. */

@@ -13,6 +13,8 @@
 #define SYS_pidfd_send_signal 424
 #endif
 
+#define CGROUP_LEAVE_TRIES 10
+#define CGROUP_LEAVE_PAUSE_US 1000
 /* Without pidfds: how often an adopted keeper is looked for. */
 #define KEEPER_LOOK_MS 250
 
@@ -49,13 +51,19 @@ static void on_keeper_poll_closed(uv_handle_t *handle)
 	job_life_drop(container_of((uv_poll_t *)handle, struct job_life, keeper_poll));
 }
 
+static void forget_watches(struct job_life *run)
+{
+	for (int i = 0; i < JOB_STREAMS; i++)
+		list_remove(&run->watches[i].bucket);
+}
+
 /* Nothing comes after this but what is in flight. */
 static void end(struct job_life *run)
 {
 	if (run->is_over)
 		return;
 	run->is_over = true;
-	list_remove(&run->watch_bucket);
+	forget_watches(run);
 	uv_close((uv_handle_t *)&run->timer, on_timer_closed);
 	job_stop_end(run);
 	if (run->is_adopted_open) {
@@ -100,10 +108,13 @@ struct job_life *job_life_new(struct background_job *job)
 	run->owner = job;
 	run->table = job->table;
 	run->keeper_pidfd = run->leader_pidfd = run->lock_fd = -1;
-	run->watch = -1;
 	run->child.on_exit = on_keeper_exit;
 	run->child.on_untracked = on_untracked;
-	list_init(&run->watch_bucket);
+	for (int i = 0; i < JOB_STREAMS; i++) {
+		list_init(&run->watches[i].bucket);
+		run->watches[i].number = -1;
+		run->watches[i].run = run;
+	}
 	uv_timer_init(&run->table->loop->uv, &run->timer);
 	run->live = 1; /* the timer */
 	run->table->running_count++;
@@ -165,17 +176,35 @@ static void look(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, look_job);
 	const struct job_store *store = &run->table->store;
-	const char *id = run->owner->record.id;
 	char path[4608];
 
 	/* First, so that nothing that comes after the look stays unseen. */
-	if (run->table->inotify_fd >= 0 &&
-	    snprintf(path, sizeof(path), "%s/%s", store->directory, id) < (int)sizeof(path))
-		run->watch = inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT | IN_ONLYDIR);
+	for (int i = 0; i < JOB_STREAMS && run->table->inotify_fd >= 0; i++) {
+		snprintf(path, sizeof(path), "%s/%s/%s", store->directory, run->owner->record.id,
+			 job_stream_name((enum job_stream)i));
+		run->watches[i].number = inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
+	}
 	hold_cap(run, run->extents, &run->stored_bytes);
 }
 
 static void start_look(struct job_life *run);
+
+static void enter_watches(struct job_life *run)
+{
+	bool has_news = false;
+
+	for (int i = 0; i < JOB_STREAMS; i++)
+		if (run->watches[i].number >= 0 && !job_table_enter_watch(run->table, &run->watches[i]))
+			has_news = true;
+	/* Where no inotify is to be had: by the clock. And seldom for somebody who waits: not every file
+	 * system tells of everything. */
+	if (run->watches[JOB_STDOUT].number < 0)
+		run->look_due_ms = run->looked_ms + JOB_LOOK_IDLE_MS;
+	else if (has_audience(run))
+		run->look_due_ms = run->looked_ms + JOB_LOOK_SURE_MS;
+	if (has_news)
+		job_life_on_watch(run);
+}
 
 static void on_looked(struct job *job)
 {
@@ -193,11 +222,7 @@ static void on_looked(struct job *job)
 		if (run->cap_status < 0 && !owner->record.output_incomplete)
 			log_debug("jobs", "the cap of an output cannot be held", LOG_S("id", owner->record.id),
 				  LOG_S("reason", errno_text(run->cap_status)));
-		/* Where no inotify is to be had: by the clock. */
-		if (run->watch < 0)
-			run->look_due_ms = run->looked_ms + JOB_LOOK_IDLE_MS;
-		else if (!job_table_enter_watch(run->table, run))
-			job_life_on_watch(run);
+		enter_watches(run);
 		job_life_plan(run);
 		if (has_grown || run->is_look_owed)
 			background_job_tell(owner);
@@ -215,7 +240,7 @@ static void start_look(struct job_life *run)
 		run->is_look_owed = true;
 		return;
 	}
-	list_remove(&run->watch_bucket);
+	forget_watches(run);
 	if (job_run(run->table->loop, &run->look_job, JOB_QUICK, look, on_looked) < 0) {
 		run->look_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
 		job_life_plan(run);
@@ -235,15 +260,14 @@ void job_life_on_watch(struct job_life *run)
 	uint64_t now = loop_now_ms(run->table->loop);
 	uint64_t due = run->looked_ms + (has_audience(run) ? JOB_LOOK_MS : JOB_LOOK_IDLE_MS);
 
-	/* It was for one event. */
-	list_remove(&run->watch_bucket);
 	if (run->is_over)
 		return;
 	if (due <= now) {
 		start_look(run);
 		return;
 	}
-	run->look_due_ms = due;
+	if (!run->look_due_ms || run->look_due_ms > due)
+		run->look_due_ms = due;
 	job_life_plan(run);
 }
 
@@ -419,6 +443,20 @@ static void kill_orphan(const struct job_life *run)
 	}
 }
 
+/* What was killed may take a moment to be gone; what was left behind may live for ever. */
+static void leave_cgroup(const struct job_life *run, struct cgroups *cgroups)
+{
+	int tries = run->has_kill || run->out_of_memory ? CGROUP_LEAVE_TRIES : 1;
+
+	while (!cgroup_remove(cgroups, run->owner->record.place)) {
+		if (--tries == 0) {
+			cgroup_remove_later(cgroups, run->owner->record.place);
+			return;
+		}
+		usleep(CGROUP_LEAVE_PAUSE_US);
+	}
+}
+
 static void find_out(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, job);
@@ -437,10 +475,11 @@ static void find_out(struct job *job)
 		/* What was stopped leaves nothing; what has ended by itself may have left servers. */
 		if (run->has_kill)
 			(void)cgroup_kill(cgroups, record->place);
-		(void)cgroup_remove(cgroups, record->place);
+		leave_cgroup(run, cgroups);
 	}
-	if (run->watch >= 0)
-		(void)inotify_rm_watch(run->table->inotify_fd, run->watch);
+	for (int i = 0; i < JOB_STREAMS; i++)
+		if (run->watches[i].number >= 0)
+			(void)inotify_rm_watch(run->table->inotify_fd, run->watches[i].number);
 	hold_cap(run, run->end_extents, &run->end_stored_bytes);
 	job_store_extents(store, record->id, run->end_extents, &run->end_stored_bytes);
 	run->disk_is_full = job_store_disk_is_full(store);

@@ -21,6 +21,14 @@ struct job_spec {
 	const char *stdin_path; /* of JOB_STDIN_FILE */
 };
 
+/* For one event of one output file. Not of the folder: what the kernel notes there about the files in it
+ * can get lost when a watch is set anew while they are written. */
+struct job_watch {
+	struct list_node bucket;
+	int number; /* -1: not armed */
+	struct job_life *run;
+};
+
 struct job_life {
 	struct background_job *owner;
 	struct job_table *table;
@@ -50,8 +58,7 @@ struct job_life {
 	bool has_end, out_of_memory, disk_is_full;
 	int cap_status;
 	/* Looks. */
-	struct list_node watch_bucket;
-	int watch; /* -1: not armed */
+	struct job_watch watches[JOB_STREAMS];
 	uint64_t looked_ms;
 	bool is_look_owed;
 };
@@ -68,7 +75,7 @@ void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd);
 void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms);
 /* Somebody looks at the output more often from now on. */
 void job_life_look(struct background_job *job);
-/* Something has changed in the job's folder. */
+/* An output file has changed. */
 void job_life_on_watch(struct job_life *run);
 /* There is new input, or it is closed. */
 void job_life_wake_keeper(struct background_job *job);

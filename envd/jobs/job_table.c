@@ -430,29 +430,30 @@ static void dispatch_watch(struct job_table *table, int watch)
 	struct list_node *head = &table->watches[(size_t)watch % JOB_BUCKETS], *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, head) {
-		struct job_life *run = container_of(node, struct job_life, watch_bucket);
+		struct job_watch *found = container_of(node, struct job_watch, bucket);
 
-		if (run->watch == watch) {
-			job_life_on_watch(run);
+		if (found->number == watch) {
+			list_remove(&found->bucket);
+			job_life_on_watch(found->run);
 			return;
 		}
 	}
-	/* At most one for each run; those of runs that have ended meanwhile make room for others. */
+	/* At most two for each run; those of runs that have ended meanwhile make room for others. */
 	table->early_watches[table->early_count++ % ARRAY_LENGTH(table->early_watches)] = watch;
 }
 
-bool job_table_enter_watch(struct job_table *table, struct job_life *run)
+bool job_table_enter_watch(struct job_table *table, struct job_watch *watch)
 {
 	size_t count = size_min(table->early_count, ARRAY_LENGTH(table->early_watches)), i;
 
 	for (i = 0; i < count; i++) {
-		if (table->early_watches[i] != run->watch)
+		if (table->early_watches[i] != watch->number)
 			continue;
 		table->early_watches[i] = table->early_watches[count - 1];
 		table->early_count = count - 1;
 		return false;
 	}
-	list_append(&table->watches[(size_t)run->watch % JOB_BUCKETS], &run->watch_bucket);
+	list_append(&table->watches[(size_t)watch->number % JOB_BUCKETS], &watch->bucket);
 	return true;
 }
 

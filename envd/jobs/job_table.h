@@ -23,6 +23,7 @@
 
 struct background_job;
 struct job_life;
+struct job_watch;
 
 struct job_table_settings {
 	struct loop *loop;
@@ -75,9 +76,9 @@ struct job_table {
 
 	int inotify_fd; /* -1: none; then output is looked at by the clock */
 	uv_poll_t inotify;
-	struct list_node watches[JOB_BUCKETS]; /* runs by their watch's number */
+	struct list_node watches[JOB_BUCKETS]; /* by their number */
 	/* Watches that told of something before their look was back from the pool. */
-	int early_watches[JOBS_RUNNING_MAX];
+	int early_watches[JOB_STREAMS * JOBS_RUNNING_MAX];
 	size_t early_count;
 	uv_timer_t retention_timer, disk_timer;
 	unsigned live; /* handles, work, jobs in memory */
@@ -165,8 +166,8 @@ void job_table_tell_watchers(struct later *later);
 struct background_job *job_table_add(struct job_table *table, const struct job_record *record);
 /* It has ended: counted, kept, told, and the oldest of the others dropped. */
 void job_table_ended(struct background_job *job);
-/* Enters the run under its watch; false when that has told of something already. */
-bool job_table_enter_watch(struct job_table *table, struct job_life *run);
+/* Enters a watch under its number; false when that has told of something already. */
+bool job_table_enter_watch(struct job_table *table, struct job_watch *watch);
 /* As long as jobs run. */
 void job_table_look_at_disk(struct job_table *table);
 void job_table_drop_live(struct job_table *table);

@@ -79,3 +79,9 @@ export async function ask(client, script) {
 		throw new Error(`${script}: ${JSON.stringify(error ?? end)} ${err}`);
 	return out.trim();
 }
+
+// How many processes sleep for so many seconds (a pattern); the machine has no pgrep.
+export async function sleepers(client, seconds) {
+	return Number(await ask(client, `n=0; for file in /proc/[0-9]*/cmdline; do
+		tr '\\0' ' ' <$file 2>/dev/null | grep -q '^sleep ${seconds} ' && n=$((n+1)); done; echo $n`));
+}

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { drain, until } from "../e2e/support/connect.mjs";
 import { eventually, sleep, within } from "../e2e/support/programs.mjs";
-import { ask, startMachine } from "./machine.mjs";
+import { ask, sleepers, startMachine } from "./machine.mjs";
 
 const machine = await startMachine({ kernel: "envd_log=/log" });
 const client = machine.client();
@@ -83,7 +83,7 @@ check("case_052_what_left_the_session_dies_with_the_command", async () => {
 		if (how === "kill")
 			await client.signal(pid);
 		await drain(stream);
-		await eventually(`${how}: nobody is left`, async () => await ask(client, "pgrep -f 'sleep 888[12]' | wc -l") === "0");
+		await eventually(`${how}: nobody is left`, async () => await sleepers(client, "888[12]") === 0);
 	}
 });
 
