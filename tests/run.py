@@ -139,10 +139,10 @@ def more_relay_steps(profile):
     """What else has a script for it: varnishtest's, and ten seconds of random traffic and change."""
     env = {"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"}
     if shutil.which("varnishtest"):
-        yield Step("varnishtest", ["tests/varnish/run.sh"], timeout=300, env=env)
+        yield Step("varnishtest", ["tests/varnish/run.sh"], timeout=300, env=env, check=True)
     else:
         print("  varnishtest: it is not installed (Debian's varnish); its scripts are not played")
-    yield Step("soak.py", [sys.executable, "-B", "tests/relay/soak.py", "10"], timeout=120, env=env)
+    yield Step("soak.py", [sys.executable, "-B", "tests/relay/soak.py", "10"], timeout=120, env=env, check=True)
 
 
 def suite_relay():
