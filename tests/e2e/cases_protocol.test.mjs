@@ -250,10 +250,12 @@ check("case_137_cross_origin_requests", async () => {
 		for (const name of ["Location", "Cache-Control", "X-Content-Type-Options"])
 			assert.match(answer.headers["access-control-expose-headers"], new RegExp(name, "i"));
 	}
-	// The proxy's own errors can be read by a page, too.
+	// The proxy's own errors can be read by a page, too, also by one that sent cookies.
 	const closed = await request(proxy.url, { path: "/health", headers: { host: proxy.hostOf("sbx9"), origin } });
 	assert.equal(closed.status, 502);
-	assert.equal(closed.headers["access-control-allow-origin"], "*");
+	assert.equal(closed.headers["access-control-allow-origin"], origin);
+	assert.equal(closed.headers["access-control-allow-credentials"], "true");
+	assert.match(closed.headers.vary, /Origin/i);
 });
 
 check("case_138_errors_have_a_json_body", async () => {
