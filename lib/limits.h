@@ -87,7 +87,9 @@
  * gives none for so long. */
 #define HTTP2_PING_SILENCE_MS (30 * 1000)
 #define HTTP2_PING_WAIT_MS (15 * 1000)
-/* Between "no new requests, please" and "no new requests" at an orderly stop, at most. */
+/* At an orderly stop, how long at most a moment without a request is waited for before "no new requests,
+ * please"; and then until "no new requests". */
+#define HTTP2_DRAIN_QUIET_MS (5 * 1000)
 #define HTTP2_DRAIN_NOTICE_MS 1000
 
 /* The pool behind job_run, a thread more than may be taken by what waits or computes. Queued work

@@ -76,7 +76,7 @@ struct http2_session {
 	uint32_t past_count, newest_id;
 	uint64_t opened_ms, last_read_ms, pinged_ms, since_ms; /* since: in this state */
 	uint64_t idle_since_ms; /* 0: at work */
-	uint64_t drain_since_ms;
+	uint64_t drain_since_ms; /* draining or, later, noticed */
 	uint64_t armed_for_ms; /* 0: timer not running */
 	uint64_t written;
 	struct stall_clock stall;
@@ -87,7 +87,8 @@ struct http2_session {
 	bool settled;	/* ours went out */
 	bool served;	/* a request has come */
 	bool failed;	/* what comes is not read any more */
-	bool draining, drained; /* first and second step of GOAWAY */
+	/* To be ended in an orderly way; first and second step of GOAWAY. */
+	bool draining, noticed, drained;
 	char peer[64];
 };
 
@@ -140,8 +141,10 @@ void http2_refuse(struct http2_session *s, uint32_t code, const char *why);
 bool http2_spend_reset(struct http2_session *s);
 /* Ends the session now; exchanges still open are told `status`. */
 void http2_close(struct http2_session *s, int status, bool reset);
-/* Two steps: no new requests, please; and no new requests. */
+/* Two steps: no new requests, please; and no new requests. Some clients give up their open requests at
+ * the first, whatever it says, so it waits for a moment when there are none, but not for long. */
 void http2_drain(struct http2_session *s);
+void http2_give_notice(struct http2_session *s);
 void http2_finish_drain(struct http2_session *s);
 
 static inline struct http2_stream *http2_find(struct http2_session *s, int32_t id)

@@ -104,6 +104,15 @@ void http2_drain(struct http2_session *s)
 		return;
 	s->draining = true;
 	s->drain_since_ms = loop_now_ms(s->loop);
+	http2_poke(s);
+}
+
+void http2_give_notice(struct http2_session *s)
+{
+	if (s->noticed || s->state != HTTP2_SERVING)
+		return;
+	s->noticed = true;
+	s->drain_since_ms = loop_now_ms(s->loop);
 	nghttp2_submit_shutdown_notice(s->nghttp2);
 	http2_poke(s);
 }
@@ -112,7 +121,7 @@ void http2_finish_drain(struct http2_session *s)
 {
 	if (s->drained || s->state != HTTP2_SERVING)
 		return;
-	s->drained = true;
+	s->noticed = s->drained = true;
 	nghttp2_submit_goaway(s->nghttp2, NGHTTP2_FLAG_NONE,
 			      nghttp2_session_get_last_proc_stream_id(s->nghttp2), NGHTTP2_NO_ERROR,
 			      NULL, 0);
@@ -151,8 +160,9 @@ static int on_frame_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, v
 		}
 		break;
 	case NGHTTP2_GOAWAY:
-		/* The answer to this says that all requests that crossed the notice are here. */
-		if (s->draining && !s->drained)
+		/* The answer to this says that all requests that crossed the notice are here. Clients that
+		 * take the notice for the end stumble over it, and lose what comes along with it. */
+		if (s->noticed && !s->drained && s->stream_count)
 			nghttp2_submit_ping(nghttp2, NGHTTP2_FLAG_NONE, http2_drain_mark);
 		break;
 	case NGHTTP2_RST_STREAM:
@@ -216,14 +226,20 @@ static bool end_if_due(struct http2_session *s)
 {
 	if (s->state == HTTP2_CLOSING)
 		return true;
-	if (s->reset_wanted)
+	if (s->reset_wanted) {
+		/* The client may try again what was not begun. */
+		if (s->state == HTTP2_SERVING && !s->failed) {
+			http2_finish_drain(s);
+			http2_flush(s);
+		}
 		http2_close(s, -ECONNABORTED, true);
-	else if (s->broken)
+	} else if (s->broken) {
 		http2_close(s, s->broken, true);
-	else if (s->state == HTTP2_LINGER && s->eof && s->shut)
+	} else if (s->state == HTTP2_LINGER && s->eof && s->shut) {
 		http2_close(s, 0, false);
-	else if (s->state == HTTP2_SERVING && s->eof)
+	} else if (s->state == HTTP2_SERVING && s->eof) {
 		http2_close(s, -ECONNRESET, false);
+	}
 	return s->state == HTTP2_CLOSING;
 }
 
@@ -266,7 +282,11 @@ static void run(struct http2_session *s)
 		if (!list_is_empty(&s->marked))
 			http2_poke(s);
 		watch_idleness(s);
-		if (!s->full && !s->broken && !nghttp2_session_want_read(s->nghttp2) &&
+		if (s->draining && s->stream_count == 0)
+			http2_give_notice(s);
+		/* nghttp2 takes the notice for the last word; more requests may be on their way. */
+		if (!s->full && !s->broken && (s->failed || s->drained || !s->noticed) &&
+		    !nghttp2_session_want_read(s->nghttp2) &&
 		    !nghttp2_session_want_write(s->nghttp2)) {
 			/* GOAWAY is on its way, and what was to be answered is. */
 			s->busy = true;

@@ -87,7 +87,10 @@ static uint64_t idle_deadline(const struct http2_session *s)
 
 static uint64_t drain_deadline(const struct http2_session *s)
 {
-	return s->draining && !s->drained ? s->drain_since_ms + HTTP2_DRAIN_NOTICE_MS : UINT64_MAX;
+	if (!s->draining || s->drained)
+		return UINT64_MAX;
+	return s->drain_since_ms +
+	       (s->noticed ? HTTP2_DRAIN_NOTICE_MS : s->timeouts->drain_quiet);
 }
 
 static uint64_t write_deadline(struct http2_session *s)
@@ -130,8 +133,12 @@ static void end_overdue(struct http2_session *s, uint64_t now)
 		s->pinged_ms = now;
 		nghttp2_submit_ping(s->nghttp2, NGHTTP2_FLAG_NONE, NULL);
 	}
-	if (now >= drain_deadline(s))
-		http2_finish_drain(s);
+	if (now >= drain_deadline(s)) {
+		if (s->noticed)
+			http2_finish_drain(s);
+		else
+			http2_give_notice(s);
+	}
 	if (now >= idle_deadline(s))
 		http2_refuse(s, s->greeted ? NGHTTP2_NO_ERROR : NGHTTP2_PROTOCOL_ERROR, "idle");
 	end_overdue_streams(s, now);

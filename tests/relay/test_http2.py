@@ -433,6 +433,7 @@ class Streams(Test):
             client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, head(self.host(server))))
             wait_for(lambda: proxy.metric("proxy_dials_total") == 1)
             proxy.process.send_signal(15)
+            # After a while also to who has requests open.
             self.assertEqual(client.read_until(GOAWAY)[3], struct.pack(">II", 2 ** 31 - 1, 0))
             # This one crosses the notice, and is still served.
             client.send(frame(HEADERS, END_HEADERS | END_STREAM, 3, head(self.host(server))))
@@ -446,6 +447,28 @@ class Streams(Test):
             bodies = {stream: payload for kind, _, stream, payload in client.frames if kind == DATA}
             self.assertEqual(bodies, {1: b"finished", 3: b"finished"})
             self.assertFalse(client.connection.reset)
+        self.assertEqual(proxy.stop(), 0)
+
+    def test_s084_clients_that_take_goaway_for_the_end_lose_nothing(self):
+        release = threading.Event()
+
+        def script(connection):
+            connection.request()
+            release.wait(20)
+            connection.send(answer("finished"))
+
+        server = self.serve(script)
+        proxy = self.start()
+        with Client(proxy) as client:
+            stream = client.open(self.host(server))
+            wait_for(lambda: proxy.metric("proxy_dials_total") == 1)
+            proxy.process.send_signal(15)
+            wait_for(lambda: proxy.call("GET", "/health")[0] == 503)
+            another = client.open(self.host(server))
+            wait_for(lambda: proxy.metric("proxy_dials_total") == 2)
+            release.set()
+            self.assertEqual([client.answer(each).body for each in (stream, another)], [b"finished"] * 2)
+            client.until(lambda: client.goaways)
         self.assertEqual(proxy.stop(), 0)
 
     def test_s071_drain_ends_what_stays(self):
@@ -466,7 +489,7 @@ class Streams(Test):
                 self.fail("the connection ended as if nothing was cut")
             except ConnectionResetError:
                 pass
-            self.assertIn(frame(GOAWAY, 0, 0, struct.pack(">II", 2 ** 31 - 1, 0)), rest)
+            self.assertIn(frame(GOAWAY, 0, 0, struct.pack(">II", stream, 0)), rest)
             self.assertNotIn(frame(DATA, END_STREAM, stream), rest)
         self.assertEqual(proxy.stop(), 0)
 

@@ -545,6 +545,60 @@ static void on_stopped(void *user)
 	*(bool *)user = true;
 }
 
+static int set_up_impatient(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+
+	(void)state;
+	timeouts.drain_quiet = 1;
+	open_with(timeouts, 65535);
+	return 0;
+}
+
+static void s084_the_notice_waits_for_open_requests(void **state)
+{
+	int32_t running = http2_lab_get("/running"), another;
+
+	(void)state;
+	http_server_stop(lab.server, on_stopped, &lab.stopped);
+	http2_lab_settle();
+	assert_int_equal(lab.goaways, 0);
+	another = http2_lab_get("/another");
+	http_respond(lab.heard[0].ex, 200, NULL, STR("one"));
+	http2_lab_settle();
+	assert_int_equal(lab.goaways, 0);
+	http_respond(lab.heard[1].ex, 200, NULL, STR("two"));
+	http2_lab_settle();
+	assert_str(buf_str(&http2_lab_seen(running)->body), "one");
+	assert_str(buf_str(&http2_lab_seen(another)->body), "two");
+	assert_int_equal(lab.goaways, 1);
+	stream_mem_feed_eof(lab.m);
+	http2_lab_settle();
+	assert_true(lab.stopped);
+	assert_false(lab.m->reset);
+}
+
+static void s084_a_request_that_crosses_the_notice_is_served(void **state)
+{
+	int32_t id;
+
+	(void)state;
+	id = http2_lab_get("/first");
+	http_respond(lab.heard[0].ex, 200, NULL, STR("one"));
+	http2_lab_settle();
+	assert_true(http2_lab_seen(id)->closed);
+	lab.mute = true;
+	http_server_stop(lab.server, on_stopped, &lab.stopped);
+	HTTP2_LAB_WAIT(buf_length(&lab.m->output) > 0);
+	id = http2_lab_get("/late");
+	assert_int_equal(lab.dispatched, 2);
+	http_respond(lab.heard[1].ex, 200, NULL, STR("two"));
+	lab.mute = false;
+	http2_lab_settle();
+	assert_str(buf_str(&http2_lab_seen(id)->body), "two");
+	assert_int_equal(lab.goaways, 1);
+}
+
 static void s084_goaway_in_two_steps(void **state)
 {
 	int32_t running, late;
@@ -553,7 +607,7 @@ static void s084_goaway_in_two_steps(void **state)
 	running = http2_lab_get("/running");
 	lab.mute = true;
 	http_server_stop(lab.server, on_stopped, &lab.stopped);
-	http2_lab_settle();
+	HTTP2_LAB_WAIT(buf_length(&lab.m->output) > 0);
 	/* This one is on its way when the notice comes. */
 	late = http2_lab_get("/late");
 	assert_int_equal(lab.dispatched, 2);
@@ -616,8 +670,10 @@ int main(void)
 		TEST(s069_our_end_first_and_resets, set_up_usual),
 		TEST(s064_an_answer_that_does_not_fit_the_key, set_up_usual),
 		TEST(s063_an_upgrade_that_is_refused, set_up_usual),
-		TEST(s084_goaway_in_two_steps, set_up_usual),
-		TEST(s084_a_client_that_does_not_answer_gets_the_second_step, set_up_usual),
+		TEST(s084_the_notice_waits_for_open_requests, set_up_usual),
+		TEST(s084_a_request_that_crosses_the_notice_is_served, set_up_usual),
+		TEST(s084_goaway_in_two_steps, set_up_impatient),
+		TEST(s084_a_client_that_does_not_answer_gets_the_second_step, set_up_impatient),
 	};
 
 	return cmocka_run_group_tests_name("http2_flow", tests, NULL, NULL);
