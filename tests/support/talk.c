@@ -167,11 +167,16 @@ static struct str join_chunks(char *at, size_t len)
 struct talk_answer talk_parse(struct talk *talk)
 {
 	struct talk_answer answer = {0};
-	char *data = buf_data(&talk->received);
 	size_t len = buf_length(&talk->received);
-	char *end = len ? memmem(data, len, "\r\n\r\n", 4) : NULL;
+	char *data, *end, *room;
 	const char *coding;
 
+	/* For what looks for the end of a text. */
+	if (buf_reserve(&talk->received, 1, &room) < 0)
+		fail("the answer is too large");
+	*room = '\0';
+	data = buf_data(&talk->received);
+	end = len ? memmem(data, len, "\r\n\r\n", 4) : NULL;
 	if (!end || sscanf(data, "HTTP/1.1 %d ", &answer.status) != 1)
 		fail("no HTTP answer came");
 	answer.head = (struct str){data, (size_t)(end + 4 - data)};
