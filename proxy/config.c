@@ -216,7 +216,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "[,resume=any|off][,envdhash=SHA256]; "
 		 "may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
-		 "sandbox id for requests to localhost or an IP address without (usable) routing headers"},
+		 "sandbox id for requests to localhost, an IP address or sandbox.DOMAIN without (usable) routing "
+		 "headers"},
 		{"connections-max", OPTION_INT, &config->connections_max,
 		 "clients' connections at once, over all workers and listeners; more wait until one ends\n"
 		 "    \t(default: as many as the descriptor limit allows)"},
