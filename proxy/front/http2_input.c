@@ -132,10 +132,12 @@ static int on_frame_received(nghttp2_session *nghttp2, const nghttp2_frame *fram
 		break;
 	case NGHTTP2_RST_STREAM:
 		x = http2_find(s, frame->hd.stream_id);
-		if (x && !x->ex.closed) {
-			x->client_reset = true;
+		if (!x || x->ex.closed)
+			break;
+		x->client_reset = true;
+		/* Who has seen the answer begin and leaves has cost what any request costs. */
+		if (!x->begun)
 			http2_spend_reset(s);
-		}
 		break;
 	case NGHTTP2_SETTINGS:
 		s->greeted |= !(frame->hd.flags & NGHTTP2_FLAG_ACK);

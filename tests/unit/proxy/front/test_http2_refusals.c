@@ -223,6 +223,25 @@ static void s076_rapid_reset(void **state)
 	expect_calmed();
 }
 
+static void answers_that_are_left_early_are_no_flood(void **state)
+{
+	const size_t rounds = HTTP2_LAB_STREAMS - 10;
+	int32_t id;
+
+	(void)state;
+	for (size_t i = 0; i < rounds; i++) {
+		id = http2_lab_get("/");
+		assert_int_equal(
+			http_response_begin(lab.heard[i].ex, 200, HTTP_LENGTH_CHUNKED), 0);
+		http2_lab_settle();
+		nghttp2_submit_rst_stream(lab.client, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
+		http2_lab_settle();
+		assert_int_equal(lab.heard[i].closed, 1);
+	}
+	assert_true(rounds > 2 * HTTP2_RESETS_BURST);
+	expect_usable();
+}
+
 static void s076_rapid_reset_in_one_go(void **state)
 {
 	struct buf bytes;
@@ -404,6 +423,7 @@ int main(void)
 		TEST(s079_invalid_compression_ends_the_connection),
 		TEST(s076_rapid_reset),
 		TEST(s076_rapid_reset_in_one_go),
+		TEST(answers_that_are_left_early_are_no_flood),
 		TEST(s077_resets_that_we_are_made_to_send),
 		TEST(s077_data_after_the_end),
 		TEST(s078_ping_flood),
