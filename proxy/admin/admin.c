@@ -404,8 +404,11 @@ static bool comes_from_page(const struct http_request *request)
 {
 	static const struct host_name_headers none;
 	struct host_name target;
+	struct str site = http_headers_get(&request->headers, STR("Sec-Fetch-Site"));
 
-	if (http_headers_get(&request->headers, STR("Origin")).p)
+	/* Images and the like come without an Origin; "none" is what a person typed. */
+	if (http_headers_get(&request->headers, STR("Origin")).p ||
+	    (site.p && !str_equal_nocase(site, STR("none"))))
 		return true;
 	/* "localhost" and IP literals cannot be re-pointed; they are what is "unrouted" here. */
 	return host_name_route(request->authority, &none, &target) != HOST_NAME_UNROUTED ||

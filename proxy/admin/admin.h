@@ -22,7 +22,7 @@
  * proxy on it; 503 while there is no connection to it. Sandboxes of the command line stay this proxy's.
  *
  * Changes take ?lifecycle_id=ID to be made only if that is the sandbox's current one (409 if not).
- * With a token, "Authorization: Bearer <token>" is needed. Requests that come from web pages (Origin)
+ * With a token, "Authorization: Bearer <token>" is needed. Requests of web pages (Origin, Sec-Fetch-Site)
  * or under a foreign name (DNS rebinding) are refused.
  */
 #ifndef PROXY_ADMIN_ADMIN_H

@@ -200,7 +200,8 @@ class Admin(Test):
 
     def test_pages_and_foreign_names_are_refused(self):
         proxy = self.start()
-        for fields in ({"Origin": "http://evil.test"}, {"Host": "evil.test"}, {"Host": "1-abc.test"}, {"Host": "sandbox.evil.test"}):
+        for fields in ({"Origin": "http://evil.test"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.test"},
+                       {"Host": "1-abc.test"}, {"Host": "sandbox.evil.test"}):
             self.assertEqual(proxy.call("GET", "/sandboxes", fields=fields)[0], 403, fields)
         for host in ("localhost", f"127.0.0.1:{proxy.admin_port}", "[::1]:80"):
             self.assertEqual(proxy.call("GET", "/sandboxes", fields={"Host": host})[0], 200)
