@@ -335,11 +335,10 @@ static void on_keeper_poll(uv_poll_t *poll, int status, int events)
 		job_life_finish(run);
 }
 
-void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd)
+void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t elapsed_ms)
 {
 	struct job_life *run = job_life_new(job);
 	struct job_record *record = &job->record;
-	int64_t elapsed_ms = wall_clock_ms() - record->exit.started_ms;
 	uint64_t now = loop_now_ms(run->table->loop);
 
 	run->keeper = keeper;
@@ -406,43 +405,6 @@ static void on_timer(uv_timer_t *timer)
 
 /* ---- the end ---- */
 
-/* The leader, and nobody who has its number now. */
-static bool is_still_there(pid_t pid, uint64_t ticks)
-{
-	char path[32], text[512];
-	const char *rest;
-	unsigned long long found;
-	ssize_t len;
-	auto_close int fd = -1;
-
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	len = read(fd, text, sizeof(text) - 1);
-	if (len <= 0)
-		return false;
-	text[len] = '\0';
-	rest = strrchr(text, ')');
-	return rest &&
-	       sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
-				"%*d %llu", &found) == 1 &&
-	       found == ticks;
-}
-
-static void kill_orphan(const struct job_life *run)
-{
-	const struct job_status_start *start = &run->status.start;
-	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
-
-	if (cgroups)
-		(void)cgroup_kill(cgroups, run->owner->record.place);
-	if (start->magic && start->leader_ticks && is_still_there(start->leader_pid, start->leader_ticks)) {
-		kill(-start->leader_pid, SIGKILL);
-		kill(start->leader_pid, SIGKILL);
-	}
-}
-
 /* What was killed may take a moment to be gone; what was left behind may live for ever. */
 static void leave_cgroup(const struct job_life *run, struct cgroups *cgroups)
 {
@@ -467,9 +429,8 @@ static void find_out(struct job *job)
 	if (job_store_read_status(store, record->id, &run->status) < 0)
 		run->status = (struct job_status){.start.magic = 0};
 	run->has_end = run->status.end.magic != 0;
-	/* Nobody is left who would keep it, so it does not go on. */
 	if (!run->has_end)
-		kill_orphan(run);
+		(void)job_kill_orphan(&run->status.start, cgroups, record->place);
 	if (cgroups && record->place.kind != CGROUP_NONE) {
 		run->out_of_memory = cgroup_saw_out_of_memory(cgroups, record->place);
 		/* What was stopped leaves nothing; what has ended by itself may have left servers. */

@@ -70,7 +70,7 @@ int job_life_create(struct job_table *table, const struct job_spec *spec, struct
 /* Why a PENDING job could not be started; valid while its listeners are told. It is then removed. */
 const struct err *job_life_start_error(const struct background_job *job);
 /* A running job of an earlier envd. Takes the descriptor over. */
-void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd);
+void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t elapsed_ms);
 /* Has no effect on an ended job. */
 void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms);
 /* Somebody looks at the output more often from now on. */

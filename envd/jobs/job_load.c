@@ -1,6 +1,7 @@
 /* What earlier envds have left: read once, when jobs are opened. */
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -91,7 +92,43 @@ static void find_keeper(const struct job_store *store, struct job_found *found)
 	}
 }
 
-static void find_out(const struct job_store *store, const char *boot_id, struct job_found *found)
+/* The leader, and nobody who has its number now. */
+static bool is_still_there(pid_t pid, uint64_t ticks)
+{
+	char path[32], text[512];
+	const char *rest;
+	unsigned long long found;
+	ssize_t len;
+	auto_close int fd = -1;
+
+	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return false;
+	len = read(fd, text, sizeof(text) - 1);
+	if (len <= 0)
+		return false;
+	text[len] = '\0';
+	rest = strrchr(text, ')');
+	return rest &&
+	       sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
+				"%*d %llu", &found) == 1 &&
+	       found == ticks;
+}
+
+bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups, struct cgroup_place place)
+{
+	if (cgroups)
+		(void)cgroup_kill(cgroups, place);
+	if (!start->magic || !start->leader_ticks || !is_still_there(start->leader_pid, start->leader_ticks))
+		return false;
+	kill(-start->leader_pid, SIGKILL);
+	kill(start->leader_pid, SIGKILL);
+	return true;
+}
+
+static void find_out(const struct job_store *store, struct cgroups *cgroups, const char *boot_id,
+		     struct job_found *found)
 {
 	struct job_record *record = &found->record;
 	int64_t until = monotonic_ms() + BEGIN_WAIT_MS;
@@ -110,17 +147,21 @@ static void find_out(const struct job_store *store, const char *boot_id, struct 
 		job_record_settle(record);
 	} else if (found->keeper && status.start.magic) {
 		record->state = JOB_RUNNING;
+		found->elapsed_ms = (int64_t)monotonic_ms() - status.start.started_steady_ms;
 	} else if (!status.start.magic) {
 		set_lost(record, JOB_FAILURE_START, "envd ended before the command was started");
 	} else if (strcmp(record->boot_id, boot_id) != 0) {
 		set_lost(record, JOB_FAILURE_LOST, "the machine was restarted while the job ran");
+	} else if (job_kill_orphan(&status.start, cgroups, record->place)) {
+		set_lost(record, JOB_FAILURE_LOST,
+			 "the job's keeper was killed while envd was away, and what was left of the job now");
 	} else {
 		set_lost(record, JOB_FAILURE_LOST, "the job and its keeper ended together: how is not known");
 	}
 }
 
-static bool load_one(const struct job_store *store, const char *id, const char *boot_id,
-		     struct job_found *found)
+static bool load_one(const struct job_store *store, struct cgroups *cgroups, const char *id,
+		     const char *boot_id, struct job_found *found)
 {
 	struct job_extent extents[JOB_STREAMS];
 	int status = read_record(store, id, &found->record);
@@ -135,12 +176,21 @@ static bool load_one(const struct job_store *store, const char *id, const char *
 		return false;
 	}
 	if (!job_state_is_end(found->record.state))
-		find_out(store, boot_id, found);
+		find_out(store, cgroups, boot_id, found);
 	job_store_extents(store, id, extents, &found->stored_bytes);
 	return true;
 }
 
-struct job_found *job_store_load(const struct job_store *store, size_t *ret_count)
+/* "lock" and "keeper" are no folders; no id is a word. Behind a link is nothing of ours. */
+static bool may_be_job(DIR *directory, const char *name)
+{
+	struct stat about;
+
+	return name[0] >= '0' && name[0] <= '9' && job_id_is_valid(str_of(name)) &&
+	       fstatat(dirfd(directory), name, &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(about.st_mode);
+}
+
+struct job_found *job_store_load(const struct job_store *store, struct cgroups *cgroups, size_t *ret_count)
 {
 	size_t count = 0, capacity = 0;
 	struct job_found *all = NULL;
@@ -155,9 +205,8 @@ struct job_found *job_store_load(const struct job_store *store, size_t *ret_coun
 	while ((entry = readdir(directory))) {
 		struct job_found found = {.pidfd = -1};
 
-		/* "lock" and "keeper" are no folders; no id is a word. */
-		if (entry->d_name[0] < '0' || entry->d_name[0] > '9' || !job_id_is_valid(str_of(entry->d_name)) ||
-		    !load_one(store, entry->d_name, boot_id, &found))
+		if (!may_be_job(directory, entry->d_name) ||
+		    !load_one(store, cgroups, entry->d_name, boot_id, &found))
 			continue;
 		if (count == capacity) {
 			capacity = capacity ? 2 * capacity : 64;

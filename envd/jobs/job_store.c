@@ -35,6 +35,10 @@ int job_store_open_file(const struct job_store *store, const char *id, const cha
 
 	if (fd < 0)
 		return fd;
+	/* Whoever may write here, such as a job of the same user, may have put a FIFO in its place, which
+	 * would keep whoever opens it waiting. What is made new goes to commands as it is. */
+	if (!(flags & O_EXCL))
+		flags |= O_NONBLOCK;
 	fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 	return fd < 0 ? -errno : fd;
 }

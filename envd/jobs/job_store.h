@@ -49,6 +49,7 @@ struct job_found {
 	struct job_record record; /* a copy, to be taken over */
 	pid_t keeper;             /* 0: gone */
 	int pidfd;                /* of the keeper; -1: gone, or the kernel has none */
+	int64_t elapsed_ms;       /* since it was started, by a clock that nobody sets; for one that runs */
 	bool is_changed;          /* the record says more than the file */
 	uint64_t stored_bytes;
 };
@@ -89,7 +90,10 @@ int job_store_cap(const struct job_store *store, const char *id, enum job_stream
 	NODISCARD;
 bool job_store_disk_is_full(const struct job_store *store);
 
-/* All jobs of earlier envds, in no order. *ret_count of them; free() the array. */
-struct job_found *job_store_load(const struct job_store *store, size_t *ret_count);
+/* All jobs of earlier envds, in no order. *ret_count of them; free() the array. What is left of a job
+ * whose keeper is gone is killed. `cgroups` may be NULL. */
+struct job_found *job_store_load(const struct job_store *store, struct cgroups *cgroups, size_t *ret_count);
+/* Nobody is left who would keep it, so it does not go on. False when nothing of it was found. */
+bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups, struct cgroup_place place);
 
 #endif

@@ -266,7 +266,8 @@ static void load(struct job *job)
 		return;
 	table->load_status = job_store_open(&table->store, &table->load_err);
 	if (table->load_status == 0)
-		table->found = job_store_load(&table->store, &table->found_count);
+		table->found = job_store_load(&table->store, table->settings.spawn->cgroups,
+					      &table->found_count);
 }
 
 static int compare_sequence(const void *a, const void *b)
@@ -306,7 +307,7 @@ static void take_found(struct job_table *table)
 			table->next_sequence = job->record.sequence + 1;
 		job_table_append_change(table, &job->change);
 		if (found->keeper)
-			job_life_adopt(job, found->keeper, take_fd(&found->pidfd));
+			job_life_adopt(job, found->keeper, take_fd(&found->pidfd), found->elapsed_ms);
 		else
 			ended[count++] = job;
 		if (found->is_changed)

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Code } from "@connectrpc/connect";
@@ -145,6 +145,50 @@ check("a job whose keeper was killed is lost, says so, and does not run on", asy
 	process.kill(later.pid, "SIGKILL");
 	await here.start();
 	assert.equal((await here.jobs.get({ id: later.id })).job.failure, Cause.LOST);
+	// Only the keeper, while envd was away.
+	const left = (await here.jobs.create(shell(`exec sleep ${word}`))).job, last = keeperOf(left);
+	await here.envd.kill();
+	process.kill(last, "SIGKILL");
+	await here.start();
+	const found = (await here.jobs.get({ id: left.id })).job;
+	assert.equal(found.failure, Cause.LOST);
+	assert.match(found.message, /keeper was killed/);
+	await eventually("it is gone, too", () => !isAlive(left.pid));
+});
+
+check("a time limit is held by a clock that nobody sets, also by the next envd", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create({ ...shell("sleep 1; exit 5"), limits: { wallTimeMs: 600000n } });
+	const file = join(here.directory, job.id, "record");
+	await eventually("its start is on the disk", () => readFileSync(file, "utf8").includes("startedMs"));
+	await here.envd.kill();
+	// As if the clock had been put forward by an hour since then.
+	const text = readFileSync(file, "utf8").split("\n")[1].replace(/"startedMs":(\d+)/, (_, ms) => `"startedMs":${ms - 3600000}`) + "\n";
+	writeFileSync(file, `envd-job 1 ${createHash("sha256").update(text).digest("hex").slice(0, 16)} ${Buffer.byteLength(text)}\n${text}`);
+	await here.start();
+	const told = await ended(here.jobs, job.id);
+	assert.deepEqual([told.failure, told.exit.code, told.startedMs], [Cause.EXIT_CODE, 5, job.startedMs - 3600000n]);
+});
+
+check("FIFOs and links in the folders hold nothing up, and nothing behind a link is touched", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create(shell("echo kept"));
+	await ended(here.jobs, job.id);
+	await here.envd.kill();
+	mkdirSync(join(here.directory, "6fifo"));
+	execFileSync("mkfifo", [join(here.directory, "6fifo", "record")]);
+	const other = temporaryFolder();
+	writeFileSync(join(other, "stdout"), "somebody's");
+	symlinkSync(other, join(here.directory, "7link"));
+	await here.start();
+	assert.deepEqual((await here.jobs.list({}, { timeoutMs: 10000 })).jobs.map((each) => each.id), [job.id]);
+	assert.equal(readFileSync(join(other, "stdout"), "utf8"), "somebody's");
+	const stdout = join(here.directory, job.id, "stdout");
+	unlinkSync(stdout);
+	execFileSync("mkfifo", [stdout]);
+	const answer = await request(here.envd.url, { path: `/jobs/${job.id}/stdout` });
+	assert.deepEqual([answer.status, answer.body.length], [200, 0]);
+	await here.jobs.delete({ id: job.id });
 });
 
 check("broken, half made and foreign folders do not disturb", async () => {
