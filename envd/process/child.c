@@ -388,8 +388,16 @@ RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *
 
 RAW_CODE static void divide(struct child_plan *plan)
 {
-	pid_t leader = child_clone_plain();
+	pid_t leader = -ENOSYS;
+	int pidfd = -1;
 
+	/* Born in its cgroup if that can be: to move there costs the kernel tens of milliseconds. */
+	if (plan->cgroup_fd >= 0)
+		leader = child_clone3(plan->cgroup_fd, &pidfd);
+	if (leader == 0)
+		plan->cgroup_fd = -1;
+	else if (leader < 0)
+		leader = child_clone_plain();
 	if (leader < 0)
 		fail(plan, CHILD_KEEPER, leader);
 	if (leader > 0)
