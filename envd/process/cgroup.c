@@ -17,6 +17,7 @@
 #define ROOT_DEFAULT "/sys/fs/cgroup"
 /* Where machines that still use version 1 mount version 2: no controllers, but kill works. */
 #define ROOT_HYBRID "/sys/fs/cgroup/unified"
+#define OWN_NAME "init.scope"
 #define RESERVED_BYTES_MAX (128ULL * 1024 * 1024)
 /* What even the smallest process costs the kernel, which not every cgroup accounts: as many as fill the
  * memory would bring down everybody. */
@@ -193,6 +194,14 @@ static void enable_controllers(int directory, const char *const *controllers)
 		(void)write_file(directory, "cgroup.subtree_control", *controllers);
 }
 
+/* In a container envd is born at the top of the tree, and a cgroup that somebody lives in passes no
+ * controllers down. It moves to one of its own, which freezing leaves alone. */
+static void leave_the_top(int root)
+{
+	if (mkdirat(root, OWN_NAME, 0755) == 0 || errno == EEXIST)
+		(void)write_file(root, OWN_NAME "/cgroup.procs", "0");
+}
+
 static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, uint64_t threads,
 		     int *ret_directory)
 {
@@ -239,7 +248,10 @@ static int open_all(struct cgroups *cgroups, const char *path)
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return -errno;
-	enable_controllers(root, (const char *const[]){"+cpu", "+io", "+memory", "+pids", NULL});
+	/* Memory first: it minds who lives there, and nobody can leave once one that does not is on. */
+	if (write_file(root, "cgroup.subtree_control", "+memory") == -EBUSY)
+		leave_the_top(root);
+	enable_controllers(root, (const char *const[]){"+memory", "+io", "+cpu", "+pids", NULL});
 	for (kind = CGROUP_USER; kind <= CGROUP_SOCAT; kind++) {
 		status = open_kind(root, kind, memory, threads, &cgroups->directories[kind]);
 		if (status < 0)

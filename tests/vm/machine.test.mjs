@@ -192,6 +192,22 @@ async function explode(limit) {
 	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
 }
 
+// As in a container: envd is in the topmost cgroup that it sees, with nobody else.
+check("controllers_reach_commands_where_envd_is_born_at_the_top", async () => {
+	const box = "/sys/fs/cgroup/box";
+	const system = { message: { tag: "_system" } };
+	const inner = await client.start("sh", ["-c", `mkdir ${box} && echo $$ > ${box}/cgroup.procs &&
+		exec envd -isnotfc -port 5000 -forward-address none -jobs-dir /box-jobs -cgroup-root ${box} -verbose`], system);
+	await until(inner.stream, "stdout", "listening");
+	assert.equal(await ask(client, `cat ${box}/cgroup.subtree_control`), "cpu io memory pids");
+	assert.equal(await ask(client, `cat ${box}/init.scope/cgroup.procs`), String(inner.pid));
+	assert.equal(await ask(client, `cat ${box}/cgroup.procs`), "");
+	assert.match(await ask(client, `cat ${box}/user/memory.max ${box}/user/pids.max`), /^\d+\n\d+$/);
+	await client.signal(inner.pid, "SIGNAL_SIGTERM");
+	assert.equal((await drain(inner.stream)).end.exitCode, 0);
+	await ask(client, `rmdir ${box}/user ${box}/ptys ${box}/socats ${box}/init.scope ${box}`);
+});
+
 check("case_077_a_busy_machine_does_not_starve_the_agent", async () => {
 	const loops = await Promise.all(Array.from({ length: 16 }, () => client.start("sh", ["-c", "while :; do :; done"])));
 	const times = [];
