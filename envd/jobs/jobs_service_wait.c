@@ -304,6 +304,8 @@ static bool find_jobs(struct wait_call *wait, const Jobs__WaitRequest *request)
 static void begin(struct wait_call *wait)
 {
 	wait->live = 2; /* the call, the timer */
+	/* Nothing is written for hours, so that is all that tells of a client that has left. */
+	wait->call->exchange->abort_on_eof = true;
 	rpc_call_hold(wait->call);
 	jobs_table(wait->call)->wait_count++;
 	uv_timer_init(&wait->call->loop->uv, &wait->timer);

@@ -2,6 +2,7 @@
 import assert from "node:assert/strict";
 import { createHmac, randomBytes } from "node:crypto";
 import { readdirSync, statSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Code } from "@connectrpc/connect";
@@ -300,6 +301,21 @@ check("waiting: states, several jobs, patterns, ports, time", async () => {
 	await refused(jobs.wait({ ids: ["0nothere"] }), Code.NotFound);
 	for (const each of [slow, quick])
 		await jobs.stop({ id: each.id, force: true });
+});
+
+check("a wait is over when its client has left", async () => {
+	const job = await create(shell("sleep 60"));
+	const body = JSON.stringify({ ids: [job.id], until: { pattern: "never" } });
+	const socket = connect({ port: envd.port, host: "127.0.0.1", allowHalfOpen: true });
+	let isClosed = false;
+	socket.on("error", () => {}).on("close", () => { isClosed = true; }).resume();
+	socket.on("end", () => socket.destroy());
+	socket.write(`POST /jobs.Jobs/Wait HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+	// It is sent and taken before the end is.
+	await jobs.get({ id: job.id });
+	socket.end();
+	await eventually("envd lets go", () => isClosed, 5000);
+	await jobs.stop({ id: job.id, force: true });
 });
 
 check("listing: pages, states, names; commands are there, too", async () => {
