@@ -20,6 +20,10 @@
 #define SYS_close_range 436
 #endif
 
+#ifndef CLOSE_RANGE_CLOEXEC
+#define CLOSE_RANGE_CLOEXEC (1U << 2)
+#endif
+
 #define OOM_SCORE_ADJ "100"
 #define IOPRIO_BEST_EFFORT_4 ((2 << 13) | 4)
 #define IOPRIO_WHO_PROCESS 1
@@ -356,6 +360,8 @@ RAW_CODE static long place_descriptors(const struct child_keeper *keeper, int st
 	result = raw3(SYS_dup3, status_fd, KEEPER_FIRST_DESCRIPTOR + CHILD_KEEPER_FDS, 0);
 	if (result < 0)
 		return result;
+	/* Ours are closed by the exec anyway; those that envd was born with need not be. */
+	raw3(SYS_close_range, KEEPER_FIRST_DESCRIPTOR + CHILD_KEEPER_FDS + 1, ~0U, CLOSE_RANGE_CLOEXEC);
 	for (i = 0; i < KEEPER_FIRST_DESCRIPTOR; i++)
 		raw1(SYS_close, i);
 	return 0;

@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, readdirSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Code } from "@connectrpc/connect";
@@ -332,4 +332,19 @@ check("an ordinary user has jobs, too", async () => {
 	assert.deepEqual(processTable().filter((each) => each.state !== "Z" && each.arguments.includes("57.5")), []);
 	assert.equal((await readOutput(jobs, { id: job.id })).stdout.toString(), "user\nready\n");
 	await envd.stop();
+});
+
+check("nothing that envd was born with reaches a keeper or its job", async () => {
+	const directory = join(temporaryFolder(), "jobs");
+	const envd = await startEnvd({
+		flags: ["-jobs-dir", directory], prefix: ["sh", "-c", 'exec 5</etc/hostname 9</etc/passwd; exec "$0" "$@"'],
+	});
+	const jobs = jobsClient(envd.url);
+	const job = (await jobs.create(shell("exec sleep 1000"))).job;
+	const keeper = keepers().find((each) => each.arguments[1] === String(job.pid)).pid;
+	const names = (pid) => readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+	assert.ok(names(envd.child.pid).includes("/etc/passwd"), "envd has it");
+	for (const pid of [keeper, job.pid])
+		assert.ok(!names(pid).some((name) => name.startsWith("/etc/")), `${pid}: ${names(pid)}`);
+	await jobs.stop({ id: job.id, force: true });
 });
