@@ -36,6 +36,7 @@ struct exec {
 	Process__ProcessSelector selector;
 	unsigned signals;
 	bool reader_left; /* of our output */
+	int write_error;  /* an errno: output was lost, though somebody wanted it */
 	uv_signal_t on_interrupt, on_terminate, on_window;
 	bool signals_open;
 	struct termios saved;
@@ -211,6 +212,20 @@ static void open_input(struct exec *exec)
 
 /* ---- signals ---- */
 
+/* The same, whether the command's end or the answer to its signal comes first. */
+static void tell_lost_output(struct exec *exec)
+{
+	struct err err;
+
+	if (!exec->reader_left)
+		return;
+	exec->result = EXIT_OF_SIGNAL + SIGPIPE;
+	if (!exec->write_error)
+		return;
+	err_set_sys(&err, err_kind_from_errno(exec->write_error), exec->write_error, "the output");
+	exec->result = print_failure(&err);
+}
+
 static void on_signal_done(struct call *call, const struct err *err)
 {
 	struct exec *exec = call->user;
@@ -219,7 +234,7 @@ static void on_signal_done(struct call *call, const struct err *err)
 	exec->signal_busy = false;
 	if (!exec->reader_left)
 		return;
-	exec->result = EXIT_OF_SIGNAL + SIGPIPE;
+	tell_lost_output(exec);
 	leave(exec);
 }
 
@@ -324,6 +339,8 @@ static void write_output(struct exec *exec, int fd, const ProtobufCBinaryData *d
 {
 	if (exec->reader_left || print_bytes(fd, data->data, data->len))
 		return;
+	if (errno != EPIPE)
+		exec->write_error = errno;
 	/* Nobody reads any more. Here it would be SIGPIPE; there it would go on for ever. */
 	exec->reader_left = true;
 	stop_command(exec);
@@ -373,6 +390,7 @@ static void on_start_done(struct call *call, const struct err *err)
 	} else if (!exec->ended) {
 		exec->result = EXIT_UNKNOWN;
 	}
+	tell_lost_output(exec);
 	/* A read of our input may be under way, which nothing but input can end. */
 	leave(exec);
 }

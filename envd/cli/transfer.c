@@ -238,6 +238,14 @@ static int receive(struct target *target, const char *remote, int fd, struct err
 	return run(&t, target, &handler, "GET", remote, NULL, HTTP_LENGTH_NONE);
 }
 
+/* A device or a pipe is written to, and never replaced by a file. */
+static bool is_special(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
 int transfer_download(struct target *target, const char *remote, const char *local, mode_t mode,
 		      struct err *err)
 {
@@ -248,6 +256,11 @@ int transfer_download(struct target *target, const char *remote, const char *loc
 
 	if (!local)
 		return receive(target, remote, STDOUT_FILENO, err);
+	if (is_special(local)) {
+		fd = open(local, O_WRONLY | O_CLOEXEC);
+		return fd < 0 ? err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local)
+			      : receive(target, remote, fd, err);
+	}
 	temporary = xmalloc(strlen(local) + sizeof(".XXXXXX"));
 	memcpy(temporary, local, strlen(local));
 	memcpy(temporary + strlen(local), ".XXXXXX", sizeof(".XXXXXX"));

@@ -1,6 +1,6 @@
 // The client in envd's own program: exec, cp and ls, directly and through the proxy. (job: command_line_jobs.test.mjs)
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
 import { chmodSync, closeSync, mkdirSync, openSync, readFileSync, readdirSync, statSync, symlinkSync, writeFileSync } from "node:fs";
 import net from "node:net";
@@ -260,9 +260,23 @@ check("the_token_comes_from_the_environment", async () => {
 	assert.equal((await cli(["ls", "/"], { env: { ENVD_URL: own.url, ENVD_ACCESS_TOKEN: "secret" } })).code, 0);
 });
 
-check("a_full_disk_here_is_told", async () => {
+check("cp_writes_to_pipes_and_devices_and_replaces_none", async () => {
+	const pipe = join(temporaryFolder(), "pipe");
+	execFileSync("mkfifo", [pipe]);
+	const reader = spawn("cat", [pipe], { stdio: ["ignore", "pipe", "ignore"] });
+	let read = "";
+	reader.stdout.on("data", (chunk) => { read += chunk; });
+	const closed = new Promise((resolve) => reader.on("close", resolve));
+	assert.equal((await cli(["cp", ":/etc/passwd", pipe])).code, 0);
+	assert.ok(statSync(pipe).isFIFO(), "still a pipe");
+	await within(10000, "the reader ends", closed);
+	assert.equal(read, readFileSync("/etc/passwd", "utf8"));
+});
+
+for (const what of [["cp", ":/etc/passwd", "-"], ["exec", "cat", "/etc/passwd"]])
+check(`a_full_disk_here_is_told ${what[0]}`, async () => {
 	const full = openSync("/dev/full", "w");
-	const child = spawn(envdProgram(), ["cp", ":/etc/passwd", "-"], { env: roads.directly, stdio: ["ignore", full, "pipe"] });
+	const child = spawn(envdProgram(), what, { env: roads.directly, stdio: ["ignore", full, "pipe"] });
 	let stderr = "";
 	child.stderr.on("data", (chunk) => { stderr += chunk; });
 	const code = await within(10000, "it ends", new Promise((resolve) => child.on("close", resolve)));
