@@ -144,13 +144,13 @@ check("a job whose keeper was killed is lost, says so, and does not run on", asy
 	process.kill(keeper, "SIGKILL");
 	process.kill(later.pid, "SIGKILL");
 	await here.start();
-	assert.equal((await here.jobs.get({ id: later.id })).job.failure, Cause.LOST);
+	assert.equal((await ended(here.jobs, later.id)).failure, Cause.LOST);
 	// Only the keeper, while envd was away.
 	const left = (await here.jobs.create(shell(`exec sleep ${word}`))).job, last = keeperOf(left);
 	await here.envd.kill();
 	process.kill(last, "SIGKILL");
 	await here.start();
-	const found = (await here.jobs.get({ id: left.id })).job;
+	const found = await ended(here.jobs, left.id);
 	assert.equal(found.failure, Cause.LOST);
 	assert.match(found.message, /keeper was killed/);
 	await eventually("it is gone, too", () => !isAlive(left.pid));
