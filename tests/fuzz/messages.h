@@ -1,8 +1,9 @@
-/* Every message type of the two services, for fuzzers that let the input choose one. */
+/* Message types of the services, for fuzzers that let the input choose one. */
 #ifndef TESTS_FUZZ_MESSAGES_H
 #define TESTS_FUZZ_MESSAGES_H
 
 #include "proto/filesystem.pb-c.h"
+#include "proto/jobs.pb-c.h"
 #include "proto/process.pb-c.h"
 
 static const ProtobufCMessageDescriptor *const message_types[] = {
@@ -22,6 +23,16 @@ static const ProtobufCMessageDescriptor *const message_types[] = {
 	&filesystem__watch_dir_response__descriptor,
 	&filesystem__get_watcher_events_response__descriptor,
 	&filesystem__stat_response__descriptor,
+	&jobs__create_request__descriptor,
+	&jobs__list_request__descriptor,
+	&jobs__list_response__descriptor,
+	&jobs__wait_request__descriptor,
+	&jobs__stop_request__descriptor,
+	&jobs__output_request__descriptor,
+	&jobs__output_response__descriptor,
+	&jobs__write_stdin_request__descriptor,
+	&jobs__watch_request__descriptor,
+	&jobs__get_response__descriptor,
 };
 
 #endif
