@@ -11,6 +11,8 @@
 #include "proto/jobs.pb-c.h"
 
 #define JOB_EXIT_UNKNOWN 255
+/* 128 and SIGPIPE, as a shell would say of a program here. */
+#define JOB_EXIT_PIPE 141
 /* As timeout(1) has it. */
 #define JOB_EXIT_TIMED_OUT 124
 

@@ -58,6 +58,7 @@ struct output {
 	struct retry retry;
 	struct err err;
 	bool failed, reader_left;
+	int sys; /* why the output could not be written */
 	bool has_ended; /* the job; then `code` */
 	int code;
 	bool json;
@@ -96,6 +97,7 @@ static void on_output(struct call *call, const ProtobufCMessage *message)
 	*offset = part->offset + part->data.len;
 	if (o->json || print_bytes(is_stderr ? STDERR_FILENO : STDOUT_FILENO, part->data.data, part->data.len))
 		return;
+	o->sys = errno;
 	o->reader_left = true;
 	call_cancel(call);
 }
@@ -127,8 +129,10 @@ int job_follow(struct target *target, const struct job_follow *what)
 			  &jobs__output_response__descriptor, &handler, &o);
 		target_run(target);
 	} while (o.failed && !o.reader_left && retry_again(&o.retry, &o.err));
+	if (o.reader_left && o.sys != EPIPE)
+		err_set_sys(&o.err, ERR_INTERNAL, o.sys, "standard output");
 	if (o.reader_left)
-		return EXIT_FAILURE;
+		return o.sys == EPIPE ? JOB_EXIT_PIPE : print_failure(&o.err);
 	if (o.failed)
 		return print_failure(&o.err);
 	return what->follow && o.has_ended ? o.code : EXIT_SUCCESS;

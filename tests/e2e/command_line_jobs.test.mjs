@@ -1,10 +1,12 @@
 // `envd job ...`: background jobs by hand and by script.
 import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
+import { closeSync, openSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCli } from "./support/cli.mjs";
-import { eventually, freePort, startEnvd, startProxy, temporaryFolder } from "./support/programs.mjs";
+import { envdProgram, eventually, freePort, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
 
 const folder = temporaryFolder();
 const flags = ["-jobs-dir", join(folder, "jobs")];
@@ -108,6 +110,22 @@ check("following goes on where it was when envd is killed and started again", as
 	assert.equal(stdout.toString(), Array.from({ length: lines }, (_, i) => `line ${i + 1}\n`).join(""));
 	assert.equal(code, 5, stderr);
 	await next.stop();
+});
+
+check("a full disk here is told, a reader that leaves is not; the job goes on", async () => {
+	const id = await run(["sh", "-c", "while :; do echo line; sleep 0.01; done"]);
+	const full = openSync("/dev/full", "w");
+	const child = spawn(envdProgram(), ["job", "logs", "-follow", id], { env: direct, stdio: ["ignore", full, "pipe"] });
+	let stderr = "";
+	child.stderr.on("data", (chunk) => { stderr += chunk; });
+	const code = await within(10000, "it ends", new Promise((resolve) => child.on("close", resolve)));
+	closeSync(full);
+	assert.equal(code, 1);
+	assert.match(stderr, /no space left/);
+	const left = await job(["logs", "-follow", id], { more: (c) => c.stdout.once("data", () => c.stdout.destroy()) });
+	assert.deepEqual([left.code, left.stderr], [141, ""]);
+	assert.match((await job(["get", id])).stdout.toString(), /^state +running$/m);
+	assert.equal((await job(["stop", "-force", id])).code, 0);
 });
 
 check("mistakes", async () => {
