@@ -158,7 +158,7 @@ static void compose(void *user)
 	size_t *failures = user;
 	struct compose_request request = {.sandbox = &sandbox, .user_name = "self"};
 	struct compose compose;
-	char body[256], directory[96];
+	char body[512], directory[96];
 	struct arena arena;
 	struct err err;
 	int status;
