@@ -239,6 +239,8 @@ static bool look_at_frame(struct http2_session *s, struct str before)
 		feed(s, before.p, before.len);
 		fed = true;
 		judge_stream(s, &frame);
+	} else if (frame.type == NGHTTP2_RST_STREAM && !is_open(s, &frame)) {
+		http2_past_reset(s, (int32_t)frame.id);
 	}
 	if (is_control(&frame) && !http2_budget_spend(&s->control, s->last_read_ms,
 						      HTTP2_CONTROL_BURST, HTTP2_CONTROL_PER_S))

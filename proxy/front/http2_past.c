@@ -10,6 +10,15 @@ void http2_past_add(struct http2_session *s, int32_t id, enum http2_ending endin
 	s->past[s->past_count++ % HTTP2_PAST_MAX] = (uint32_t)id << 2 | ending;
 }
 
+void http2_past_reset(struct http2_session *s, int32_t id)
+{
+	uint32_t known = s->past_count < HTTP2_PAST_MAX ? s->past_count : HTTP2_PAST_MAX;
+
+	for (uint32_t i = 0; i < known; i++)
+		if (s->past[i] >> 2 == (uint32_t)id)
+			s->past[i] = (uint32_t)id << 2 | HTTP2_RESET_BY_CLIENT;
+}
+
 uint32_t http2_past_judge(const struct http2_session *s, int32_t id)
 {
 	uint32_t known = s->past_count < HTTP2_PAST_MAX ? s->past_count : HTTP2_PAST_MAX;

@@ -161,6 +161,8 @@ extern const uint8_t http2_drain_mark[8];
 /* http2_past.c */
 enum http2_ending { HTTP2_ENDED, HTTP2_RESET_BY_CLIENT, HTTP2_RESET_BY_US };
 void http2_past_add(struct http2_session *s, int32_t id, enum http2_ending ending);
+/* The client has reset one that was reset here: no frame of it can be under way any more. */
+void http2_past_reset(struct http2_session *s, int32_t id);
 /* HEADERS or DATA have come for a stream that is not open. The error that makes of the connection, or
  * NGHTTP2_NO_ERROR when it may happen to an honest client. */
 uint32_t http2_past_judge(const struct http2_session *s, int32_t id);

@@ -109,6 +109,7 @@ void relay_answered(struct relay *r)
 	assert(!r->begun);
 	r->answered = r->begun = true;
 	relay_enter(r, RELAY_STREAM);
+	relay_stop_waiting(r);
 	relay_close_dial(r);
 }
 
@@ -309,7 +310,10 @@ static void route(struct relay *r, bool asked, enum lookup_answer answer)
 {
 	int status;
 
+	/* Nothing that was under way for the former record may come to an end for this one: a dial least of
+	 * all, since somebody else may live at that address by now (contract/proxy.md S18). */
 	relay_stop_waiting(r);
+	relay_close_dial(r);
 	forget_record(r);
 	status = catalog_find(r->context->catalog, target_id(r), &r->record);
 	if (status < 0) {

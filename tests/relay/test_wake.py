@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from support import Cut, Test, answer, closed_port, main, program, wait_for
+from support import Cut, Server, Test, answer, closed_port, main, program, wait_for
 from test_tunnels import ASK, SWITCH
 
 SLEEPS = "127.0.0.1,state=paused,resume=any,lifecycle=first"
@@ -96,6 +96,24 @@ class Wake(Waking):
         self.assertEqual(self.hook.questions, [{"sandboxId": "abc", "port": server.port, "lifecycleId": "first"}])
         self.assertEqual(proxy.metric("proxy_wakes_total", outcome="look_again"), 1)
         self.assertEqual(proxy.metric("proxy_wake_call_seconds_count"), 1)
+
+    def test_s018_s029_a_dial_under_way_ends_with_its_life(self):
+        server = Server()  # bound, but not listening yet: connections are refused and tried again
+        self.servers.append(server)
+        proxy = self.begin(sandbox="127.0.0.1,resume=any,lifecycle=first", reply=answer('{"state":"running","lifecycle_id":"second"}'))
+        self.hook.go.clear()
+        client = self.client(server)
+        wait_for(lambda: proxy.metric("proxy_dial_retries_total") > 0, "the first attempt")
+        proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+        self.waiting(1)
+        server.start()  # whoever lives at the address now
+        keeper, closed = closed_port()
+        self.assertEqual(proxy.ask(f"{closed}-other.sandbox.test").status, 502, "by then all attempts would have been made")
+        keeper.close()
+        self.assertEqual(server.connections, [])
+        self.hook.go.set()
+        self.assertEqual(client.response().status, 200)
+        self.assertEqual(len(server.connections), 1)
 
     def test_s026_too_many_waiters(self):
         server = self.serve()

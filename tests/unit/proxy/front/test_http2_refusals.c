@@ -288,6 +288,23 @@ static void s077_data_after_the_end(void **state)
 	assert_int_equal(lab.heard[0].closed, 1);
 }
 
+/* What was under way when we reset a stream is passed over, until the client has reset it as well. */
+static void data_after_both_have_reset(void **state)
+{
+	(void)state;
+	lab.answer = lab.mute = true; /* the client session knows nothing of this request */
+	http2_lab_frame(sizeof(indexed_get), NGHTTP2_HEADERS, 4, 1, indexed_get);
+	http2_lab_settle();
+	assert_int_equal(lab.heard[0].closed, 1);
+	http2_lab_frame(1, NGHTTP2_DATA, 0, 1, "x");
+	http2_lab_settle();
+	assert_false(lab.m->shut_wanted || lab.m->closed);
+	http2_lab_frame(4, NGHTTP2_RST_STREAM, 0, 1, "\0\0\0\x8");
+	http2_lab_frame(1, NGHTTP2_DATA, 0, 1, "x");
+	http2_lab_settle();
+	assert_true(lab.m->shut_wanted || lab.m->closed);
+}
+
 static void flood(uint8_t type, uint8_t flags, int32_t id, size_t len, const void *payload)
 {
 	size_t sent = 0;
@@ -426,6 +443,7 @@ int main(void)
 		TEST(answers_that_are_left_early_are_no_flood),
 		TEST(s077_resets_that_we_are_made_to_send),
 		TEST(s077_data_after_the_end),
+		TEST(data_after_both_have_reset),
 		TEST(s078_ping_flood),
 		TEST(s078_settings_flood),
 		TEST(s078_priority_flood),
