@@ -57,6 +57,10 @@ static int store_data(int fd, const struct job_status *status, struct job_input_
 	skip = skip < data.len ? skip : data.len;
 	data.p += skip;
 	data.len -= (size_t)skip;
+	if (write->has_ended) {
+		write->is_closed = true;
+		return data.len > 0 ? -ESHUTDOWN : 0;
+	}
 	if (data.len > 0 && write->is_closed)
 		return -EBADF;
 	if (data.len > 0 && status->fed.is_broken)

@@ -12,13 +12,15 @@ struct job_input_write {
 	uint64_t offset;
 	struct str data;
 	bool closes;
+	bool has_ended; /* the job: it takes nothing more, but what it took may be sent again */
 	/* Results. */
 	uint64_t taken; /* the length after it */
 	bool is_closed;
 };
 
 /* 0, with less taken when JOB_STDIN_BYTES_MAX are waiting already. -ERANGE: the offset is beyond what was
- * taken; -EPIPE: nobody reads; -EBADF: closed before, and there is more; or what the disk says. */
+ * taken; -EPIPE: nobody reads; -EBADF: closed before, and there is more;
+ * -ESHUTDOWN: the job has ended, and there is more; or what the disk says. */
 int job_input_store(const struct job_store *store, const char *id, struct job_input_write *write) NODISCARD;
 
 #endif

@@ -43,6 +43,9 @@ static void reply(struct write_call *write)
 	case -EPIPE:
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job does not read its stdin any more");
 		break;
+	case -ESHUTDOWN:
+		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job does not run");
+		break;
 	case -EBADF:
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "stdin was closed after %llu bytes",
 			      (unsigned long long)write->write.taken);
@@ -84,7 +87,7 @@ void jobs_write_stdin(struct rpc_call *call, const ProtobufCMessage *message)
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job was created without a stdin to write to");
 		return;
 	}
-	if (job->record.state != JOB_RUNNING) {
+	if (job->record.state == JOB_PENDING) {
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job does not run");
 		return;
 	}
@@ -104,6 +107,7 @@ void jobs_write_stdin(struct rpc_call *call, const ProtobufCMessage *message)
 		.offset = request->offset,
 		.data = {(const char *)request->data.data, request->data.len},
 		.closes = request->close,
+		.has_ended = job->record.state != JOB_RUNNING,
 	};
 	rpc_call_set_handler(call, &handler, write);
 	if (job_run(call->loop, &write->work, JOB_FILES, store, on_stored) < 0) {

@@ -232,6 +232,9 @@ check("input that is sent twice arrives once", async () => {
 	await ended(jobs, job.id);
 	assert.equal((await readOutput(jobs, { id: job.id })).stdout.toString(), "hello world");
 	assert.equal((await jobs.get({ id: job.id })).stdinOffset, 11n);
+	// The answer to the last write may have been lost with its connection, and the job be over since.
+	const again = await write(9, "ld", true);
+	assert.deepEqual([again.taken, again.closed], [11n, true]);
 	await refused(write(11, "!"), Code.FailedPrecondition, /does not run/);
 });
 
