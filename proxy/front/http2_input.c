@@ -36,7 +36,10 @@ static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame
 	}
 	x = http2_stream_new(s, frame->hd.stream_id);
 	nghttp2_session_set_stream_user_data(nghttp2, x->id, x);
-	nghttp2_session_change_extpri_stream_priority(nghttp2, x->id, &in_turns, 1);
+	/* With clients that have not given up the old priorities those count, and nghttp2 1.52 asserts that a
+	 * stream with dependents (it may be born as the parent of busy ones) is not given a new one. */
+	if (nghttp2_session_get_remote_settings(nghttp2, NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES) == 1)
+		nghttp2_session_change_extpri_stream_priority(nghttp2, x->id, &in_turns, 1);
 	return 0;
 }
 

@@ -1,19 +1,26 @@
 #!/usr/bin/env python3
 """HTTP/2 clients that do harm (contract/proxy.md S76-S79, S83): each is stopped by its name, GOAWAY with
 ENHANCE_YOUR_CALM, at a bounded cost, and disturbs nobody else."""
+import collections
+import fcntl
 import os
 import struct
+import termios
 import threading
 import time
 
 from http2_support import (ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
                            WINDOW_UPDATE, Client, Codes, Raw, frame, head)
-from support import Test, main, plain, wait_for
+from support import Test, answer, main, plain, wait_for
 
 FLOOD = 100000
 SANITIZED = "asan" in os.environ.get("PROXY_BIN", "")
 CPU_SECONDS = 3 if SANITIZED else 0.7
 GROWTH_KIB = 24 * 1024 if SANITIZED else 4 * 1024
+
+
+def unread(sock):
+    return struct.unpack("i", fcntl.ioctl(sock, termios.FIONREAD, b"\0" * 4))[0]
 
 
 class Floods(Test):
@@ -100,6 +107,29 @@ class Floods(Test):
         block = head(self.name)
         self.flood(lambda n: frame(DATA, 0, 1, b"x"), code=Codes.STREAM_CLOSED,
                    before=frame(HEADERS, END_HEADERS, 1, block) + frame(RST_STREAM, 0, 1, struct.pack(">I", 8)))
+
+    def test_a_stream_born_as_the_parent_of_a_busy_one(self):
+        """As browsers' exclusive dependencies have it; the library once ended the whole proxy for that."""
+        def script(connection):
+            connection.request()
+            connection.send(answer(b"x" * (64 << 20)))
+
+        large = self.serve(script)
+        with Raw(self.proxy) as raw:
+            raw.send(frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 2 ** 31 - 1))
+                     + frame(WINDOW_UPDATE, 0, 0, struct.pack(">I", 2 ** 31 - 65536))
+                     + frame(HEADERS, END_HEADERS | END_STREAM, 1, head(self.host(large))))
+            # It is busy once the sockets hold all they can.
+            seen = collections.deque(maxlen=40)
+
+            def is_full():
+                seen.append(unread(raw.connection.sock))
+                return len(seen) == 40 and seen[0] == seen[-1] > 100000
+
+            wait_for(is_full, "full sockets")
+            raw.send(frame(HEADERS, END_HEADERS | END_STREAM | 0x20, 3, struct.pack(">IB", 1 << 31, 255) + head(self.name)))
+            with Client(self.proxy) as client:
+                self.assertEqual(client.ask(self.name).status, 200)
 
     def test_s079_bombs(self):
         value = 4000
