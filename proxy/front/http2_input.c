@@ -214,7 +214,10 @@ static bool is_control(const struct frame *frame)
 
 static bool is_open(const struct http2_session *s, const struct frame *frame)
 {
-	return nghttp2_session_find_stream(s->nghttp2, (int32_t)frame->id) != NULL;
+	nghttp2_stream *stream = nghttp2_session_find_stream(s->nghttp2, (int32_t)frame->id);
+
+	/* Some that are closed it keeps, for the tree of the old priorities. */
+	return stream && nghttp2_stream_get_state(stream) != NGHTTP2_STREAM_STATE_CLOSED;
 }
 
 static void judge_stream(struct http2_session *s, const struct frame *frame)
@@ -238,12 +241,15 @@ static bool look_at_frame(struct http2_session *s, struct str before)
 	if (frame.type == NGHTTP2_HEADERS && frame.id > s->newest_id) {
 		s->newest_id = frame.id;
 	} else if ((frame.type == NGHTTP2_HEADERS || frame.type == NGHTTP2_DATA) &&
-		   frame.id <= s->newest_id && !is_open(s, &frame)) {
+		   frame.id <= s->newest_id && (s->reset_unread || !is_open(s, &frame))) {
 		feed(s, before.p, before.len);
 		fed = true;
+		s->reset_unread = false;
 		judge_stream(s, &frame);
-	} else if (frame.type == NGHTTP2_RST_STREAM && !is_open(s, &frame)) {
-		http2_past_reset(s, (int32_t)frame.id);
+	} else if (frame.type == NGHTTP2_RST_STREAM) {
+		s->reset_unread = true;
+		if (!is_open(s, &frame))
+			http2_past_reset(s, (int32_t)frame.id);
 	}
 	if (is_control(&frame) && !http2_budget_spend(&s->control, s->last_read_ms,
 						      HTTP2_CONTROL_BURST, HTTP2_CONTROL_PER_S))
@@ -276,6 +282,7 @@ static void read_frames(struct http2_session *s, const char *data, size_t len)
 	}
 	if (!s->failed)
 		feed(s, data + fed, len - fed);
+	s->reset_unread = s->reset_unread && s->skip > 0;
 }
 
 void http2_read(struct http2_session *s, const char *data, size_t len)

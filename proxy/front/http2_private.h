@@ -67,6 +67,7 @@ struct http2_session {
 	unsigned char frame[9];
 	uint8_t frame_len;
 	size_t skip;
+	bool reset_unread; /* a RST_STREAM has come that nghttp2 has not seen yet */
 	char *room; /* lent while bytes are being read */
 	size_t room_len;
 	struct http2_stream *room_of;

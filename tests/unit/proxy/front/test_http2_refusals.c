@@ -288,6 +288,22 @@ static void s077_data_after_the_end(void **state)
 	assert_int_equal(lab.heard[0].closed, 1);
 }
 
+/* Also when both frames come in one piece. */
+static void data_right_behind_a_reset(void **state)
+{
+	static const unsigned char frames[] = "\0\0\4\3\0\0\0\0\1\0\0\0\x8"
+					      "\0\0\1\0\0\0\0\0\1x";
+
+	(void)state;
+	http2_lab_frame(sizeof(indexed_get), NGHTTP2_HEADERS, 4, 1, indexed_get);
+	http2_lab_settle();
+	assert_int_equal(lab.dispatched, 1);
+	http2_lab_raw(frames, sizeof(frames) - 1);
+	http2_lab_settle();
+	assert_int_equal(lab.goaway_code, NGHTTP2_STREAM_CLOSED);
+	assert_int_equal(lab.heard[0].closed, 1);
+}
+
 /* What was under way when we reset a stream is passed over, until the client has reset it as well. */
 static void data_after_both_have_reset(void **state)
 {
@@ -444,6 +460,7 @@ int main(void)
 		TEST(s077_resets_that_we_are_made_to_send),
 		TEST(s077_data_after_the_end),
 		TEST(data_after_both_have_reset),
+		TEST(data_right_behind_a_reset),
 		TEST(s078_ping_flood),
 		TEST(s078_settings_flood),
 		TEST(s078_priority_flood),
