@@ -1,7 +1,6 @@
 #include "proxy/handover.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>

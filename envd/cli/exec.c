@@ -1,5 +1,4 @@
 /* `envd exec`: a command in the sandbox as if it ran here: output, input, terminal, exit code. */
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/ioctl.h>
@@ -30,7 +29,7 @@ struct exec {
 	struct call start, input, signal, resize, close;
 	bool input_open, input_waits, signal_busy, resize_busy, resize_again, close_busy;
 	struct job read;
-	bool reading, input_ended;
+	bool reading;
 	ssize_t read_len;
 	uint32_t pid; /* 0: not started */
 	Process__ProcessSelector selector;
@@ -134,7 +133,6 @@ static void on_input_done(struct call *call, const struct err *err)
 
 	(void)err;
 	exec->input_open = false;
-	exec->input_ended = true;
 	close_stdin(exec);
 }
 
