@@ -3,7 +3,7 @@
 // `pause`, `resume` and `snapshot` ask the control API alone.)
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
-import { existsSync, readFileSync } from "node:fs";
+import { closeSync, existsSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { eventually, isAlive, ROOT, temporaryFolder, within } from "./support/programs.mjs";
@@ -16,6 +16,10 @@ const program = join(ROOT, "tests/e2e/node_modules/@e2b/cli/dist/index.js");
 const check = (name, body) => test(`@e2b/cli: ${name}`, { timeout: 60000 }, body);
 
 // Starts `e2b WORDS`; resolves with {code, stdout, stderr} at its end. With `terminal`, in one of its own.
+// Otherwise it writes into files. Into a pipe a Node.js program writes asynchronously, and `exec` calls process.exit() after
+// the command's end without waiting for that: what the reader had not taken by then is lost. (Seen with a reader that
+// comes late: process.stdout.write() had got all 588895 bytes from us, process.exit(0) came with a writableLength of
+// 322655, and the other 266240 arrived.) Into files it writes synchronously.
 function cli(words, { input, terminal = false } = {}) {
 	const environment = { PATH: process.env.PATH, HOME: home, NODE_EXTRA_CA_CERTS: process.env.NODE_EXTRA_CA_CERTS, TERM: "xterm" };
 	for (const [name, value] of Object.entries(way.settings))
@@ -24,10 +28,17 @@ function cli(words, { input, terminal = false } = {}) {
 	const [command, args] = terminal
 		? ["script", ["-qec", `stty cols 97 rows 31; exec ${quoted}`, "/dev/null"]]
 		: [process.execPath, [program, ...words]];
-	const child = spawn(command, args, { env: environment, stdio: [input === undefined && !terminal ? "ignore" : "pipe", "pipe", "pipe"] });
-	const run = { child, stdout: "", stderr: "", type: (text) => child.stdin.write(text) };
-	child.stdout.on("data", (data) => { run.stdout += data; });
-	child.stderr.on("data", (data) => { run.stderr += data; });
+	const folder = temporaryFolder();
+	const [out, err] = ["stdout", "stderr"].map((name) => join(folder, name));
+	const files = [out, err].map((path) => openSync(path, "a"));
+	const child = spawn(command, args, { env: environment, stdio: [input === undefined && !terminal ? "ignore" : "pipe", ...files] });
+	files.forEach(closeSync);
+	const run = {
+		child,
+		get stdout() { return readFileSync(out, "utf8"); },
+		get stderr() { return readFileSync(err, "utf8"); },
+		type: (text) => child.stdin.write(text),
+	};
 	if (input !== undefined)
 		child.stdin.end(input);
 	run.ended = new Promise((resolve) => child.on("close", (code) => resolve({ code, stdout: run.stdout, stderr: run.stderr })));
