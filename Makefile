@@ -131,7 +131,7 @@ $(B)/%.a:
 	$(Q)ar rcs $@ $^
 
 KEEPER_FLAGS := -D_GNU_SOURCE -I. -std=gnu11 $(WARNINGS) -Os -ffreestanding -fno-builtin -fno-stack-protector \
-	-fno-pie -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns
+	-fno-pie -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns -Werror=frame-larger-than=1024
 $(G)/keeper: $(KEEPER_SOURCE) envd/jobs/job_status.h envd/process/raw_call.h $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)gcc $(KEEPER_FLAGS) -nostdlib -static -no-pie -Wl,--build-id=none -Wl,-z,noseparate-code -o $@ $<

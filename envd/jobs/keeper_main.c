@@ -8,6 +8,10 @@
  * It writes down that it has started and how the leader ended (job_status.h), hands the stored input on
  * to the leader, copies a terminal's output into its file, and kills when the time limit has passed.
  * All signals are blocked. Output of jobs without a terminal does not pass through here.
+ *
+ * There are as many of these as jobs, so each is made as small as a process can be: the page of code,
+ * which all share, and one page of its own with state and stack, right behind the code, so that one page
+ * table reaches both. Everything else that the kernel maps for a program is unmapped.
  */
 #include "envd/jobs/job_status.h"
 
@@ -16,8 +20,9 @@
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
-#include <sys/resource.h>
 #include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -43,10 +48,29 @@ struct keeper {
 	bool is_sink_full;
 	bool is_closing; /* the last byte of a terminal's input is on its way */
 	uint64_t fed, read_up_to;
-	unsigned held_start, held_end;
+	unsigned held_start, held_end; /* of memory.held */
 	uint64_t log_lost_bytes;
-	char held[COPY_BYTES]; /* input that was read and not yet taken */
+	bool has_used_buffers; /* so that they are resident */
 };
+
+/* Pages of 4096 bytes; where they are larger, all of it is in one. */
+#define STACK_END 4096
+#if defined(__x86_64__)
+#define PAGE_BYTES_MAX 4096
+#else
+#define PAGE_BYTES_MAX 65536
+#endif
+
+/* The stack grows from STACK_END down to the state: KEEPER_FLAGS in the Makefile hold its frames small.
+ * What follows is resident only while there is something in it. */
+static struct memory {
+	_Alignas(PAGE_BYTES_MAX) struct keeper keeper;
+	_Alignas(STACK_END) char held[COPY_BYTES]; /* input that was read and not yet taken */
+	char copied[COPY_BYTES];
+} memory;
+
+_Static_assert(sizeof(struct keeper) <= 1024, "the rest of the page is the stack");
+_Static_assert(offsetof(struct memory, held) == STACK_END, "the stack is in one page with the state");
 
 static int64_t clock_ms(int clock)
 {
@@ -76,6 +100,61 @@ static char *append(char *text, const char *more)
 		*text++ = *more++;
 	return text;
 }
+
+/* ---- memory ---- */
+
+static const char *read_address(const char *text, unsigned long *ret_address)
+{
+	unsigned long address = 0;
+
+	for (;; text++) {
+		if (*text >= '0' && *text <= '9')
+			address = address * 16 + (unsigned long)(*text - '0');
+		else if (*text >= 'a' && *text <= 'f')
+			address = address * 16 + (unsigned long)(*text - 'a' + 10);
+		else
+			break;
+	}
+	*ret_address = address;
+	return text;
+}
+
+/* Lines of "START-END ...". One by one, because not every kernel lets go of all that is its own, and
+ * because what emulates a kernel may take hours over a range that is the whole address space. */
+static void unmap_the_rest(void)
+{
+	char *text = memory.copied;
+	unsigned long start, end;
+	long fd = raw4(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), len = 0, got;
+
+	if (fd < 0)
+		return;
+	while (len < COPY_BYTES - 1 && (got = raw3(SYS_read, fd, text + len, COPY_BYTES - 1 - len)) > 0)
+		len += got;
+	raw1(SYS_close, fd);
+	text[len] = '\0';
+	while (*text) {
+		text = (char *)(unsigned long)read_address(text, &start);
+		(void)read_address(text + (*text == '-'), &end);
+		if (start >= (unsigned long)(&memory + 1) && end > start)
+			raw2(SYS_munmap, start, end - start);
+		while (*text && *text++ != '\n')
+			;
+	}
+}
+
+static void give_back_buffers(struct keeper *keeper)
+{
+	if (!keeper->has_used_buffers)
+		return;
+	keeper->has_used_buffers = false;
+	if (keeper->held_start == keeper->held_end)
+		raw3(SYS_madvise, memory.held, 2 * COPY_BYTES, MADV_DONTNEED);
+	else
+		raw3(SYS_madvise, memory.copied, COPY_BYTES, MADV_DONTNEED);
+}
+
+/* ---- the beginning ---- */
 
 /* Field 22 of /proc/PID/stat. The name, field 2, may hold anything, so the last ')' counts. */
 static uint64_t start_ticks(const char *pid)
@@ -109,7 +188,7 @@ static void write_slot(const void *slot, size_t size, int64_t at)
 		;
 }
 
-static void begin(struct keeper *keeper, const char *leader, const char *wall_time_ms)
+static void begin(struct keeper *keeper, const char *leader)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
 	struct job_status_start start = {.magic = JOB_STATUS_START_MAGIC};
@@ -121,8 +200,6 @@ static void begin(struct keeper *keeper, const char *leader, const char *wall_ti
 	raw2(SYS_prctl, OPTION_SET_NAME, NAME);
 	/* What leaves the leader's session and loses its parent stays below us, where a kill finds it. */
 	raw2(SYS_prctl, OPTION_SUBREAPER, 1);
-	keeper->leader = (int)read_number(leader);
-	keeper->wall_time_ms = read_number(wall_time_ms);
 	keeper->started_steady_ms = clock_ms(CLOCK_MONOTONIC);
 	keeper->is_terminal = is_open(JOB_KEEPER_LOG_FD);
 	keeper->feeds = is_open(JOB_KEEPER_INPUT_FD) && is_open(JOB_KEEPER_SINK_FD);
@@ -169,7 +246,10 @@ static bool refill(struct keeper *keeper)
 {
 	/* Asked before: closing comes after the last byte. */
 	bool closed = is_input_closed();
-	long got = raw4(SYS_pread64, JOB_KEEPER_INPUT_FD, keeper->held, COPY_BYTES, keeper->read_up_to);
+	long got;
+
+	keeper->has_used_buffers = true;
+	got = raw4(SYS_pread64, JOB_KEEPER_INPUT_FD, memory.held, COPY_BYTES, keeper->read_up_to);
 
 	if (got > 0) {
 		keeper->read_up_to += (uint64_t)got;
@@ -180,7 +260,7 @@ static bool refill(struct keeper *keeper)
 	if (!closed)
 		return false;
 	if (keeper->is_terminal) {
-		keeper->held[0] = END_OF_INPUT;
+		memory.held[0] = END_OF_INPUT;
 		keeper->held_start = 0;
 		keeper->held_end = 1;
 		keeper->is_closing = true;
@@ -197,7 +277,7 @@ static void feed(struct keeper *keeper)
 
 	keeper->is_sink_full = false;
 	while (keeper->feeds && (keeper->held_start < keeper->held_end || refill(keeper))) {
-		taken = raw3(SYS_write, JOB_KEEPER_SINK_FD, keeper->held + keeper->held_start,
+		taken = raw3(SYS_write, JOB_KEEPER_SINK_FD, memory.held + keeper->held_start,
 			     keeper->held_end - keeper->held_start);
 		if (taken == E_INTR)
 			continue;
@@ -242,31 +322,28 @@ static void store(struct keeper *keeper, const char *bytes, long len)
 /* False at its end: nobody has the other side open. */
 static bool copy_output(struct keeper *keeper)
 {
-	char bytes[COPY_BYTES];
-
+	keeper->has_used_buffers = true;
 	for (int rounds = 0; rounds < 16; rounds++) {
-		long got = raw3(SYS_read, JOB_KEEPER_SINK_FD, bytes, sizeof(bytes));
+		long got = raw3(SYS_read, JOB_KEEPER_SINK_FD, memory.copied, COPY_BYTES);
 
 		if (got == E_AGAIN || got == E_INTR)
 			return true;
 		if (got <= 0)
 			return false;
-		store(keeper, bytes, got);
+		store(keeper, memory.copied, got);
 	}
 	return true;
 }
 
 static void drain_output(struct keeper *keeper)
 {
-	char bytes[COPY_BYTES];
-
 	/* What the leader had written before it ended is there; what its children write may never end. */
 	for (int rounds = 0; rounds < 256; rounds++) {
-		long got = raw3(SYS_read, JOB_KEEPER_SINK_FD, bytes, sizeof(bytes));
+		long got = raw3(SYS_read, JOB_KEEPER_SINK_FD, memory.copied, COPY_BYTES);
 
 		if (got <= 0 && got != E_INTR)
 			return;
-		store(keeper, bytes, got);
+		store(keeper, memory.copied, got);
 	}
 }
 
@@ -342,6 +419,7 @@ static void wait_for_end(struct keeper *keeper, siginfo_t *info, struct rusage *
 		/* A pipe without readers is always ready, so it is not asked without need. */
 		if (polls[1].events)
 			polls[1].fd = JOB_KEEPER_SINK_FD;
+		give_back_buffers(keeper);
 		left = time_left(keeper);
 		if (left >= 0) {
 			pause.tv_sec = left / 1000;
@@ -374,42 +452,50 @@ static void write_end(const struct keeper *keeper, const siginfo_t *info, const 
 	write_slot(&end, sizeof(end), JOB_STATUS_END_AT);
 }
 
-__attribute__((noreturn, used)) void keeper_main(long *stack);
+__attribute__((noreturn, used)) void keeper_main(long *arguments);
 
-__attribute__((noreturn, used)) void keeper_main(long *stack)
+/* On the new stack; `arguments` is where the kernel has put them: their count, then the vector. */
+__attribute__((noreturn, used)) void keeper_main(long *arguments)
 {
-	char **argv = (char **)(stack + 1);
-	struct keeper keeper;
+	char **argv = (char **)(arguments + 1), leader[12];
+	struct keeper *keeper = &memory.keeper;
 	struct rusage usage;
 	siginfo_t info;
+	unsigned i;
 
-	/* Not as an initialiser: most of it is never touched. */
-	keeper.is_sink_full = keeper.is_closing = false;
-	keeper.fed = keeper.read_up_to = keeper.log_lost_bytes = 0;
-	keeper.held_start = keeper.held_end = 0;
-	if (stack[0] < 3)
+	if (arguments[0] < 3)
 		raw1(SYS_exit_group, 2);
-	begin(&keeper, argv[1], argv[2]);
-	wait_for_end(&keeper, &info, &usage);
-	write_end(&keeper, &info, &usage);
+	for (i = 0; i < sizeof(leader) - 1 && argv[1][i]; i++)
+		leader[i] = argv[1][i];
+	leader[i] = '\0';
+	keeper->leader = (int)read_number(leader);
+	keeper->wall_time_ms = read_number(argv[2]);
+	begin(keeper, leader);
+	unmap_the_rest();
+	keeper->has_used_buffers = true;
+	wait_for_end(keeper, &info, &usage);
+	write_end(keeper, &info, &usage);
 	while (raw2(SYS_flock, JOB_KEEPER_STATUS_FD, LOCK_EX) == E_INTR)
 		;
-	(void)has_ended(&keeper, &info, &usage, 0);
+	(void)has_ended(keeper, &info, &usage, 0);
 	for (;;)
 		raw1(SYS_exit_group, 0);
 }
 
+/* The offset of what follows it in struct memory is the end of the stack. */
 #if defined(__x86_64__)
 __asm__(".globl _start\n"
 	"_start:\n"
 	"\txor %ebp, %ebp\n"
 	"\tmov %rsp, %rdi\n"
-	"\tand $-16, %rsp\n"
+	"\tmov $memory + 4096, %esp\n"
 	"\tcall keeper_main\n");
 #elif defined(__aarch64__)
 __asm__(".globl _start\n"
 	"_start:\n"
 	"\tmov x29, #0\n"
 	"\tmov x0, sp\n"
+	"\tadrp x1, memory + 4096\n"
+	"\tadd sp, x1, :lo12:memory + 4096\n"
 	"\tbl keeper_main\n");
 #endif

@@ -1,14 +1,14 @@
 // Background jobs: their life, output, input, waiting, watching and stopping.
 import assert from "node:assert/strict";
 import { createHmac, randomBytes } from "node:crypto";
-import { readdirSync, statSync, writeFileSync } from "node:fs";
+import { readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { Code } from "@connectrpc/connect";
 import { request } from "./support/connect.mjs";
 import {
-	Cause, OutputMode, State, StdinMode, Stream, ended, jobsClient, keepers, readOutput, refused, shell,
+	Cause, OutputMode, State, StdinMode, Stream, ended, jobsClient, keeperOf, keepers, readOutput, refused, shell,
 } from "./support/jobs.mjs";
 import { eventually, freePort, processesWith, serve, startEnvd, startProxy, temporaryFolder } from "./support/programs.mjs";
 import { service } from "./support/schema.mjs";
@@ -425,6 +425,26 @@ check("a webhook is called, signed, and tried again", async () => {
 	assert.equal(told.event, "job.ended");
 	assert.deepEqual([told.job.id, told.job.state, told.job.exit.code, told.job.name], [job.id, "JOB_STATE_FAILED", 5, "hooked"]);
 	await eventually("it is known as delivered", async () => (await jobs.get({ id: job.id })).job.webhookDelivered);
+});
+
+check("a keeper is two pages, of which one is its own, also after a terminal's output and input", async () => {
+	const plain = await create(shell("exec sleep 100"));
+	const busy = await create({ command: {
+		argv: ["sh", "-c", "stty -echo; echo ready; read line; seq 2000; echo got $line; exec sleep 100"], terminal: { cols: 80 },
+	} });
+	await jobs.wait({ ids: [busy.id], until: { pattern: "ready" } });
+	await jobs.writeStdin({ id: busy.id, data: Buffer.from("a line\n") });
+	await jobs.wait({ ids: [busy.id], until: { pattern: "got a line" } });
+	for (const job of [plain, busy]) {
+		const keeper = keeperOf(job);
+		const kib = (file, field) => Number(new RegExp(`^${field}:\\s+(\\d+)`, "m").exec(readFileSync(`/proc/${keeper}/${file}`, "ascii"))[1]);
+		const sizes = await eventually("it is small", () => {
+			const found = [kib("smaps_rollup", "Rss"), kib("smaps_rollup", "Anonymous"), kib("status", "VmPTE")];
+			return found[0] <= 8 && found;
+		});
+		assert.deepEqual(sizes, [8, 4, 12]);
+		await jobs.stop({ id: job.id, force: true });
+	}
 });
 
 check("limits that cannot be enforced are named", async () => {

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { Code } from "@connectrpc/connect";
 import { request } from "./support/connect.mjs";
-import { Cause, State, StdinMode, ended, jobsClient, keepers, readOutput, refused, shell } from "./support/jobs.mjs";
+import { Cause, State, StdinMode, ended, jobsClient, keeperOf, readOutput, refused, shell } from "./support/jobs.mjs";
 import {
 	eventually, freePort, isAlive, isSanitized, processTable, processesWith, serve, startEnvd, temporaryFolder,
 } from "./support/programs.mjs";
@@ -133,7 +133,6 @@ check("a job whose keeper was killed is lost, says so, and does not run on", asy
 	const here = await place();
 	const word = `49${process.pid}.5`;
 	const live = (await here.jobs.create(shell(`sleep ${word}`))).job, later = (await here.jobs.create(shell(`exec sleep ${word}`))).job;
-	const keeperOf = (job) => keepers().find((each) => each.arguments[1] === String(job.pid)).pid;
 	process.kill(keeperOf(live), "SIGKILL");
 	const told = await ended(here.jobs, live.id);
 	assert.deepEqual([told.state, told.failure, told.exit], [State.FAILED, Cause.LOST, undefined]);
@@ -341,7 +340,7 @@ check("nothing that envd was born with reaches a keeper or its job", async () =>
 	});
 	const jobs = jobsClient(envd.url);
 	const job = (await jobs.create(shell("exec sleep 1000"))).job;
-	const keeper = keepers().find((each) => each.arguments[1] === String(job.pid)).pid;
+	const keeper = keeperOf(job);
 	const names = (pid) => readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
 	assert.ok(names(envd.child.pid).includes("/etc/passwd"), "envd has it");
 	for (const pid of [keeper, job.pid])

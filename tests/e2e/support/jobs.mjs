@@ -55,4 +55,10 @@ export async function readOutput(jobs, request, options) {
 	return { stdout: Buffer.concat(pieces[1]), stderr: Buffer.concat(pieces[2]), gaps, job, last };
 }
 
-export const keepers = () => processTable().filter((each) => each.state !== "Z" && each.arguments[0] === "envd-job");
+// By the name that it gives itself: a keeper has unmapped its arguments.
+export const keepers = () => processTable().filter((each) => each.state !== "Z" && each.command === "envd-job");
+
+export const keeperOf = (job) => {
+	const table = processTable(), leader = table.find((each) => each.pid === job.pid);
+	return table.find((each) => each.pid === leader.parent && each.command === "envd-job").pid;
+};
