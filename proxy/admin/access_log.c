@@ -102,6 +102,8 @@ static void on_written(struct job *job)
 		arm(log);
 	else if (buf_length(&log->lines) >= FLUSH_BYTES || log->closing)
 		flush(log);
+	else if (buf_length(&log->lines))
+		arm(log); /* their timer may have found us busy */
 }
 
 static void finish_close(struct access_log *log)
