@@ -396,6 +396,8 @@
  * request may find its sandbox asleep again. */
 #define PROXY_WAKE_TIMEOUT_MS (90 * 1000)
 #define PROXY_WAKE_WAITERS_MAX 256
+/* To the hook, while there is another address to try. */
+#define PROXY_WAKE_CONNECT_MS (2 * 1000)
 #define PROXY_WAKE_FLIGHTS_MAX 1024
 #define PROXY_WAKE_CALLS_MAX 64
 #define PROXY_WAKE_ROUNDS_MAX 3

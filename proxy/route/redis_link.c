@@ -33,6 +33,7 @@ struct redis_link {
 	union address addresses[PROXY_RESOLVED_MAX];
 	size_t address_count, address_at;
 	uint64_t received_ms, pinged_ms, connect_by_ms;
+	uint64_t next_address_ms; /* while connecting, if there is another one to try; else 0 */
 	bool resolving, ready, subscribed, lost, closing, pinging;
 	char reason[REASON_BYTES];
 };
@@ -88,11 +89,14 @@ static void arm_timer(struct redis_link *link)
 	}
 	if (!link->ready && link->connect_by_ms < at)
 		at = link->connect_by_ms;
+	if (link->next_address_ms && link->next_address_ms < at)
+		at = link->next_address_ms;
 	uv_timer_start(&link->timer, on_timer, at > now ? at - now : 1, 0);
 }
 
 static void send_own(struct redis_link *link, struct own_command *own, int count,
 		     const char *const *arguments);
+static void connect_next(struct redis_link *link);
 
 static void on_timer(uv_timer_t *timer)
 {
@@ -110,6 +114,11 @@ static void on_timer(uv_timer_t *timer)
 	}
 	if (overdue) {
 		lose(link, "no answer in time", "");
+		return;
+	}
+	if (link->next_address_ms && now >= link->next_address_ms) {
+		drop_stream(link);
+		connect_next(link);
 		return;
 	}
 	if (link->ready && !link->pinging && now >= link->received_ms + PROXY_REDIS_SILENCE_MS) {
@@ -318,12 +327,11 @@ static void introduce(struct redis_link *link)
 	send_own(link, &link->ping, ARRAY_LENGTH(ping), ping);
 }
 
-static void connect_next(struct redis_link *link);
-
 static void on_connected(struct stream *stream, int status)
 {
 	struct redis_link *link = stream->user;
 
+	link->next_address_ms = 0;
 	if (status < 0) {
 		drop_stream(link);
 		if (link->address_at < link->address_count)
@@ -337,18 +345,29 @@ static void on_connected(struct stream *stream, int status)
 
 static void connect_next(struct redis_link *link)
 {
-	union address *address = &link->addresses[link->address_at++];
-	int status;
+	uint64_t now = loop_now_ms(link->loop);
+	int status = -EHOSTUNREACH;
 
-	address_set_port(address, link->url->port);
-	status = stream_uv_connect(link->loop, &address->any, on_connected, &link->stream);
-	if (status < 0) {
-		link->stream = NULL;
-		lose(link, "connect", errno_text(status));
+	while (link->address_at < link->address_count) {
+		size_t left = link->address_count - link->address_at;
+		union address *address = &link->addresses[link->address_at++];
+
+		address_set_port(address, link->url->port);
+		status = stream_uv_connect(link->loop, &address->any, on_connected, &link->stream);
+		if (status < 0)
+			continue;
+		link->stream->user = link;
+		link->stream->events = NULL;
+		/* One that does not answer leaves time for the others. */
+		link->next_address_ms = left > 1 && link->connect_by_ms > now
+						? now + (link->connect_by_ms - now) / left
+						: 0;
+		arm_timer(link);
 		return;
 	}
-	link->stream->user = link;
-	link->stream->events = NULL;
+	link->stream = NULL;
+	link->next_address_ms = 0;
+	lose(link, "connect", errno_text(status));
 }
 
 /* Local sockets connect at once or not at all. */

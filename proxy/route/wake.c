@@ -294,11 +294,25 @@ static void ask(struct wake *wake, struct wake_flight *f)
 	wake->options.waker->start(wake->options.waker, call);
 }
 
+/* Whether what was asked about is not what the catalog has now: an answer to that is none any more. */
+static bool is_overtaken(struct wake *wake, const struct wake_flight *f)
+{
+	struct catalog_record *record;
+	bool overtaken;
+
+	if (catalog_find(wake->catalog, str_of(f->request.id), &record) < 0)
+		return !f->request.is_unknown;
+	overtaken = f->request.is_unknown || record->entry.state == SANDBOX_RUNNING ||
+		    strcmp(record->entry.lifecycle_id, f->request.lifecycle_id) != 0;
+	catalog_record_release(record);
+	return overtaken;
+}
+
 /* What the catalog says now decides; the flight may be gone afterwards. */
 static void look(struct wake *wake, struct wake_flight *f)
 {
 	struct catalog_record *record;
-	bool pauses_again;
+	bool is_over;
 
 	if (catalog_find(wake->catalog, str_of(f->request.id), &record) < 0) {
 		if (!f->request.is_unknown || (f->asked && !f->call))
@@ -321,8 +335,11 @@ static void look(struct wake *wake, struct wake_flight *f)
 	case SANDBOX_RESUMING:
 		break;
 	case SANDBOX_PAUSED:
-		pauses_again = f->asked && !f->call && record->revision > f->answered_revision;
-		if (!wake->options.waker || !record->entry.auto_resume || pauses_again) {
+		/* It has paused again since, or another life has taken its place while it was asked about. */
+		is_over = f->asked && !f->call &&
+			  (record->revision > f->answered_revision ||
+			   strcmp(record->entry.lifecycle_id, f->request.lifecycle_id) != 0);
+		if (!wake->options.waker || !record->entry.auto_resume || is_over) {
 			end_flight_as(wake, f, WAKE_LOOK_AGAIN);
 		} else if (!f->asked) {
 			/* The life that is over now, if it was still being paused before. */
@@ -426,7 +443,9 @@ void wake_call_finish(struct wake_call *call, const struct wake_verdict *verdict
 	if (f) {
 		f->call = NULL;
 		f->answered_revision = catalog_revision(wake->catalog);
-		if (verdict->outcome != WAKE_LOOK_AGAIN)
+		if (verdict->outcome != WAKE_LOOK_AGAIN && is_overtaken(wake, f))
+			end_flight_as(wake, f, WAKE_LOOK_AGAIN);
+		else if (verdict->outcome != WAKE_LOOK_AGAIN)
 			end_flight(wake, f, verdict);
 	}
 	forget_call(call);

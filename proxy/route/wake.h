@@ -10,6 +10,9 @@
  * gone, or the waker says no, or the time is over, all its waiters are told. So it makes no difference
  * whether the waker's answer names the new address or somebody changes the catalog.
  *
+ * What the waker says no to may be over by then: if the sandbox runs, is another life, or has become known,
+ * its waiters look again instead.
+ *
  * A sandbox that the catalog does not know may be waited for as well, where platforms take sleeping ones
  * out of it: then the waker is asked at once, and all are told when it has answered.
  *

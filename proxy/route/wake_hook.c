@@ -28,7 +28,7 @@ struct question {
 	struct wake_hook *hook;
 	struct wake_call *call; /* NULL once it was answered or cancelled */
 	struct later later;
-	uv_timer_t timer;
+	uv_timer_t timer; /* the deadline, or when the next address is tried */
 	uv_getaddrinfo_t resolve;
 	union address addresses[PROXY_RESOLVED_MAX];
 	size_t address_count, address_at;
@@ -224,8 +224,13 @@ static void on_body(struct http_client *c, const char *data, size_t len)
 {
 	struct question *q = http_client_user(c);
 
-	if (q->call && buf_append(&q->body, data, len) < 0)
+	if (!q->call || buf_append(&q->body, data, len) == 0)
+		return;
+	/* Who says no may show a page with it: what matters is the status. */
+	if (q->status / 100 == 2)
 		fail(q, WAKE_UNAVAILABLE, "the answer is too large");
+	else
+		take_answer(q);
 }
 
 static void on_body_end(struct http_client *c, const struct http_headers *trailers)
@@ -309,6 +314,25 @@ static void send_question(struct question *q)
 
 static void connect_next(struct question *q);
 
+static void on_timer(uv_timer_t *timer)
+{
+	struct question *q = container_of(timer, struct question, timer);
+
+	if (loop_now_ms(q->hook->loop) >= q->call->deadline_ms)
+		fail(q, WAKE_TIMEOUT, "no answer in time");
+	else if (q->stream)
+		stream_close(q->stream, true); /* and then the next address */
+}
+
+/* At the deadline, or after `first_ms` if that is earlier. */
+static void start_timer(struct question *q, uint64_t first_ms)
+{
+	uint64_t now = loop_now_ms(q->hook->loop);
+	uint64_t left = q->call->deadline_ms > now ? q->call->deadline_ms - now : 0;
+
+	uv_timer_start(&q->timer, on_timer, left < first_ms ? left : first_ms, 0);
+}
+
 static void on_stream_closed(struct stream *stream)
 {
 	struct question *q = stream->user;
@@ -329,6 +353,7 @@ static void on_connected(struct stream *stream, int status)
 		stream_close(stream, true);
 		return;
 	}
+	start_timer(q, UINT64_MAX);
 	q->stream = NULL;
 	q->client = http_client_open(q->hook->loop, stream, &handler, q);
 	send_question(q);
@@ -347,6 +372,8 @@ static void connect_next(struct question *q)
 		q->stream->user = q;
 		q->stream->events = &connecting;
 		q->parts++;
+		/* One that does not answer leaves time for the next. */
+		start_timer(q, q->address_at < q->address_count ? PROXY_WAKE_CONNECT_MS : UINT64_MAX);
 		return;
 	}
 	fail(q, WAKE_UNAVAILABLE, "no connection");
@@ -389,16 +416,10 @@ static void on_later(struct later *later)
 	}
 }
 
-static void on_deadline(uv_timer_t *timer)
-{
-	fail(container_of(timer, struct question, timer), WAKE_TIMEOUT, "no answer in time");
-}
-
 static void start(struct waker *waker, struct wake_call *call)
 {
 	struct wake_hook *hook = container_of(waker, struct wake_hook, waker);
 	struct question *q = xcalloc(1, sizeof(*q));
-	uint64_t now = loop_now_ms(hook->loop);
 
 	q->hook = hook;
 	q->call = call;
@@ -407,8 +428,7 @@ static void start(struct waker *waker, struct wake_call *call)
 	hook->questions++;
 	buf_init(&q->body, PROXY_WAKE_ANSWER_BYTES_MAX);
 	uv_timer_init(&hook->loop->uv, &q->timer);
-	uv_timer_start(&q->timer, on_deadline, call->deadline_ms > now ? call->deadline_ms - now : 0,
-		       0);
+	start_timer(q, UINT64_MAX);
 	later_init(&q->later, on_later);
 	later_call(hook->loop, &q->later);
 	log_info("wake", "asking", LOG_S("sandbox", call->request.id),

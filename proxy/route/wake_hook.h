@@ -23,6 +23,9 @@
  *   409   it is between states       429        there is no room; {"message": "..."} is for the client
  *   anything else, an answer that is not what is said here, no answer: unavailable
  *
+ * The body of a no matters with 429 alone, and only its first bytes. An answer about a life that has been
+ * over since does not count (wake.h). Of several addresses each but the last gets PROXY_WAKE_CONNECT_MS.
+ *
  * A Retry-After in seconds with 409, 429 and 503 is passed on. Redirects are not followed, and the proxy
  * variables of the environment mean nothing here.
  */

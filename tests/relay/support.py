@@ -373,14 +373,14 @@ class Server:
 
 
 class Proxy:
-    def __init__(self, *flags, env=None, workers=2, descriptors=None, over_tls=None, port=0):
+    def __init__(self, *flags, env=None, workers=2, descriptors=None, over_tls=None, port=0, prefix=()):
         def limit():
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
         self.over_tls = OVER_TLS if over_tls is None else over_tls
         self.certificates = [] if "--certificate" in flags or not self.over_tls else ["--certificate", Certificates.get()]
         self.process = subprocess.Popen(
-            [program(), *self.listen(port), "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
+            [*prefix, program(), *self.listen(port), "--admin", "127.0.0.1:0", "--workers", str(workers), *flags],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=limit if descriptors else None,
             # Under AddressSanitizer freed memory must not count as growth.
             env={**os.environ, "ASAN_OPTIONS": "detect_leaks=1:quarantine_size_mb=1", **(env or {})})
@@ -474,6 +474,7 @@ class Test(unittest.TestCase):
     flags = ()
     workers = 2
     descriptors = None  # as many as this process may have
+    prefix = ()  # a program that becomes the proxy
 
     def setUp(self):
         self.servers = []
@@ -482,7 +483,7 @@ class Test(unittest.TestCase):
     def start(self, *flags, sandboxes=("abc",), env=None, workers=None, over_tls=None):
         given = [flag for name in sandboxes for flag in ("--sandbox", f"{name}=127.0.0.1")]
         self.proxy = Proxy(*given, *self.flags, *flags, env=env, workers=workers or self.workers,
-                           descriptors=self.descriptors, over_tls=over_tls)
+                           descriptors=self.descriptors, over_tls=over_tls, prefix=self.prefix)
         self.addCleanup(self.finish)
         return self.proxy
 

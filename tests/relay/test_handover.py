@@ -33,7 +33,9 @@ def children(pid):
         return [int(child) for child in file.read().split()]
 
 
-class Handover(Test):
+class Following(Test):
+    """A proxy that is followed by others on the same sockets."""
+
     flags = ("--allow-loopback-upstreams", "--drain-ms", "20000")
 
     def start(self, *flags, **options):
@@ -73,6 +75,8 @@ class Handover(Test):
                 raise error
         self.assertEqual([line for line in self.proxy.log if "Sanitizer" in line or "runtime error" in line], [])
 
+
+class Handover(Following):
     def test_no_request_is_lost_while_proxies_follow_each_other(self):
         server = self.serve()
         proxy = self.start()

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Names with several addresses, of which the first swallows what is sent to it: nobody waits for that one alone.
+"""
+import os
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+from redis_support import Redis
+from support import Test, answer, main, wait_for
+from test_redis import record
+
+HERE, DEAD, NAME = "127.0.4.1", "127.0.4.2", "twofold.test"
+
+
+def can_mount():
+    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
+
+
+def swallow(port):
+    """Somebody at DEAD:port whose queue is full: nothing comes back from there."""
+    listener = socket.socket()
+    listener.bind((DEAD, port))
+    listener.listen(0)
+    sockets = [listener]
+    for _ in range(8):
+        client = socket.socket()
+        client.setblocking(False)
+        client.connect_ex((DEAD, port))
+        sockets.append(client)
+    return sockets
+
+
+@unittest.skipUnless(can_mount(), "needs root and mount namespaces")
+class Twofold(Test):
+    def setUp(self):
+        super().setUp()
+        file = tempfile.NamedTemporaryFile("w", suffix=".hosts")  # pylint: disable=consider-using-with
+        file.write(f"127.0.0.1 localhost\n{DEAD} {NAME}\n{HERE} {NAME}\n")
+        file.flush()
+        self.addCleanup(file.close)
+        # A private view of /etc/hosts, where both addresses come in this order.
+        self.prefix = ("unshare", "--mount", "sh", "-c", f'mount --bind {file.name} /etc/hosts && exec "$@"', "sh")
+
+    def dead(self, port):
+        for sock in swallow(port):
+            self.addCleanup(sock.close)
+
+    def test_s028_the_hook(self):
+        hook = self.serve(lambda connection: (connection.request(), connection.send(answer('{"state":"running"}'))), host=HERE)
+        self.dead(hook.port)
+        server = self.serve()
+        proxy = self.start("--wake-url", f"http://{NAME}:{hook.port}/", "--wake-timeout-ms", "20000",
+                           "--sandbox", "abc=127.0.0.1,state=paused,resume=any", sandboxes=())
+        began = time.monotonic()
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        self.assertLess(time.monotonic() - began, 12)
+
+    def test_s001_redis(self):
+        redis = Redis(extra=("--bind", HERE))
+        self.addCleanup(redis.close)
+        self.dead(redis.port)
+        redis.client.call("SET", "sandbox:catalog:new", record())
+        server = self.serve()
+        proxy = self.start("--allow-loopback-upstreams", "--redis", f"redis://{NAME}:{redis.port}")
+        wait_for(lambda: proxy.metric("proxy_redis_connected") == 1, "the connection")
+        self.assertEqual(proxy.ask(self.host(server, "new")).status, 200)
+
+    def test_s011_the_sandbox(self):
+        server = self.serve(host=HERE)
+        self.dead(server.port)
+        proxy = self.start("--sandbox", f"named={NAME}")
+        self.assertEqual(proxy.ask(self.host(server, "named")).status, 200)
+
+
+if __name__ == "__main__":
+    main()
