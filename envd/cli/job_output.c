@@ -328,7 +328,10 @@ static void on_change(struct call *call, const ProtobufCMessage *message)
 	table_init(&t, 3);
 	table_add(&t, "%s", change->job->id);
 	table_add(&t, "%s", change->deleted ? "removed" : job_state_text(change->job->state));
-	table_add(&t, "%s", change->job->exit ? change->job->exit->status : change->job->name);
+	if (change->job->exit)
+		table_add(&t, "%s", change->job->exit->status);
+	else
+		table_add_name(&t, *change->job->name ? change->job->name : "-");
 	table_print(&t);
 	table_fini(&t);
 }

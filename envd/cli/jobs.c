@@ -3,9 +3,12 @@
 #include <unistd.h>
 
 #include "envd/cli/job.h"
+#include "envd/cli/name.h"
 #include "lib/limits.h"
 
 #define LIST_PAGE_SIZE 1000
+/* What is longer is cut in tables; `get` has all of it. */
+#define COMMAND_LINE_BYTES 200
 
 /* ---- what all of them need ---- */
 
@@ -94,14 +97,38 @@ static bool parse_state(const char *text, Jobs__JobState *ret_state)
 	return false;
 }
 
+/* As one would type it, cut when it is long. */
+static char *command_line(const Jobs__Command *command)
+{
+	char *line = xstrdup("");
+	size_t len = 0;
+
+	for (size_t i = 0; command && i < command->n_argv && len < COMMAND_LINE_BYTES; i++) {
+		auto_free char *word = name_quote(command->argv[i]);
+		size_t more = strlen(word);
+
+		line = xrealloc(line, len + more + 2);
+		if (i)
+			line[len++] = ' ';
+		memcpy(line + len, word, more + 1);
+		len += more;
+	}
+	if (len <= COMMAND_LINE_BYTES)
+		return line;
+	for (len = COMMAND_LINE_BYTES; len && ((unsigned char)line[len] & 0xc0) == 0x80; len--)
+		;
+	line = xrealloc(line, len + sizeof("..."));
+	memcpy(line + len, "...", sizeof("..."));
+	return line;
+}
+
 static void add_job(struct table *t, const Jobs__Job *job)
 {
 	char text[PRINT_TEXT_BYTES];
-	char line[200] = "";
-	size_t len = 0;
+	auto_free char *line = command_line(job->command);
 
 	table_add(t, "%s", job->id);
-	table_add(t, "%s", *job->name ? job->name : "-");
+	table_add_name(t, *job->name ? job->name : "-");
 	table_add(t, "%s", job_state_text(job->state));
 	if (job_has_ended(job) && job->exit && job->exit->signal)
 		table_add(t, "signal %d", job->exit->signal);
@@ -114,9 +141,6 @@ static void add_job(struct table *t, const Jobs__Job *job)
 		table_add(t, "%s", print_duration(job->ended_ms - job->started_ms, text));
 	else
 		table_add(t, "-");
-	for (size_t i = 0; job->command && i < job->command->n_argv && len < sizeof(line) - 1; i++)
-		len += (size_t)snprintf(line + len, sizeof(line) - len, "%s%s", i ? " " : "",
-					job->command->argv[i]);
 	table_add(t, "%s", line);
 }
 
@@ -329,7 +353,10 @@ static void show_job(const Jobs__GetResponse *response)
 
 	table_init(&t, 2);
 	add_row(&t, "id", job->id);
-	add_row(&t, "name", job->name);
+	if (*job->name) {
+		table_add(&t, "name");
+		table_add_name(&t, job->name);
+	}
 	add_row(&t, "state", job_state_text(job->state));
 	if (job->exit)
 		add_row(&t, "exit", job->exit->status);
@@ -353,7 +380,7 @@ static void show_job(const Jobs__GetResponse *response)
 		add_row(&t, "output", "incomplete: the disk was full");
 	for (size_t i = 0; job->command && i < job->command->n_argv; i++) {
 		table_add(&t, "%s", i ? "" : "command");
-		table_add(&t, "%s", job->command->argv[i]);
+		table_add_name(&t, job->command->argv[i]);
 	}
 	for (size_t i = 0; i < job->n_not_enforced; i++)
 		add_row(&t, "not enforced", job->not_enforced[i]);

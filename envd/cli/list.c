@@ -1,6 +1,7 @@
 /* `envd ls`: one directory, or everything below it. */
 #include "envd/cli/call.h"
 #include "envd/cli/cli.h"
+#include "envd/cli/name.h"
 #include "envd/cli/print.h"
 #include "lib/limits.h"
 #include "proto/filesystem.pb-c.h"
@@ -12,14 +13,18 @@ static void add_entry(struct table *t, const Filesystem__EntryInfo *entry, const
 	char text[PRINT_TEXT_BYTES];
 
 	table_add(t, "%s", entry->permissions);
-	table_add(t, "%s", entry->owner);
-	table_add(t, "%s", entry->group);
+	table_add_name(t, entry->owner);
+	table_add_name(t, entry->group);
 	table_add(t, "%lld", (long long)entry->size);
 	table_add(t, "%s", print_time(entry->modified_time ? entry->modified_time->seconds * 1000 : 0, text));
-	if (entry->opt_symlink_target_case == FILESYSTEM__ENTRY_INFO__OPT_SYMLINK_TARGET_SYMLINK_TARGET)
-		table_add(t, "%s -> %s", name, entry->symlink_target);
-	else
-		table_add(t, "%s", name);
+	if (entry->opt_symlink_target_case == FILESYSTEM__ENTRY_INFO__OPT_SYMLINK_TARGET_SYMLINK_TARGET) {
+		auto_free char *from = name_quote_wire(name);
+		auto_free char *to = name_quote_wire(entry->symlink_target);
+
+		table_add(t, "%s -> %s", from, to);
+	} else {
+		table_add_name(t, name);
+	}
 }
 
 /* Below a directory that was asked for with -depth, names are relative to it. */
@@ -71,8 +76,10 @@ static int show_one(struct target *target, struct arena *arena, char *path,
 	return 0;
 }
 
-static int list(struct target *target, char *path, int64_t depth, struct err *err)
+/* Written as for cp, with a ':', it is the same. */
+static int list(struct target *target, const char *given, int64_t depth, struct err *err)
 {
+	auto_free char *path = name_to_wire(*given == ':' ? given + 1 : given);
 	Filesystem__ListDirRequest request = FILESYSTEM__LIST_DIR_REQUEST__INIT;
 	ProtobufCMessage *message;
 	struct arena arena;
@@ -115,7 +122,7 @@ int cli_list(int argc, char **argv)
 	else if (argc - rest > 1 || depth < 1 || depth > UINT32_MAX)
 		result = cli_usage("ls: one path, and a depth of at least 1");
 	else if (target_open(&target, &err) < 0 ||
-		 list(&target, argc > rest ? argv[rest] : (char *)"", depth, &err) < 0)
+		 list(&target, argc > rest ? argv[rest] : "", depth, &err) < 0)
 		result = print_failure(&err);
 	else
 		result = EXIT_SUCCESS;

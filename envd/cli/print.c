@@ -4,6 +4,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "envd/cli/name.h"
 #include "envd/rpc/json_encode.h"
 #include "lib/limits.h"
 
@@ -30,16 +31,14 @@ bool print_bytes(int fd, const void *data, size_t len)
 
 void print_safe(FILE *file, const char *text)
 {
-	const unsigned char *c = (const unsigned char *)text;
+	while (*text) {
+		size_t len = name_visible(text);
 
-	for (; *c; c++) {
-		/* C1 controls are two bytes in UTF-8: c2 80 to c2 9f. */
-		if (*c == 0xc2 && c[1] >= 0x80 && c[1] < 0xa0) {
+		if (len)
+			fwrite(text, 1, len, file);
+		else
 			fputc('?', file);
-			c++;
-		} else {
-			fputc(*c < ' ' || *c == 0x7f ? '?' : *c, file);
-		}
+		text += len ? len : 1;
 	}
 }
 
@@ -72,19 +71,34 @@ void table_init(struct table *t, size_t columns)
 	*t = (struct table){.columns = columns};
 }
 
-void table_add(struct table *t, const char *format, ...)
+static void add_cell(struct table *t, char *text)
 {
-	char text[TABLE_CELL_BYTES_MAX];
-	va_list arguments;
-
-	va_start(arguments, format);
-	vsnprintf(text, sizeof(text), format, arguments);
-	va_end(arguments);
 	if (t->rows == t->capacity) {
 		t->capacity = t->capacity ? t->capacity * 2 : 64;
 		t->cells = xrealloc(t->cells, t->capacity * sizeof(*t->cells));
 	}
-	t->cells[t->rows++] = xstrdup(text);
+	t->cells[t->rows++] = text;
+}
+
+void table_add(struct table *t, const char *format, ...)
+{
+	va_list arguments;
+	char *text;
+	int len;
+
+	va_start(arguments, format);
+	len = vsnprintf(NULL, 0, format, arguments);
+	va_end(arguments);
+	text = xmalloc((size_t)len + 1);
+	va_start(arguments, format);
+	vsnprintf(text, (size_t)len + 1, format, arguments);
+	va_end(arguments);
+	add_cell(t, text);
+}
+
+void table_add_name(struct table *t, const char *name)
+{
+	add_cell(t, name_quote_wire(name));
 }
 
 /* Characters, as far as a terminal is concerned: bytes that begin one. */

@@ -11,7 +11,7 @@
 
 /* "envd: not_found: no such file or directory", on stderr. Returns the exit code for it, 1. */
 int print_failure(const struct err *err);
-/* Control characters become '?'. */
+/* What a terminal must not get becomes '?' (envd/cli/name.h). */
 void print_safe(FILE *file, const char *text);
 /* One line of JSON on stdout. */
 void print_json(const ProtobufCMessage *message);
@@ -19,7 +19,6 @@ void print_json(const ProtobufCMessage *message);
 bool print_bytes(int fd, const void *data, size_t len);
 
 #define TABLE_COLUMNS_MAX 10
-#define TABLE_CELL_BYTES_MAX 1024
 
 /* Rows are kept until table_print, which makes columns as wide as their widest cell. */
 struct table {
@@ -31,6 +30,8 @@ struct table {
 void table_init(struct table *t, size_t columns);
 /* The next cell, row by row. */
 void table_add(struct table *t, const char *format, ...) PRINTF_LIKE(2, 3);
+/* One that somebody else chose, as it came from envd: quoted when it is odd. */
+void table_add_name(struct table *t, const char *name);
 void table_print(const struct table *t);
 void table_fini(struct table *t);
 

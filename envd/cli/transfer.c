@@ -1,15 +1,21 @@
 #include "envd/cli/transfer.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "envd/cli/call.h"
+#include "envd/cli/name.h"
 #include "envd/cli/print.h"
+#include "lib/json.h"
 #include "lib/limits.h"
 
 #define CHUNK_BYTES (256 * 1024)
-#define ERROR_BYTES_MAX (64 * 1024)
+#define ANSWER_BYTES_MAX (64 * 1024)
+#define ANSWER_ARENA_BYTES (1024 * 1024)
+/* Zeros that fill so much of a file are not written. */
+#define HOLE_BYTES 4096
 /* Somebody who waits longer than this wants to know how long it will take. */
 #define PROGRESS_AFTER_MS 1000
 #define PROGRESS_PERIOD_MS 200
@@ -24,12 +30,16 @@ struct progress {
 struct transfer {
 	struct request request;
 	struct progress progress;
-	struct buf error;
+	struct buf answer; /* to an upload, or an error */
 	struct err *err;
 	int fd;
 	int sys; /* errno of a failure here */
 	bool failed;
+	bool is_sparse; /* down, into a file: holes stay holes */
 	char *chunk;
+	uv_signal_t signals[3];
+	bool watches; /* signals */
+	int signal;   /* that came; 0: none */
 };
 
 /* ---- progress ---- */
@@ -88,27 +98,66 @@ static void fail_here(struct transfer *t, int sys)
 	request_cancel(&t->request);
 }
 
+static void on_signal_closed(uv_handle_t *handle)
+{
+	(void)handle;
+}
+
+static void unwatch_signals(struct transfer *t)
+{
+	for (size_t i = 0; t->watches && i < ARRAY_LENGTH(t->signals); i++)
+		uv_close((uv_handle_t *)&t->signals[i], on_signal_closed);
+	t->watches = false;
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+	struct transfer *t = handle->data;
+
+	t->signal = number;
+	fail_here(t, EINTR);
+}
+
+/* What ends this program must not leave half a file behind. One that was ignored at the start stays so. */
+static void watch_signals(struct transfer *t, struct loop *loop)
+{
+	static const int numbers[ARRAY_LENGTH(t->signals)] = {SIGINT, SIGTERM, SIGHUP};
+
+	for (size_t i = 0; i < ARRAY_LENGTH(t->signals); i++) {
+		struct sigaction before;
+
+		uv_signal_init(&loop->uv, &t->signals[i]);
+		t->signals[i].data = t;
+		if (sigaction(numbers[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+			uv_signal_start(&t->signals[i], on_signal, numbers[i]);
+	}
+	t->watches = true;
+}
+
 static void on_done(struct request *r, const struct err *lost)
 {
 	struct transfer *t = container_of(r, struct transfer, request);
 
 	t->failed = true;
+	unwatch_signals(t);
 	if (t->sys)
-		err_set_sys(t->err, ERR_INTERNAL, t->sys, "%s", t->progress.name);
+		err_set_sys(t->err, t->sys == EPIPE ? ERR_UNKNOWN : err_kind_from_errno(t->sys), t->sys, "%s",
+			    t->progress.name);
 	else if (lost)
 		*t->err = *lost;
 	else if (r->status != 200)
-		call_read_error(buf_str(&t->error), r->status, t->err);
+		call_read_error(buf_str(&t->answer), r->status, t->err);
 	else
 		t->failed = false;
 }
 
 static int path_of(struct target *target, const char *remote, struct buf *b)
 {
+	auto_free char *shown = name_to_wire(remote);
 	int status = buf_append_str(b, STR("/files?path="));
 
 	if (status == 0)
-		status = request_escape(b, remote, true);
+		status = request_escape(b, shown, true);
 	if (status == 0 && target->user) {
 		status = buf_append_str(b, STR("&username="));
 		if (status == 0)
@@ -123,7 +172,6 @@ static int run(struct transfer *t, struct target *target, const struct request_h
 	struct buf path;
 
 	buf_init(&path, HTTP_TARGET_BYTES_MAX);
-	buf_init(&t->error, ERROR_BYTES_MAX);
 	if (path_of(target, remote, &path) < 0) {
 		buf_fini(&path);
 		return err_set(t->err, ERR_INVALID_ARGUMENT, "the path is too long");
@@ -132,13 +180,12 @@ static int run(struct transfer *t, struct target *target, const struct request_h
 	target_run(target);
 	progress_end(&t->progress);
 	buf_fini(&path);
-	buf_fini(&t->error);
 	return t->failed ? -EPROTO : 0;
 }
 
-static void keep_error(struct transfer *t, const char *data, size_t len)
+static void keep_answer(struct transfer *t, const char *data, size_t len)
 {
-	if (buf_append(&t->error, data, len) < 0)
+	if (buf_append(&t->answer, data, len) < 0)
 		fail_here(t, EMSGSIZE);
 }
 
@@ -146,7 +193,7 @@ static void keep_error(struct transfer *t, const char *data, size_t len)
 
 static void on_upload_body(struct request *r, const char *data, size_t len)
 {
-	keep_error(container_of(r, struct transfer, request), data, len);
+	keep_answer(container_of(r, struct transfer, request), data, len);
 }
 
 static void on_upload_room(struct request *r)
@@ -183,7 +230,25 @@ static void on_upload_room(struct request *r)
 	}
 }
 
-int transfer_upload(struct target *target, const char *local, const char *remote, struct err *err)
+/* [{"name":...,"type":...,"path":...}] (contract/envd.md 2.6) */
+static char *read_path(struct str answer)
+{
+	const struct json_value *value, *path;
+	struct arena arena;
+	struct err ignored;
+	char *result = NULL;
+
+	arena_init(&arena, ANSWER_ARENA_BYTES);
+	if (json_parse(answer, &arena, &value, &ignored) == 0 && json_type(value) == JSON_ARRAY &&
+	    json_length(value) == 1 && (path = json_get(json_at(value, 0), STR("path"))) &&
+	    json_type(path) == JSON_STRING)
+		result = xstrndup(json_string(path).p, json_string(path).len);
+	arena_release(&arena);
+	return result;
+}
+
+int transfer_upload(struct target *target, const char *local, const char *remote, mode_t *ret_mode,
+		    char **ret_path, struct err *err)
 {
 	static const struct request_handler handler = {
 		.on_body = on_upload_body, .on_room = on_upload_room, .on_done = on_done};
@@ -192,7 +257,9 @@ int transfer_upload(struct target *target, const char *local, const char *remote
 	struct transfer t = {.err = err, .fd = fd, .chunk = chunk};
 	int64_t length = HTTP_LENGTH_CHUNKED;
 	struct stat st;
+	int status;
 
+	*ret_path = NULL;
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local ? local : "stdin");
 	if (S_ISDIR(st.st_mode))
@@ -200,7 +267,13 @@ int transfer_upload(struct target *target, const char *local, const char *remote
 	if (local && S_ISREG(st.st_mode))
 		length = st.st_size;
 	progress_init(&t.progress, local ? local : "stdin", length > 0 ? (uint64_t)length : 0);
-	return run(&t, target, &handler, "POST", remote, "application/octet-stream", length);
+	*ret_mode = S_ISREG(st.st_mode) ? st.st_mode & 0777 : 0666;
+	buf_init(&t.answer, ANSWER_BYTES_MAX);
+	status = run(&t, target, &handler, "POST", remote, "application/octet-stream", length);
+	if (status == 0)
+		*ret_path = read_path(buf_str(&t.answer));
+	buf_fini(&t.answer);
+	return status;
 }
 
 /* ---- down ---- */
@@ -213,29 +286,64 @@ static void on_download_response(struct request *r, const struct http_response *
 		t->progress.total = (uint64_t)response->length;
 }
 
+static bool is_zero(const char *data, size_t len)
+{
+	return !*data && memcmp(data, data + 1, len - 1) == 0;
+}
+
+/* Blocks of zeros are stepped over; what is behind the last byte written is made at the end. */
+static bool write_sparse(struct transfer *t, const char *data, size_t len)
+{
+	uint64_t at = t->progress.done;
+
+	while (len > 0) {
+		size_t run = 0, piece;
+		bool hole = false;
+
+		for (; run < len; run += piece) {
+			piece = size_min(len - run, HOLE_BYTES - (size_t)((at + run) % HOLE_BYTES));
+			hole = is_zero(data + run, piece);
+			if (hole)
+				break;
+		}
+		if (run && (lseek(t->fd, (off_t)at, SEEK_SET) < 0 || !print_bytes(t->fd, data, run)))
+			return false;
+		run += hole ? piece : 0;
+		at += run;
+		data += run;
+		len -= run;
+	}
+	return true;
+}
+
 static void on_download_body(struct request *r, const char *data, size_t len)
 {
 	struct transfer *t = container_of(r, struct transfer, request);
 
-	if (t->sys)
+	if (t->sys || !len)
 		return;
 	if (r->status != 200)
-		keep_error(t, data, len);
-	else if (!print_bytes(t->fd, data, len))
+		keep_answer(t, data, len);
+	else if (!(t->is_sparse ? write_sparse(t, data, len) : print_bytes(t->fd, data, len)))
 		fail_here(t, errno);
 	else
 		progress_add(&t->progress, len);
 }
 
-static int receive(struct target *target, const char *remote, int fd, struct err *err)
+static int receive(struct transfer *t, struct target *target, const char *remote)
 {
 	static const struct request_handler handler = {.on_response = on_download_response,
 						       .on_body = on_download_body,
 						       .on_done = on_done};
-	struct transfer t = {.err = err, .fd = fd};
+	int status;
 
-	progress_init(&t.progress, remote, 0);
-	return run(&t, target, &handler, "GET", remote, NULL, HTTP_LENGTH_NONE);
+	progress_init(&t->progress, remote, 0);
+	buf_init(&t->answer, ANSWER_BYTES_MAX);
+	status = run(t, target, &handler, "GET", remote, NULL, HTTP_LENGTH_NONE);
+	buf_fini(&t->answer);
+	if (status == 0 && t->is_sparse && ftruncate(t->fd, (off_t)t->progress.done) < 0)
+		status = err_set_sys(t->err, err_kind_from_errno(errno), errno, "%s", remote);
+	return status;
 }
 
 /* A device or a pipe is written to, and never replaced by a file. */
@@ -246,33 +354,61 @@ static bool is_special(const char *path)
 	return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
-int transfer_download(struct target *target, const char *remote, const char *local, mode_t mode,
-		      struct err *err)
+/* In the same directory, with a name of its own, however long the other is. */
+static char *temporary_name(const char *path)
 {
-	auto_free char *temporary = NULL;
-	auto_close int fd = -1;
-	mode_t mask;
+	static const char name[] = ".envd-XXXXXX";
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) + 1 : 0;
+	char *result = xmalloc(len + sizeof(name));
+
+	memcpy(result, path, len);
+	memcpy(result + len, name, sizeof(name));
+	return result;
+}
+
+static int receive_file(struct target *target, const char *remote, const char *local, mode_t mode,
+			struct err *err)
+{
+	auto_free char *temporary = temporary_name(local);
+	auto_close int fd = mkostemp(temporary, O_CLOEXEC);
+	struct transfer t = {.err = err, .fd = fd, .is_sparse = true};
+	mode_t mask = umask(0);
 	int status;
 
-	if (!local)
-		return receive(target, remote, STDOUT_FILENO, err);
-	if (is_special(local)) {
-		fd = open(local, O_WRONLY | O_CLOEXEC);
-		return fd < 0 ? err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local)
-			      : receive(target, remote, fd, err);
-	}
-	temporary = xmalloc(strlen(local) + sizeof(".XXXXXX"));
-	memcpy(temporary, local, strlen(local));
-	memcpy(temporary + strlen(local), ".XXXXXX", sizeof(".XXXXXX"));
-	fd = mkostemp(temporary, O_CLOEXEC);
+	umask(mask);
 	if (fd < 0)
 		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local);
-	mask = umask(0);
-	umask(mask);
-	status = receive(target, remote, fd, err);
+	watch_signals(&t, &target->loop);
+	status = receive(&t, target, remote);
 	if (status == 0 && (fchmod(fd, mode & 0777 & ~mask) < 0 || rename(temporary, local) < 0))
 		status = err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local);
 	if (status < 0)
 		unlink(temporary);
+	if (t.signal) {
+		/* Whoever waits for us shall see what it was. */
+		sigaction(t.signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+		raise(t.signal);
+	}
 	return status;
+}
+
+int transfer_download(struct target *target, const char *remote, const char *local, mode_t mode,
+		      struct err *err)
+{
+	auto_close int fd = -1;
+	char real[PATH_MAX];
+
+	if (!local)
+		return receive(&(struct transfer){.err = err, .fd = STDOUT_FILENO}, target, remote);
+	if (!is_special(local)) {
+		/* A link stays one, as with cp. */
+		struct stat st;
+		bool is_link = lstat(local, &st) == 0 && S_ISLNK(st.st_mode) && realpath(local, real);
+
+		return receive_file(target, remote, is_link ? real : local, mode, err);
+	}
+	fd = open(local, O_WRONLY | O_CLOEXEC);
+	return fd < 0 ? err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local)
+		      : receive(&(struct transfer){.err = err, .fd = fd}, target, remote);
 }

@@ -6,12 +6,16 @@
 #ifndef ENVD_CLI_TRANSFER_H
 #define ENVD_CLI_TRANSFER_H
 
+#include <sys/stat.h>
+
 #include "envd/cli/target.h"
 
-/* `local` NULL: standard input. Fills err. */
-int transfer_upload(struct target *target, const char *local, const char *remote, struct err *err)
-	NODISCARD;
-/* `local` NULL: standard output. `mode`: permissions of a new file, as far as the umask lets. */
+/* `local` NULL: standard input. *ret_mode: permissions of the file here; *ret_path: where it is now, as
+ * envd shows it, or NULL when it did not say; free() it. Fills err. */
+int transfer_upload(struct target *target, const char *local, const char *remote, mode_t *ret_mode,
+		    char **ret_path, struct err *err) NODISCARD;
+/* `local` NULL: standard output. `mode`: permissions of the file, as far as the umask lets. Blocks of
+ * zeros become holes. Fills err, with the errno of what went wrong here. */
 int transfer_download(struct target *target, const char *remote, const char *local, mode_t mode,
 		      struct err *err) NODISCARD;
 

@@ -91,8 +91,7 @@ static size_t unshow_component(char *component, size_t len, char *scratch)
 	return used;
 }
 
-/* The real bytes of a path that may be in its shown form. */
-static const char *unshow(const char *path, struct arena *arena)
+const char *path_unshow(const char *path, struct arena *arena)
 {
 	size_t len = strlen(path), used = 0;
 	char *copy, *scratch;
@@ -205,7 +204,7 @@ int path_resolve(const char *path, const struct user *user, const char *default_
 	/* Longer than any shown form of a possible path; keeps the work below bounded. */
 	if (strlen(path) > (size_t)PATH_MAX * ESCAPE_BYTES)
 		return err_set_sys(err, ERR_INVALID_ARGUMENT, ENAMETOOLONG, "path");
-	bytes = unshow(path, arena);
+	bytes = path_unshow(path, arena);
 	absolute = bytes ? make_absolute(bytes, user, arena) : NULL;
 	clean = absolute ? path_clean(absolute, arena) : NULL;
 	if (!clean)

@@ -31,6 +31,9 @@ const char *path_join(const char *clean_path, const char *relative, struct arena
 /* The name or path as UTF-8; `path` itself when it needs no escape. NULL when the arena
  * refuses, and for NULL. */
 const char *path_show(const char *path, struct arena *arena) NODISCARD;
+/* Back: the bytes of a name or path that may be in its shown form; `path` itself when it is not.
+ * NULL when the arena refuses. */
+const char *path_unshow(const char *path, struct arena *arena) NODISCARD;
 /* Whether clean path `path` is `ancestor` or below it. */
 bool path_is_within(const char *path, const char *ancestor);
 

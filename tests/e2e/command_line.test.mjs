@@ -228,9 +228,14 @@ check("cp_writes_nowhere_but_where_it_was_told", async () => {
 check("a_sandbox_cannot_change_the_terminal_through_names", async () => {
 	const folder = temporaryFolder();
 	chmodSync(folder, 0o755);
-	writeFileSync(join(folder, "\x1b[31mred\x07\u009b"), "");
+	for (const name of ["\x1b[31mred\x07\u009b", "it's", "a b", "\u202etxt.exe", "ok-ü"])
+		writeFileSync(join(folder, name), "");
 	const { stdout } = await cli(["ls", folder]);
-	assert.match(stdout.toString(), /\?\[31mred\?\?\n$/);
+	assert.deepEqual(stdout.toString().trim().split("\n").map((line) => line.replace(/^.*:\d\d {2}/, "")).sort(), [
+		"$'\\033[31mred\\a\\302\\233'", "$'\\342\\200\\256txt.exe'", "$'it\\'s'", "'a b'", "ok-ü"]);
+	// As bash takes them back.
+	const back = execFileSync("bash", ["-c", "printf '%s' $'\\033[31mred\\a\\302\\233'"]);
+	assert.equal(back.toString(), "\x1b[31mred\x07\u009b");
 });
 
 check("mistakes_are_told_with_the_right_exit_code", async () => {
