@@ -15,6 +15,7 @@ struct read {
 	struct redis_source *source;
 	struct lookup *lookup;	   /* who asked, or NULL */
 	struct redis_write *write; /* who wrote, or NULL */
+	bool of_scan;
 	unsigned empty;
 	struct redis_id id;
 };
@@ -39,6 +40,8 @@ static void finish(struct read *read, enum lookup_answer answer)
 		redis_write_applied(read->write, answer);
 	else
 		source->reads--;
+	if (read->of_scan)
+		source->scan.reads--;
 	free(read);
 	redis_pump(source);
 }
@@ -125,17 +128,23 @@ static void send_read(struct read *read)
 	redis_link_send(read->source->commands, &read->command, ARRAY_LENGTH(arguments), arguments);
 }
 
-void redis_read(struct redis_source *source, const char *id, struct lookup *lookup,
-		struct redis_write *write)
+static struct read *read_new(struct redis_source *source, const char *id)
 {
 	struct read *read = xcalloc(1, sizeof(*read));
 
 	read->source = source;
+	snprintf(read->id.text, sizeof(read->id.text), "%s", id);
+	return read;
+}
+
+void redis_read(struct redis_source *source, const char *id, struct lookup *lookup,
+		struct redis_write *write)
+{
+	struct read *read = read_new(source, id);
+
+	assert(lookup || write);
 	read->lookup = lookup;
 	read->write = write;
-	snprintf(read->id.text, sizeof(read->id.text), "%s", id);
-	if (!lookup && !write)
-		source->reads++;
 	send_read(read);
 }
 
@@ -153,9 +162,18 @@ void redis_pump(struct redis_source *source)
 {
 	struct redis_id id;
 
-	while (source->online && source->reads < PROXY_REDIS_READS_MAX &&
-	       (next_change(source, &id) || redis_scan_next(source, &id)))
-		redis_read(source, id.text, NULL, NULL);
+	while (source->online && source->reads < PROXY_REDIS_READS_MAX) {
+		bool of_scan = !next_change(source, &id);
+		struct read *read;
+
+		if (of_scan && !redis_scan_next(source, &id))
+			return;
+		read = read_new(source, id.text);
+		read->of_scan = of_scan;
+		source->scan.reads += of_scan;
+		source->reads++;
+		send_read(read);
+	}
 }
 
 static void note_change(struct redis_source *source, struct str id)

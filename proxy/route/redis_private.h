@@ -23,6 +23,7 @@ struct redis_scan {
 	struct catalog_record **known;
 	bool *met;
 	size_t known_count, known_at;
+	size_t reads; /* under way; those of a scan that was stopped, too */
 	struct redis_command command;
 };
 
@@ -55,7 +56,7 @@ struct redis_source {
 /* redis.c */
 /* Hands out what is to be read, as far as there is room. */
 void redis_pump(struct redis_source *source);
-/* Reads one record and applies it; then `done` (may be NULL) with what it came to. */
+/* Reads one record, applies it, and tells the one of the two that is not NULL what it came to. */
 void redis_read(struct redis_source *source, const char *id, struct lookup *lookup,
 		struct redis_write *write);
 
@@ -72,7 +73,7 @@ void redis_scan_start(struct redis_source *source);
 void redis_scan_stop(struct redis_source *source);
 /* The next id to read; false: none now. */
 bool redis_scan_next(struct redis_source *source, struct redis_id *ret_id);
-/* Every id has been handed out, and the source may sleep until the next time. */
+/* Every record has been read, and the source may sleep until the next time. */
 void redis_scan_over(struct redis_source *source);
 
 /* redis_write.c */

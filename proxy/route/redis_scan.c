@@ -166,6 +166,8 @@ bool redis_scan_next(struct redis_source *source, struct redis_id *ret_id)
 		snprintf(ret_id->text, sizeof(ret_id->text), "%s", scan->known[at]->entry.id);
 		return true;
 	}
+	if (scan->reads)
+		return false; /* the last of them will ask again */
 	redis_scan_stop(source);
 	redis_scan_over(source);
 	return false;

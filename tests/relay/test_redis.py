@@ -8,7 +8,7 @@ import time
 import unittest
 
 from redis_support import Redis, RedisClient
-from support import Connection, Proxy, Test, answer, closed_port, main, wait_for
+from support import PATIENCE, Connection, Proxy, Test, answer, closed_port, main, wait_for
 
 KEY = "sandbox:catalog:"
 SOON = 3  # what one proxy changes, the others know within a second, of a machine that does nothing else
@@ -479,6 +479,26 @@ class Hostile(RedisTest):
         if words[0] == "SCAN":
             return b"*2\r\n$1\r\n0\r\n*0\r\n"
         return b"-ERR unknown\r\n"
+
+    def test_a_scan_is_over_when_its_records_are_known(self):
+        reached, go = threading.Event(), threading.Event()
+
+        def answer_to(words):
+            if words[0] == "SCAN":
+                return b"*2\r\n$1\r\n0\r\n*1\r\n$19\r\nsandbox:catalog:abc\r\n"
+            if words[0] != "GETRANGE":
+                return self.well(words)
+            reached.set()
+            go.wait(PATIENCE)
+            value = record(address="10.0.0.1")
+            return f"${len(value)}\r\n{value}\r\n"
+
+        proxy = self.against(answer_to)
+        self.assertTrue(reached.wait(PATIENCE))
+        self.assertEqual(proxy.metric("proxy_redis_scans_total"), 0)
+        go.set()
+        self.scanned()
+        self.assertTrue(self.known("abc"))
 
     def test_answers_of_any_kind(self):
         odd = [b"*1\r\n*1\r\n*1\r\n:1\r\n", b":5\r\n", b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"*0\r\n",
