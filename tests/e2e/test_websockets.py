@@ -1,6 +1,7 @@
-"""PyPI's `websockets`, unmodified, on both sides of the proxy: its server in the sandbox, its client outside, in
-plaintext and over TLS (scenarios 61, 62, 65 and 66 of the proxy's contract)."""
+"""PyPI's `websockets`, unmodified, on both sides of the proxy: its server in the sandbox, its clients outside (the
+threaded one in plaintext, asyncio's over TLS; scenarios 61, 62, 65 and 66 of the proxy's contract)."""
 
+import asyncio
 import os
 import socket
 import ssl
@@ -10,6 +11,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "support"))
 
+import websockets.asyncio.client  # noqa: E402
 import websockets.exceptions  # noqa: E402
 import websockets.sync.client  # noqa: E402
 import websockets.sync.server  # noqa: E402
@@ -60,10 +62,11 @@ class WebSockets(unittest.TestCase):
         cls.proxy.stop()
 
     def connect(self, path="/", **options):
-        context = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"]) if self.secure else None
-        return websockets.sync.client.connect(
-            f"{'wss' if self.secure else 'ws'}://{self.name}:{self.front}{path}", ssl=context, max_size=64 * MEGABYTE,
-            sock=socket.create_connection(("127.0.0.1", self.front), 10), **options)
+        return websockets.sync.client.connect(f"ws://{self.name}:{self.front}{path}", max_size=64 * MEGABYTE,
+                                              sock=socket.create_connection(("127.0.0.1", self.front), 10), **options)
+
+    def pong_comes(self, client, data):
+        return client.ping(data).wait(10)
 
     def test_text_and_bytes_come_back_as_they_went(self):
         with self.connect() as client:
@@ -78,7 +81,7 @@ class WebSockets(unittest.TestCase):
                 self.assertEqual(client.recv(10), "one two three")
                 client.send([b"\1" * 50000, b"\2" * 50000])
                 self.assertEqual(client.recv(10), b"\1" * 50000 + b"\2" * 50000)
-                self.assertTrue(client.ping(b"are you there").wait(10))
+                self.assertTrue(self.pong_comes(client, b"are you there"))
                 self.assertEqual(bool(client.protocol.extensions), compression is not None)
 
     def test_what_the_server_says_first(self):
@@ -141,9 +144,70 @@ class WebSockets(unittest.TestCase):
         self.assertEqual(refused.exception.response.status_code, 502)
 
 
+class AsyncioClient:
+    """The library's client for asyncio, with the calls of the threaded one.
+
+    Over TLS the threaded one cannot be used: its thread that receives is in SSL_read while another is in SSL_write on
+    the same SSL object, which OpenSSL does not allow and Python 3.11 does not lock. With TLS 1.3 the tickets come just
+    then, right after the handshake. In about one of a thousand connections the request is then never sent though the
+    write returned without an error (seen by a relay between the two: nothing follows the client's Finished), and both
+    sides wait, here for the proxy's 60 s. Measured with 50 threads and 1,000 connections a run: 0 to 4 such ends
+    through this proxy, 0 to 10 through nginx, none with TLS 1.2 (which has no message after the handshake), and none
+    in 10,000 handshakes and upgrades, cut in random places, of a client that uses its SSL object from one thread."""
+
+    loop = None
+
+    def __init__(self, uri, **options):
+        cls = AsyncioClient
+        if not cls.loop:
+            cls.loop = asyncio.new_event_loop()
+            threading.Thread(target=cls.loop.run_forever, daemon=True).start()
+        self.client = self.wait(self.open(uri, options), 60)
+
+    @staticmethod
+    async def open(uri, options):
+        return await websockets.asyncio.client.connect(uri, **options)
+
+    async def ping(self, data):
+        await (await self.client.ping(data))
+
+    def wait(self, awaitable, seconds):
+        return asyncio.run_coroutine_threadsafe(asyncio.wait_for(awaitable, seconds), self.loop).result()
+
+    def send(self, message):
+        self.wait(self.client.send(message), 60)
+
+    def recv(self, seconds):
+        return self.wait(self.client.recv(), seconds)
+
+    def pong_comes(self, data, seconds):
+        self.wait(self.ping(data), seconds)
+        return True
+
+    def close(self, *why):
+        self.wait(self.client.close(*why), 60)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def __getattr__(self, name):
+        return getattr(self.client, name)
+
+
 class SecureWebSockets(WebSockets):
     label = "websockets over TLS"
     secure = True
+
+    def connect(self, path="/", **options):
+        context = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
+        return AsyncioClient(f"wss://{self.name}:{self.front}{path}", ssl=context, max_size=64 * MEGABYTE,
+                             host="127.0.0.1", proxy=None, **options)
+
+    def pong_comes(self, client, data):
+        return client.pong_comes(data, 10)
 
 
 if __name__ == "__main__":

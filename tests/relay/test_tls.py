@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from support import PATIENCE, Certificates, Connection, Test, TlsSocket, answer, main, program, wait_for
+from support import PATIENCE, Certificates, Connection, Test, TlsSocket, answer, main, program, unread, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -336,6 +336,34 @@ class Handshakes(Tls):
                     incoming.write(sock.recv(65536))
             sock.sendall(outgoing.read())
         wait_for(lambda: proxy.metric("proxy_tls_handshakes_total", result="ok", version="TLSv1.3") == count + 1)
+
+    def test_the_last_flight_and_the_first_request_in_any_two_pieces(self):
+        server = self.serve()
+        self.start()
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3):
+            cut, flight = 0, b"?"
+            while cut < len(flight):
+                sock, incoming, outgoing = self.raw(), ssl.MemoryBIO(), ssl.MemoryBIO()
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                client = anyone(maximum_version=version).wrap_bio(incoming, outgoing)
+
+                def until(call, *arguments):
+                    while True:
+                        try:
+                            return call(*arguments)
+                        except ssl.SSLWantReadError:
+                            sock.sendall(outgoing.read())
+                            incoming.write(sock.recv(65536))
+
+                until(client.do_handshake)
+                client.write(f"GET /{cut} HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n".encode())
+                flight = outgoing.read()  # by 1.3 the client's Finished is in it
+                sock.sendall(flight[:cut])
+                wait_for(lambda: unread(sock) == 0, "the first piece taken")
+                sock.sendall(flight[cut:])
+                self.assertIn(b"200 OK", until(client.read, 65536))
+                sock.close()
+                cut += 1
 
     def test_clients_that_leave_in_the_handshake(self):
         proxy = self.start()
