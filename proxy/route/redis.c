@@ -142,9 +142,10 @@ void redis_read(struct redis_source *source, const char *id, struct lookup *look
 {
 	struct read *read = read_new(source, id);
 
-	assert(lookup || write);
 	read->lookup = lookup;
 	read->write = write;
+	if (!lookup && !write)
+		source->reads++;
 	send_read(read);
 }
 

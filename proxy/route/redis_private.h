@@ -56,7 +56,7 @@ struct redis_source {
 /* redis.c */
 /* Hands out what is to be read, as far as there is room. */
 void redis_pump(struct redis_source *source);
-/* Reads one record, applies it, and tells the one of the two that is not NULL what it came to. */
+/* Reads one record, applies it, and tells who asked or who wrote, if either, what it came to. */
 void redis_read(struct redis_source *source, const char *id, struct lookup *lookup,
 		struct redis_write *write);
 
