@@ -370,6 +370,7 @@
 /* DNS: how long a request waits for it, how long an answer holds, a "no such name", and a sandbox that
  * nobody uses; sandboxes known from there, names remembered not to exist, refreshes at a time. */
 #define PROXY_DNS_MS (3 * 1000)
+#define PROXY_DNS_TCP_MS 2000 /* for an answer that is too large for UDP */
 #define PROXY_DNS_TTL_MS_MIN 1000
 #define PROXY_DNS_TTL_MS_MAX (5 * 1000)
 #define PROXY_DNS_NEGATIVE_MS 1000

@@ -1,9 +1,10 @@
-"""A name server for one test, on a UDP port from the kernel, that says what the test wants and counts what it is
+"""A name server for one test, on a port from the kernel (UDP, and TCP for those that are cut), that says what the test wants and counts what it is
 asked. Names are kept without the template's rest: `names["abc"]` is what abc.<anything> resolves to."""
 import ipaddress
 import socket
 import struct
 import threading
+import time
 
 A, AAAA = 1, 28
 NOERROR, SERVFAIL, NXDOMAIN, REFUSED = 0, 2, 3, 5
@@ -15,14 +16,67 @@ class NameServer:
         self.ttl = 1
         self.silent = False
         self.garbage = None   # bytes behind a good header
+        self.cut = False      # UDP answers are empty and say that there is more, by TCP; "part": they are not empty
+        self.tcp = "answer"   # or "silent", "close", "slow"
+        self.extra = {}       # label: records before the addresses, as bytes
         self.asked = []       # (label, type)
+        self.streams = []
         self.hold = threading.Event()
         self.hold.set()
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.sock.bind(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.sock.getsockname()[1]}"
-        self.thread = threading.Thread(target=self.serve, daemon=True)
-        self.thread.start()
+        self.listener = socket.socket()
+        while True:  # until a port is free for both
+            self.sock.bind(("127.0.0.1", 0))
+            port = self.sock.getsockname()[1]
+            try:
+                self.listener.bind(("127.0.0.1", port))
+                break
+            except OSError:
+                self.sock.close()
+                self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.address = f"127.0.0.1:{port}"
+        self.listener.listen(64)
+        self.threads = [threading.Thread(target=call, daemon=True) for call in (self.serve, self.serve_streams)]
+        for thread in self.threads:
+            thread.start()
+
+    def serve_streams(self):
+        while True:
+            try:
+                sock, _ = self.listener.accept()
+            except OSError:
+                return
+            self.streams.append(sock)
+            if self.tcp == "close":
+                sock.close()
+            elif self.tcp != "silent":
+                threading.Thread(target=self.serve_stream, args=(sock,), daemon=True).start()
+
+    def serve_stream(self, sock):
+        try:
+            size = struct.unpack("!H", sock.recv(2, socket.MSG_WAITALL))[0]
+            query = sock.recv(size, socket.MSG_WAITALL)
+            answer = self.answer(query, *self.parse(query))
+            data = struct.pack("!H", len(answer)) + answer
+            if self.tcp != "slow":
+                sock.sendall(data)
+                return
+            for byte in data:
+                sock.sendall(bytes([byte]))
+                time.sleep(0.5)
+        except OSError:
+            pass
+        finally:
+            sock.close()
+
+    @staticmethod
+    def parse(query):
+        """(the question, its first label, its type)"""
+        at, labels = 12, []
+        while query[at]:
+            labels.append(query[at + 1:at + 1 + query[at]].decode())
+            at += 1 + query[at]
+        return query[12:at + 5], labels[0], struct.unpack("!H", query[at + 1:at + 3])[0]
 
     def serve(self):
         while True:
@@ -32,16 +86,18 @@ class NameServer:
                 return
             if not query:
                 return
-            at, labels = 12, []
-            while query[at]:
-                labels.append(query[at + 1:at + 1 + query[at]].decode())
-                at += 1 + query[at]
-            kind = struct.unpack("!H", query[at + 1:at + 3])[0]
-            self.asked.append((labels[0], kind))
+            question, label, kind = self.parse(query)
+            self.asked.append((label, kind))
             self.hold.wait(30)
             if self.silent:
                 continue
-            answer = self.answer(query, query[12:at + 5], labels[0], kind)
+            if self.cut == "part":
+                answer = self.answer(query, question, label, kind)
+                answer = answer[:2] + bytes([answer[2] | 2]) + answer[3:]
+            elif self.cut:
+                answer = query[:2] + struct.pack("!HHHHH", 0x8380, 1, 0, 0, 0) + question
+            else:
+                answer = self.answer(query, question, label, kind)
             try:
                 self.sock.sendto(answer, peer)
             except OSError:
@@ -50,7 +106,7 @@ class NameServer:
     def answer(self, query, question, label, kind):
         known = self.names.get(label, NXDOMAIN)
         code = known if isinstance(known, int) else NOERROR
-        records = []
+        records = list(self.extra.get(label, []))
         for text in known if code == NOERROR and not isinstance(known, int) else []:
             address = ipaddress.ip_address(text)
             if (A if address.version == 4 else AAAA) == kind:
@@ -71,4 +127,11 @@ class NameServer:
         except OSError:
             pass
         self.sock.close()
-        self.thread.join(5)
+        try:
+            self.listener.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+        for sock in (self.listener, *self.streams):
+            sock.close()
+        for thread in self.threads:
+            thread.join(5)

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""A name server that is sick or hostile: one that answers in part, slowly, by TCP or not at all is never "no such
+sandbox", and nobody else waits for it."""
+import struct
+import threading
+import time
+
+from dns_support import A, SERVFAIL
+from support import main, wait_for
+from test_dns import DnsTest
+
+
+def cname(label, ttl=60):
+    data = bytes([len(label)]) + label.encode() + b"\x00"
+    return b"\xc0\x0c" + struct.pack("!HHIH", 5, 1, ttl, len(data)) + data
+
+
+class Hostile(DnsTest):
+    def begin(self, *flags, **options):
+        proxy = self.start_dns(*flags, **options)
+        self.server = self.serve()
+        return proxy
+
+    def ask(self, sandbox):
+        """(status, cause, seconds)"""
+        began = time.monotonic()
+        status, cause = self.cause(self.host(self.server, sandbox))
+        return status, cause, time.monotonic() - began
+
+    def test_s001_cut_answers_are_asked_for_by_tcp(self):
+        self.begin()
+        self.dns.cut = True
+        self.dns.names["abc"] = ["127.0.0.1"] + [f"127.1.{i // 250}.{i % 250 + 1}" for i in range(500)]
+        self.assertEqual(self.ask("abc")[:2], (200, None))
+        self.assertEqual(self.ask("nobody")[:2], (502, "sandbox_not_found"))
+        self.dns.cut, self.dns.tcp = "part", "close"
+        self.dns.names["part"] = ["127.0.0.1"]
+        self.assertEqual(self.ask("part")[:2], (200, None))
+
+    def test_s001_by_tcp_nothing_comes(self):
+        self.begin()
+        for how in ("silent", "slow"):
+            with self.subTest(how):
+                self.dns.tcp, self.dns.cut = how, True
+                results = []
+                threads = [threading.Thread(target=lambda i=i: results.append(self.ask(f"{how}{i}"))) for i in range(4)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+                self.assertEqual({result[:2] for result in results}, {(503, "catalog_unavailable")})
+                self.assertLess(max(result[2] for result in results), 6)
+                self.dns.tcp, self.dns.cut = "answer", False
+                # Nobody is still waiting for those.
+                self.dns.names[f"after{how}"] = ["127.0.0.1"]
+                self.assertEqual(self.ask(f"after{how}")[:2], (200, None))
+
+    def test_s001_many_questions_nobody_answers(self):
+        self.begin()
+        self.dns.silent = True
+        threads = [threading.Thread(target=self.ask, args=(f"n{i}",)) for i in range(40)]
+        for thread in threads:
+            thread.start()
+        wait_for(lambda: len(self.dns.asked) >= 2, "the first questions")
+        self.dns.silent = False
+        self.dns.names["abc"] = ["127.0.0.1"]
+        began = time.monotonic()
+        wait_for(lambda: self.ask("abc")[0] == 200, "an answer")
+        self.assertLess(time.monotonic() - began, 8)
+        for thread in threads:
+            thread.join()
+
+    def test_s001_aliases(self):
+        self.begin()
+        self.dns.names.update(alias=["127.0.0.1"], dangling=[], loop=[])
+        self.dns.extra.update(alias=[cname("target")], dangling=[cname("nowhere")], loop=[cname("loop")] * 20)
+        self.assertEqual(self.ask("alias")[:2], (200, None))
+        self.assertEqual(self.ask("dangling")[:2], (502, "sandbox_not_found"))
+        self.assertEqual(self.ask("loop")[:2], (502, "sandbox_not_found"))
+
+    def test_s005_what_must_never_be_dialled(self):
+        proxy = self.start_dns()
+        self.server = self.serve()
+        for address in ("169.254.169.254", "0.0.0.0", "::", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
+                        "fd00:ec2::254", "224.0.0.1", "255.255.255.255", "ff02::1", "::ffff:0:0"):
+            with self.subTest(address):
+                name = "x" + address.encode().hex()
+                self.dns.names[name] = [address]
+                self.assertEqual(self.ask(name)[:2], (502, "address_refused"))
+        self.dns.names["self"] = ["127.0.0.1"]
+        for port in (proxy.port, proxy.admin_port):
+            self.assertEqual(self.cause(f"{port}-self.d"), (502, "address_refused"))
+
+    def test_s001_servfail_for_one_family(self):
+        """No IPv4 address, and the question for the other kind fails: nobody knows."""
+        self.begin()
+        plain = self.dns.answer
+
+        def answer(query, question, label, kind):
+            if label == "half" and kind != A:
+                return query[:2] + struct.pack("!HHHHH", 0x8180 | SERVFAIL, 1, 0, 0, 0) + question
+            return plain(query, question, label, kind)
+
+        self.dns.answer = answer
+        self.dns.names["half"] = []
+        self.assertEqual(self.ask("half")[:2], (503, "catalog_unavailable"))
+
+    def test_s018_time_to_live_of_nothing_and_for_ever(self):
+        proxy = self.begin()
+        for ttl in (0, 0x80000001, 0xffffffff):
+            self.dns.ttl = ttl
+            name = f"t{ttl}"
+            self.dns.names[name] = ["127.0.0.1"]
+            self.assertEqual(self.ask(name)[:2], (200, None))
+            del self.dns.names[name]
+            wait_for(lambda name=name: proxy.call("GET", f"/sandboxes/{name}")[0] == 404, "it to be forgotten")
+
+    def test_s004_names_that_are_too_long(self):
+        self.begin(template="{id}." + ".".join(["p" * 63] * 3) + ".test")
+        self.assertEqual(self.ask("a" * 40)[:2], (502, "sandbox_not_found"))
+        self.assertEqual(self.ask("a" * 57)[:2], (502, "sandbox_not_found"))
+
+
+if __name__ == "__main__":
+    main()
