@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "envd/cli/print.h"
 #include "lib/job.h"
 #include "lib/json.h"
 #include "lib/log.h"
@@ -63,4 +64,22 @@ int cli_usage(const char *format, ...)
 	dprintf(STDERR_FILENO, "\n");
 	va_end(arguments);
 	return CLI_EXIT_USAGE;
+}
+
+int cli_unknown(const struct err *err)
+{
+	print_failure(err);
+	return CLI_EXIT_UNKNOWN;
+}
+
+bool cli_split_variable(const char *text, char **ret_name, char **ret_value)
+{
+	char *value = strchr((char *)(uintptr_t)text, '=');
+
+	if (!value || value == text)
+		return false;
+	*value = '\0';
+	*ret_name = (char *)(uintptr_t)text;
+	*ret_value = value + 1;
+	return true;
 }

@@ -1,13 +1,12 @@
 /* `envd exec`: a command in the sandbox as if it ran here: output, input, terminal, exit code. */
 #include <poll.h>
 #include <signal.h>
-#include <sys/ioctl.h>
-#include <termios.h>
 #include <unistd.h>
 
 #include "envd/cli/call.h"
 #include "envd/cli/cli.h"
 #include "envd/cli/print.h"
+#include "envd/cli/terminal.h"
 #include "envd/process/exit_record.h"
 #include "lib/job.h"
 #include "lib/limits.h"
@@ -16,12 +15,17 @@
 #define INPUT_BYTES (64 * 1024)
 /* As shells have it. */
 #define EXIT_OF_SIGNAL 128
-#define EXIT_UNKNOWN 255
+/* Who has waited so long for an answer to a signal, and sends another one, wants to leave. */
+#define IMPATIENT_AFTER_MS 3000
 
 static const char summary[] =
 	"exec [options] COMMAND [ARGUMENT...]\n\nRuns a command in the sandbox. Its output comes here, and its "
-	"exit code is that of envd exec\n(128 and the number of the signal that ended it). Ctrl-C asks it to end "
-	"(SIGTERM), a second one\nkills it.\n";
+	"exit code is that of envd exec\n(128 and the number of the signal that ended it; 255 when envd or the "
+	"way to it failed). Ctrl-C\nasks it to end (SIGTERM), a second one kills it. With -t all keys go to the "
+	"command; ~. at the\nbeginning of a line leaves it running and comes back, ~~ is a ~.\n";
+
+/* The last four only with a terminal. */
+enum { ON_INTERRUPT, ON_TERMINATE, ON_HANGUP, ON_WINDOW, ON_SUSPEND, ON_CONTINUE, ON_QUIT, SIGNALS };
 
 struct exec {
 	struct target target;
@@ -29,56 +33,25 @@ struct exec {
 	struct call start, input, signal, resize, close;
 	bool input_open, input_waits, signal_busy, resize_busy, resize_again, close_busy;
 	struct job read;
-	bool reading;
+	bool reading, input_ended;
 	ssize_t read_len;
+	int read_errno;
 	uint32_t pid; /* 0: not started */
 	Process__ProcessSelector selector;
 	unsigned signals;
+	int64_t signal_sent_ms;
+	int stop_number;  /* a signal came before the command had started; 0: none */
 	bool reader_left; /* of our output */
 	int write_error;  /* an errno: output was lost, though somebody wanted it */
-	uv_signal_t on_interrupt, on_terminate, on_window;
+	int read_error;	  /* an errno: not all of the input got there */
+	uv_signal_t on_signal[SIGNALS];
 	bool signals_open;
-	struct termios saved;
-	bool is_raw;
+	struct terminal here;
+	struct terminal_escape escape;
 	int result;
 	bool ended;
 	char bytes[INPUT_BYTES];
 };
-
-/* ---- the terminal here ---- */
-
-static void make_raw(struct exec *exec)
-{
-	struct termios raw;
-
-	if (tcgetattr(STDIN_FILENO, &exec->saved) < 0)
-		return;
-	raw = exec->saved;
-	cfmakeraw(&raw);
-	exec->is_raw = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
-}
-
-static void restore_terminal(struct exec *exec)
-{
-	if (exec->is_raw)
-		tcsetattr(STDIN_FILENO, TCSANOW, &exec->saved);
-	exec->is_raw = false;
-}
-
-static void window_size(Process__PTY__Size *size)
-{
-	struct winsize window;
-
-	size->cols = 80;
-	size->rows = 24;
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-		if (ioctl(fd, TIOCGWINSZ, &window) == 0 && window.ws_col && window.ws_row) {
-			size->cols = window.ws_col;
-			size->rows = window.ws_row;
-			return;
-		}
-	}
-}
 
 /* ---- the end ---- */
 
@@ -92,16 +65,25 @@ static void close_signals(struct exec *exec)
 	if (!exec->signals_open)
 		return;
 	exec->signals_open = false;
-	uv_close((uv_handle_t *)&exec->on_interrupt, on_signal_closed);
-	uv_close((uv_handle_t *)&exec->on_terminate, on_signal_closed);
-	uv_close((uv_handle_t *)&exec->on_window, on_signal_closed);
+	for (size_t i = 0; i < SIGNALS; i++)
+		uv_close((uv_handle_t *)&exec->on_signal[i], on_signal_closed);
 }
 
 /* Nothing is worth waiting for any more; what still reads the input here is left alone. */
 static void leave(struct exec *exec)
 {
-	restore_terminal(exec);
+	terminal_restore(&exec->here);
 	_exit(exec->result);
+}
+
+static void leave_running(struct exec *exec, int result)
+{
+	terminal_restore(&exec->here);
+	if (exec->pid)
+		dprintf(STDERR_FILENO, "%senvd: left the command, which may still run (pid %u)\n",
+			exec->terminal ? "\n" : "", exec->pid);
+	exec->result = result;
+	leave(exec);
 }
 
 /* ---- input ---- */
@@ -142,10 +124,12 @@ static void read_input(struct job *job)
 
 	/* A non-blocking standard input is not unusual: it is shared with who started us. */
 	do {
-		exec->read_len = read(STDIN_FILENO, exec->bytes, sizeof(exec->bytes));
-		if (exec->read_len < 0 && errno == EAGAIN)
+		/* The filter of keys may put one more in front. */
+		exec->read_len = read(STDIN_FILENO, exec->bytes, sizeof(exec->bytes) - 1);
+		exec->read_errno = exec->read_len < 0 ? errno : 0;
+		if (exec->read_errno == EAGAIN)
 			poll(&(struct pollfd){.fd = STDIN_FILENO, .events = POLLIN}, 1, -1);
-	} while (exec->read_len < 0 && (errno == EINTR || errno == EAGAIN));
+	} while (exec->read_errno == EINTR || exec->read_errno == EAGAIN);
 }
 
 static void on_input_read(struct job *job);
@@ -157,19 +141,46 @@ static void read_more(struct exec *exec)
 	exec->reading = job_run(&exec->target.loop, &exec->read, JOB_QUICK, read_input, on_input_read) == 0;
 }
 
+/* What was read, as it goes on: false when there is nothing of it. */
+static bool take_input(struct exec *exec)
+{
+	bool leaves = false;
+
+	if (exec->read_len < 0)
+		exec->read_error = exec->read_errno;
+	if (exec->read_len > 0 && exec->here.is_raw) {
+		exec->read_len = (ssize_t)terminal_filter(&exec->escape, exec->bytes,
+							  (size_t)exec->read_len, &leaves);
+		if (leaves)
+			leave_running(exec, CLI_EXIT_UNKNOWN);
+		return exec->read_len > 0;
+	}
+	/* A terminal has no end of its input but the key for it. */
+	if (exec->read_len <= 0 && exec->terminal && !exec->input_ended) {
+		exec->input_ended = true;
+		exec->bytes[0] = TERMINAL_END_KEY;
+		exec->read_len = 1;
+	}
+	return exec->read_len > 0;
+}
+
 static void on_input_read(struct job *job)
 {
 	struct exec *exec = container_of(job, struct exec, read);
 	Process__StreamInputRequest request = PROCESS__STREAM_INPUT_REQUEST__INIT;
 	Process__StreamInputRequest__DataEvent data = PROCESS__STREAM_INPUT_REQUEST__DATA_EVENT__INIT;
 	Process__ProcessInput input;
+	bool is_over = exec->read_len <= 0;
 
 	process__process_input__init(&input);
 	exec->reading = false;
 	if (!exec->input_open)
 		return;
-	if (exec->read_len <= 0) {
-		call_end(&exec->input);
+	if (!take_input(exec)) {
+		if (is_over)
+			call_end(&exec->input);
+		else
+			read_more(exec);
 		return;
 	}
 	input.input_case = exec->terminal ? PROCESS__PROCESS_INPUT__INPUT_PTY
@@ -221,7 +232,19 @@ static void tell_lost_output(struct exec *exec)
 	if (!exec->write_error)
 		return;
 	err_set_sys(&err, err_kind_from_errno(exec->write_error), exec->write_error, "the output");
-	exec->result = print_failure(&err);
+	exec->result = cli_unknown(&err);
+}
+
+static void tell_lost_input(struct exec *exec)
+{
+	struct err err;
+
+	if (!exec->read_error || exec->terminal)
+		return;
+	err_set_sys(&err, err_kind_from_errno(exec->read_error), exec->read_error, "the input");
+	print_failure(&err);
+	if (exec->result == EXIT_SUCCESS)
+		exec->result = CLI_EXIT_UNKNOWN;
 }
 
 static void on_signal_done(struct call *call, const struct err *err)
@@ -236,6 +259,7 @@ static void on_signal_done(struct call *call, const struct err *err)
 	leave(exec);
 }
 
+/* Shells do not mind SIGTERM in a terminal; and who ends this program has none any more. */
 static void stop_command(struct exec *exec)
 {
 	static const struct call_handler handler = {.on_done = on_signal_done};
@@ -244,8 +268,10 @@ static void stop_command(struct exec *exec)
 	if (exec->signal_busy)
 		return;
 	exec->signal_busy = true;
+	exec->signal_sent_ms = monotonic_ms();
 	request.process = &exec->selector;
-	request.signal = exec->signals++ ? PROCESS__SIGNAL__SIGNAL_SIGKILL : PROCESS__SIGNAL__SIGNAL_SIGTERM;
+	request.signal = exec->signals++ || exec->terminal ? PROCESS__SIGNAL__SIGNAL_SIGKILL
+							   : PROCESS__SIGNAL__SIGNAL_SIGTERM;
 	call_open(&exec->signal, &exec->target, CALL_UNARY, "/process.Process/SendSignal", &request.base,
 		  &process__send_signal_response__descriptor, &handler, exec);
 }
@@ -255,10 +281,14 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 	struct exec *exec = handle->data;
 
 	if (exec->pid) {
+		if (exec->signal_busy && monotonic_ms() - exec->signal_sent_ms >= IMPATIENT_AFTER_MS)
+			leave_running(exec, EXIT_OF_SIGNAL + number);
 		stop_command(exec);
+	} else if (exec->start.request.client && !exec->stop_number) {
+		/* It is being started: the signal is for it. */
+		exec->stop_number = number;
 	} else {
-		exec->result = EXIT_OF_SIGNAL + number;
-		leave(exec);
+		leave_running(exec, EXIT_OF_SIGNAL + number);
 	}
 }
 
@@ -285,7 +315,7 @@ static void send_size(struct exec *exec)
 	if (exec->resize_busy || !exec->pid || exec->ended)
 		return;
 	exec->resize_busy = true;
-	window_size(&size);
+	terminal_size(&size.cols, &size.rows);
 	pty.size = &size;
 	request.process = &exec->selector;
 	request.pty = &pty;
@@ -299,18 +329,53 @@ static void on_window_signal(uv_signal_t *handle, int number)
 	send_size(handle->data);
 }
 
+static void on_suspend_signal(uv_signal_t *handle, int number)
+{
+	struct exec *exec = handle->data;
+
+	(void)number;
+	terminal_restore(&exec->here);
+	raise(SIGSTOP);
+}
+
+/* Also after a SIGSTOP, which nobody is told of. */
+static void on_continue_signal(uv_signal_t *handle, int number)
+{
+	struct exec *exec = handle->data;
+
+	(void)number;
+	terminal_restore(&exec->here);
+	terminal_make_raw(&exec->here);
+	send_size(exec);
+}
+
+static void on_quit_signal(uv_signal_t *handle, int number)
+{
+	leave_running(handle->data, EXIT_OF_SIGNAL + number);
+}
+
 static void open_signals(struct exec *exec)
 {
-	uv_loop_t *loop = &exec->target.loop.uv;
+	static const struct {
+		int number;
+		uv_signal_cb on_signal;
+	} all[SIGNALS] = {
+		[ON_INTERRUPT] = {SIGINT, on_stop_signal},     [ON_TERMINATE] = {SIGTERM, on_stop_signal},
+		[ON_HANGUP] = {SIGHUP, on_stop_signal},	       [ON_WINDOW] = {SIGWINCH, on_window_signal},
+		[ON_SUSPEND] = {SIGTSTP, on_suspend_signal},   [ON_CONTINUE] = {SIGCONT, on_continue_signal},
+		[ON_QUIT] = {SIGQUIT, on_quit_signal},
+	};
 
-	uv_signal_init(loop, &exec->on_interrupt);
-	uv_signal_init(loop, &exec->on_terminate);
-	uv_signal_init(loop, &exec->on_window);
-	exec->on_interrupt.data = exec->on_terminate.data = exec->on_window.data = exec;
-	uv_signal_start(&exec->on_interrupt, on_stop_signal, SIGINT);
-	uv_signal_start(&exec->on_terminate, on_stop_signal, SIGTERM);
-	if (exec->terminal)
-		uv_signal_start(&exec->on_window, on_window_signal, SIGWINCH);
+	for (int i = 0; i < SIGNALS; i++) {
+		struct sigaction before;
+
+		uv_signal_init(&exec->target.loop.uv, &exec->on_signal[i]);
+		exec->on_signal[i].data = exec;
+		/* What was to be ignored, as by nohup, still is. */
+		if (sigaction(all[i].number, NULL, &before) == 0 && before.sa_handler != SIG_IGN &&
+		    (exec->terminal || i < ON_WINDOW))
+			uv_signal_start(&exec->on_signal[i], all[i].on_signal, all[i].number);
+	}
 	exec->signals_open = true;
 }
 
@@ -330,7 +395,7 @@ static int code_of(const Process__ProcessEvent__EndEvent *end)
 		    (status.len == 8 + name.len || status.p[8 + name.len] == ' '))
 			return EXIT_OF_SIGNAL + number;
 	}
-	return EXIT_UNKNOWN;
+	return CLI_EXIT_UNKNOWN;
 }
 
 static void write_output(struct exec *exec, int fd, const ProtobufCBinaryData *data)
@@ -352,6 +417,8 @@ static void on_started(struct exec *exec, uint32_t pid)
 	exec->selector.pid = pid;
 	if (pid && exec->interactive)
 		open_input(exec);
+	if (pid && exec->stop_number)
+		stop_command(exec);
 }
 
 static void on_event(struct call *call, const ProtobufCMessage *message)
@@ -380,15 +447,14 @@ static void on_start_done(struct call *call, const struct err *err)
 {
 	struct exec *exec = call->user;
 
-	restore_terminal(exec);
+	terminal_restore(&exec->here);
 	close_signals(exec);
-	if (err && !exec->ended) {
-		if (err->kind != ERR_CANCELED)
-			exec->result = print_failure(err);
-	} else if (!exec->ended) {
-		exec->result = EXIT_UNKNOWN;
-	}
+	if (!exec->ended)
+		exec->result = CLI_EXIT_UNKNOWN;
+	if (err && !exec->ended && err->kind != ERR_CANCELED)
+		print_failure(err);
 	tell_lost_output(exec);
+	tell_lost_input(exec);
 	/* A read of our input may be under way, which nothing but input can end. */
 	leave(exec);
 }
@@ -397,20 +463,14 @@ static const struct call_handler start_handler = {.on_message = on_event, .on_do
 
 /* ---- the beginning ---- */
 
-/* "NAME=VALUE" to map entries; the texts stay where they are but for the '='. */
 static bool read_environment(const struct option_list *list, Process__ProcessConfig__EnvsEntry *entries,
 			     Process__ProcessConfig__EnvsEntry **pointers)
 {
 	for (size_t i = 0; i < list->count; i++) {
-		char *value = strchr((char *)(uintptr_t)list->items[i], '=');
-
-		if (!value || value == list->items[i])
-			return false;
-		*value = '\0';
-		entries[i] = (Process__ProcessConfig__EnvsEntry)PROCESS__PROCESS_CONFIG__ENVS_ENTRY__INIT;
-		entries[i].key = (char *)(uintptr_t)list->items[i];
-		entries[i].value = value + 1;
 		pointers[i] = &entries[i];
+		process__process_config__envs_entry__init(pointers[i]);
+		if (!cli_split_variable(list->items[i], &entries[i].key, &entries[i].value))
+			return false;
 	}
 	return true;
 }
@@ -442,10 +502,10 @@ static int run(struct exec *exec, char **argv, int argc, const char *cwd,
 	request.opt_stdin_case = PROCESS__START_REQUEST__OPT_STDIN_STDIN;
 	request.stdin = exec->interactive && !exec->terminal;
 	if (exec->terminal) {
-		window_size(&size);
+		terminal_size(&size.cols, &size.rows);
 		pty.size = &size;
 		request.pty = &pty;
-		make_raw(exec);
+		terminal_make_raw(&exec->here);
 	}
 	open_signals(exec);
 	call_open(&exec->start, &exec->target, CALL_SERVER_STREAM, "/process.Process/Start", &request.base,
@@ -479,7 +539,7 @@ int cli_exec(int argc, char **argv)
 	else if (exec->target.json)
 		result = cli_usage("exec: the output is the command's, there is none as JSON");
 	else if (target_open(&exec->target, &err) < 0)
-		result = print_failure(&err);
+		result = cli_unknown(&err);
 	else {
 		exec->interactive |= exec->terminal;
 		result = run(exec, argv + rest, argc - rest, cwd, &environment);

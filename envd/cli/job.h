@@ -10,7 +10,6 @@
 #include "envd/cli/print.h"
 #include "proto/jobs.pb-c.h"
 
-#define JOB_EXIT_UNKNOWN 255
 /* 128 and SIGPIPE, as a shell would say of a program here. */
 #define JOB_EXIT_PIPE 141
 /* As timeout(1) has it. */

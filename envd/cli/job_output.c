@@ -131,11 +131,13 @@ int job_follow(struct target *target, const struct job_follow *what)
 	} while (o.failed && !o.reader_left && retry_again(&o.retry, &o.err));
 	if (o.reader_left && o.sys != EPIPE)
 		err_set_sys(&o.err, ERR_INTERNAL, o.sys, "standard output");
-	if (o.reader_left)
-		return o.sys == EPIPE ? JOB_EXIT_PIPE : print_failure(&o.err);
+	if (o.reader_left && o.sys == EPIPE)
+		return JOB_EXIT_PIPE;
 	if (o.failed)
-		return print_failure(&o.err);
-	return what->follow && o.has_ended ? o.code : EXIT_SUCCESS;
+		return what->follow ? cli_unknown(&o.err) : print_failure(&o.err);
+	if (!what->follow)
+		return EXIT_SUCCESS;
+	return o.has_ended ? o.code : CLI_EXIT_UNKNOWN;
 }
 
 int job_logs(int argc, char **argv)
@@ -169,7 +171,7 @@ int job_logs(int argc, char **argv)
 	else if (offset < 0 || what.retry_s < 0 || what.retry_s > INT32_MAX || (only_stdout && only_stderr))
 		result = cli_usage("job logs: one stream, and numbers from 0 up");
 	else if (target_open(&target, &err) < 0)
-		result = print_failure(&err);
+		result = what.follow ? cli_unknown(&err) : print_failure(&err);
 	else {
 		what.id = argv[rest];
 		what.stdout_offset = what.stderr_offset = (uint64_t)offset;

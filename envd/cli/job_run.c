@@ -59,16 +59,10 @@ static bool read_environment(const struct option_list *list, Jobs__Command__Envs
 			     Jobs__Command__EnvsEntry **pointers)
 {
 	for (size_t i = 0; i < list->count; i++) {
-		char *text = (char *)(uintptr_t)list->items[i];
-		char *value = strchr(text, '=');
-
-		if (!value || value == text)
-			return false;
-		*value = '\0';
-		jobs__command__envs_entry__init(&entries[i]);
-		entries[i].key = text;
-		entries[i].value = value + 1;
 		pointers[i] = &entries[i];
+		jobs__command__envs_entry__init(pointers[i]);
+		if (!cli_split_variable(list->items[i], &entries[i].key, &entries[i].value))
+			return false;
 	}
 	return true;
 }
@@ -102,6 +96,11 @@ static void fill_request(struct run *run, char **argv, int argc)
 	}
 }
 
+static int failed(const struct run *run, const struct err *err)
+{
+	return run->follow ? cli_unknown(err) : print_failure(err);
+}
+
 static int create(struct run *run)
 {
 	struct job_follow what = {
@@ -115,13 +114,13 @@ static int create(struct run *run)
 	arena_init(&arena, RPC_ARENA_BYTES);
 	if (call_unary(&run->target, "/jobs.Jobs/Create", &run->request.base,
 		       &jobs__create_response__descriptor, &arena, &message, &err) < 0) {
-		result = print_failure(&err);
+		result = failed(run, &err);
 		goto out;
 	}
 	job = ((Jobs__CreateResponse *)message)->job;
 	if (!job) {
 		err_set(&err, ERR_INTERNAL, "an answer without a job");
-		result = print_failure(&err);
+		result = failed(run, &err);
 		goto out;
 	}
 	if (run->follow) {
@@ -158,7 +157,7 @@ static int start(struct run *run, char **argv, int argc)
 	run->command.envs = pointers;
 	run->command.n_envs = run->environment.count;
 	fill_request(run, argv, argc);
-	return target_open(&run->target, &err) < 0 ? print_failure(&err) : create(run);
+	return target_open(&run->target, &err) < 0 ? failed(run, &err) : create(run);
 }
 
 int job_run_command(int argc, char **argv)

@@ -22,7 +22,7 @@ bool job_has_ended(const Jobs__Job *job)
 int job_exit_code(const Jobs__Job *job)
 {
 	if (!job->exit)
-		return job->state == JOBS__JOB_STATE__JOB_STATE_COMPLETED ? EXIT_SUCCESS : JOB_EXIT_UNKNOWN;
+		return job->state == JOBS__JOB_STATE__JOB_STATE_COMPLETED ? EXIT_SUCCESS : CLI_EXIT_UNKNOWN;
 	if (job->exit->signal)
 		return (128 + job->exit->signal) & 0xff;
 	return job->exit->code & 0xff;
@@ -476,9 +476,11 @@ static int wait_for(int argc, char **argv)
 		if (pattern || port)
 			request.until = &until;
 		if (call_unary(&target, each.path, &request.base, each.output, &arena, &message, &err) < 0)
-			result = print_failure(&err);
+			result = cli_unknown(&err);
 		else
 			result = waited(&target, (Jobs__WaitResponse *)message, !request.until);
+	} else if (result == EXIT_FAILURE) {
+		result = CLI_EXIT_UNKNOWN;
 	}
 	target_fini(&target);
 	arena_release(&arena);

@@ -131,6 +131,34 @@ check("exec_passes_interrupts_on_and_kills_at_the_second", async () => {
 		assert.ok(!isAlive(pid));
 });
 
+check("exec_stops_also_what_is_just_being_started", async () => {
+	// It has been asked for, and has not said yet that it runs: Ctrl-C now must not leave it alone.
+	const head = "HTTP/1.1 200 OK\r\nContent-Type: application/connect+proto\r\nConnection: close\r\n\r\n";
+	const started = Buffer.from("\0\0\0\0\x06\x0a\x04\x0a\x02\x08\x2a", "latin1");
+	const end = Buffer.from("\0\0\0\0\x18\x0a\x16\x1a\x14\x1a\x12signal: terminated\x02\0\0\0\x02{}", "latin1");
+	let child, start, signaled;
+	const server = net.createServer((socket) => {
+		socket.on("error", () => {});
+		socket.once("data", (request) => {
+			if (/SendSignal/.test(request)) {
+				signaled = true;
+				socket.end("HTTP/1.1 200 OK\r\nContent-Type: application/proto\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+				start.end(end);
+				return;
+			}
+			start = socket;
+			socket.write(head);
+			child.kill("SIGINT");
+			setTimeout(() => socket.write(started), 300);
+		});
+	});
+	await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+	const { code } = await cli(["exec", "true"], { env: { ENVD_URL: `http://127.0.0.1:${server.address().port}` }, more: (c) => { child = c; } });
+	server.close();
+	assert.ok(signaled, "it was told");
+	assert.equal(code, 143);
+});
+
 check("exec_ends_when_nobody_reads_its_output", async () => {
 	const mark = `${process.pid}.127`;
 	let child;
@@ -250,6 +278,8 @@ check("mistakes_are_told_with_the_right_exit_code", async () => {
 		assert.equal(code, 1, url);
 		assert.match(stderr, pattern);
 	}
+	const unknown = await cli(["exec", "true"], { env: { ENVD_URL: "http://127.0.0.1:1" } });
+	assert.deepEqual([unknown.code, unknown.stderr.split("\n").length], [255, 2], "not the command's own code");
 	const gone = await cli(["ls", "/"], { env: { ENVD_URL: `http://127.0.0.1:${proxy.port}`, ENVD_SANDBOX: "nobody" } });
 	assert.equal(gone.code, 1);
 	assert.match(gone.stderr, /The sandbox was not found/);
@@ -286,6 +316,6 @@ check(`a_full_disk_here_is_told ${what[0]}`, async () => {
 	child.stderr.on("data", (chunk) => { stderr += chunk; });
 	const code = await within(10000, "it ends", new Promise((resolve) => child.on("close", resolve)));
 	closeSync(full);
-	assert.equal(code, 1);
+	assert.equal(code, what[0] === "exec" ? 255 : 1);
 	assert.match(stderr, /no space left/);
 });
