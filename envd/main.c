@@ -32,7 +32,7 @@ static const char summary[] =
 
 struct arguments {
 	bool not_firecracker, version, commit, build_info, no_cgroups, verbose, standalone;
-	int64_t port;
+	int64_t port, jobs_max, jobs_age, jobs_bytes;
 	const char *address, *forward_address, *cgroup_root, *watch_helper, *jobs_directory;
 	const char *kill_scope, *log_level;
 };
@@ -176,6 +176,12 @@ static int run(const struct app_config *config)
 	return result;
 }
 
+static int refuse_number(const char *name, int64_t value)
+{
+	dprintf(STDERR_FILENO, "invalid value \"%lld\" for flag -%s\n", (long long)value, name);
+	return EXIT_USAGE;
+}
+
 /* What is answered without starting anything; `version` goes first (contract/envd.md 1.1). */
 static bool print_information(const struct arguments *arguments)
 {
@@ -214,6 +220,12 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		{"jobs-dir", OPTION_STRING, &arguments->jobs_directory,
 		 "where background jobs and their output are kept, for this envd alone (default\n"
 		 "    \t/var/lib/envd/jobs; for an ordinary user ~/.local/state/envd/jobs)"},
+		{"jobs-max", OPTION_INT, &arguments->jobs_max,
+		 "how many jobs that have ended are kept (default 10000)"},
+		{"jobs-max-age", OPTION_INT, &arguments->jobs_age,
+		 "for how many seconds they are (default 604800, a week)"},
+		{"jobs-max-bytes", OPTION_INT, &arguments->jobs_bytes,
+		 "with how many bytes of output in all (default 8589934592, 8 GiB)"},
 		{"kill-scope", OPTION_STRING, &arguments->kill_scope,
 		 "what SIGKILL and timeouts reach: all (default) or leader"},
 		{"verbose", OPTION_BOOL, &arguments->verbose, "write the log to stdout, JSON lines"},
@@ -261,6 +273,9 @@ static int start(const struct arguments *arguments)
 		.cgroup_root = arguments->cgroup_root,
 		.no_cgroups = arguments->no_cgroups,
 		.watch_helper = arguments->watch_helper,
+		.jobs_max = (uint64_t)arguments->jobs_max,
+		.jobs_age_s_max = (uint64_t)arguments->jobs_age,
+		.jobs_bytes_max = (uint64_t)arguments->jobs_bytes,
 		.kill_scope_leader = strcmp(arguments->kill_scope, "leader") == 0,
 		.is_standalone = arguments->standalone,
 		.is_firecracker = !arguments->not_firecracker && !arguments->standalone,
@@ -297,7 +312,10 @@ static int start(const struct arguments *arguments)
 
 int main(int argc, char **argv)
 {
-	struct arguments arguments = {.port = ENVD_PORT_DEFAULT, .cgroup_root = "", .kill_scope = "all"};
+	struct arguments arguments = {
+		.port = ENVD_PORT_DEFAULT, .cgroup_root = "", .kill_scope = "all",
+		.jobs_max = JOBS_ENDED_MAX, .jobs_age = JOBS_ENDED_AGE_S, .jobs_bytes = JOBS_ENDED_BYTES,
+	};
 	const struct cli_command *command;
 
 	occupy_standard_descriptors();
@@ -323,6 +341,12 @@ int main(int argc, char **argv)
 	if (arguments.forward_address && strcmp(arguments.forward_address, "none") != 0 &&
 	    !forwarder_parse_address(arguments.forward_address, &(struct forwarder_settings){0}))
 		return refuse_value("forward-address", arguments.forward_address);
+	if (arguments.jobs_max < 1)
+		return refuse_number("jobs-max", arguments.jobs_max);
+	if (arguments.jobs_age < 1 || arguments.jobs_age > JOBS_AGE_S_MAX)
+		return refuse_number("jobs-max-age", arguments.jobs_age);
+	if (arguments.jobs_bytes < 1)
+		return refuse_number("jobs-max-bytes", arguments.jobs_bytes);
 	if (arguments.port < 0 || arguments.port > 65535) {
 		dprintf(STDERR_FILENO, "server stopped: listen tcp: address %lld: invalid port\n",
 			(long long)arguments.port);

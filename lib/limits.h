@@ -151,13 +151,15 @@
 #define TERMINAL_SIZE_MAX 65535
 
 /* Background jobs: how many at once, and how many ended ones are kept, for how long, with how much output
- * in all. */
+ * in all (flags of envd say otherwise). */
 #define JOBS_RUNNING_MAX 4096
 #define JOBS_ENDED_MAX 10000
 #define JOBS_ENDED_AGE_S (7 * 24 * 3600)
+#define JOBS_AGE_S_MAX (100LL * 366 * 24 * 3600)
 #define JOBS_ENDED_BYTES (8LL * 1024 * 1024 * 1024)
-/* How often it is looked whether some are too old. */
+/* How often, at least and at most, it is looked whether some are too old. */
 #define JOBS_RETENTION_MS (60 * 60 * 1000)
+#define JOBS_RETENTION_MS_MIN 1000
 /* What a job says about itself: texts, and how much of its command line is kept. */
 #define JOB_NAME_BYTES_MAX 256
 #define JOB_KEY_BYTES_MAX 256
@@ -177,8 +179,12 @@
 #define JOB_LOOK_IDLE_MS 200
 /* For somebody who follows it or waits, also without a word from the kernel. */
 #define JOB_LOOK_SURE_MS 1000
-/* While jobs run, whether the disk is full. */
+/* While jobs run, whether the disk is full: with little room left more often, still more while that
+ * changes. Besides, with every look at output that grows. */
 #define JOB_DISK_CHECK_MS (10 * 1000)
+#define JOB_DISK_LOW_BYTES (256LL * 1024 * 1024)
+#define JOB_DISK_CHECK_LOW_MS 1000
+#define JOB_DISK_CHECK_SCARCE_MS 100
 /* Input that is stored and that the job has not read yet. */
 #define JOB_STDIN_BYTES_MAX (64LL * 1024 * 1024)
 /* Output to one reader is read in pieces of this size, which get smaller where there are many readers. */

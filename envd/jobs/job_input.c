@@ -24,23 +24,6 @@ static int append(int fd, struct str data, uint64_t *taken)
 	return 0;
 }
 
-static int close_input(const struct job_store *store, const char *id)
-{
-	auto_close int fd = job_store_open_file(store, id, "status", O_WRONLY);
-	uint64_t yes = 1;
-	int status;
-
-	if (fd < 0) {
-		status = fd;
-		fd = -1;
-		return status;
-	}
-	return pwrite(fd, &yes, sizeof(yes),
-		      JOB_STATUS_AGENT_AT + (off_t)offsetof(struct job_status_agent, is_input_closed)) < 0
-		       ? -errno
-		       : 0;
-}
-
 static int store_data(int fd, const struct job_status *status, struct job_input_write *write)
 {
 	struct str data = write->data;
@@ -79,6 +62,7 @@ int job_input_store(const struct job_store *store, const char *id, struct job_in
 {
 	auto_close int fd = job_store_open_file(store, id, "input", O_RDWR | O_APPEND);
 	struct job_status status;
+	const uint64_t yes = 1;
 	int result;
 
 	if (fd < 0) {
@@ -92,7 +76,8 @@ int job_input_store(const struct job_store *store, const char *id, struct job_in
 	if (result < 0 || !write->closes || write->is_closed ||
 	    write->taken != write->offset + write->data.len)
 		return result;
-	result = close_input(store, id);
+	result = job_store_tell_keeper(store, id, offsetof(struct job_status_agent, is_input_closed), &yes,
+				       sizeof(yes));
 	write->is_closed = result == 0;
 	return result;
 }

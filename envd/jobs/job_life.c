@@ -138,6 +138,7 @@ void job_life_plan(struct job_life *run)
 		return;
 	next = earlier(next, run->wall_due_ms);
 	next = earlier(next, run->grace_due_ms);
+	next = earlier(next, run->retry_due_ms);
 	next = earlier(next, run->look_due_ms);
 	next = earlier(next, run->keeper_due_ms);
 	if (next == UINT64_MAX)
@@ -185,6 +186,7 @@ static void look(struct job *job)
 		run->watches[i].number = inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
 	}
 	hold_cap(run, run->extents, &run->stored_bytes);
+	run->disk_room = job_store_disk_room(store);
 }
 
 static void start_look(struct job_life *run);
@@ -194,7 +196,7 @@ static void enter_watches(struct job_life *run)
 	bool has_news = false;
 
 	for (int i = 0; i < JOB_STREAMS; i++)
-		if (run->watches[i].number >= 0 && !job_table_enter_watch(run->table, &run->watches[i]))
+		if (run->watches[i].number >= 0 && !job_notice_watch(run->table, &run->watches[i]))
 			has_news = true;
 	/* Where no inotify is to be had: by the clock. And seldom for somebody who waits: not every file
 	 * system tells of everything. */
@@ -218,6 +220,7 @@ static void on_looked(struct job *job)
 		has_grown |= run->extents[i].end != owner->extents[i].end;
 		owner->extents[i] = run->extents[i];
 	}
+	job_notice_room(run->table, run->disk_room);
 	if (!run->is_over) {
 		if (run->cap_status < 0 && !owner->record.output_incomplete)
 			log_debug("jobs", "the cap of an output cannot be held", LOG_S("id", owner->record.id),
@@ -301,7 +304,7 @@ static void become_running(struct job_life *run)
 
 	job->record.state = JOB_RUNNING;
 	job->record.pid = run->leader;
-	job_table_look_at_disk(table);
+	job_notice_disk(table);
 	start_look(run);
 	job_life_plan(run);
 	background_job_publish(job);
@@ -359,7 +362,7 @@ void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t
 	become_running(run);
 	/* It was asked to end, and perhaps not made to. */
 	if (record->stop_requested_ms)
-		job_life_stop(job, false, record->stop_grace_ms);
+		job_stop_resume(run);
 }
 
 void job_life_fail_start(struct job_life *run, const struct err *err)
@@ -394,6 +397,8 @@ static void on_timer(uv_timer_t *timer)
 		run->wants_kill = true;
 		job_stop_go_on(run);
 	}
+	if (is_due(&run->retry_due_ms, now))
+		job_stop_go_on(run);
 	if (is_due(&run->keeper_due_ms, now)) {
 		run->keeper_due_ms = now + KEEPER_LOOK_MS;
 		if (kill(run->keeper, 0) < 0 && errno == ESRCH)
@@ -443,7 +448,7 @@ static void find_out(struct job *job)
 			(void)inotify_rm_watch(run->table->inotify_fd, run->watches[i].number);
 	hold_cap(run, run->end_extents, &run->end_stored_bytes);
 	job_store_extents(store, record->id, run->end_extents, &run->end_stored_bytes);
-	run->disk_is_full = job_store_disk_is_full(store);
+	run->end_disk_room = job_store_disk_room(store);
 }
 
 static void set_message(struct job_record *record, const char *message)
@@ -464,7 +469,7 @@ static void enter_end(struct job_life *run)
 
 	(void)job_status_apply_end(&run->status, record);
 	record->exit.out_of_memory = run->out_of_memory;
-	record->output_incomplete |= run->disk_is_full;
+	record->output_incomplete |= run->end_disk_room == 0;
 	if (run->has_end) {
 		job_record_settle(record);
 	} else {

@@ -29,6 +29,11 @@ struct job_watch {
 	struct job_life *run;
 };
 
+/* What is written down of a stop, so that the next envd goes on with it; wall clock. */
+struct job_stop_note {
+	int64_t requested_ms, due_ms;
+};
+
 struct job_life {
 	struct background_job *owner;
 	struct job_table *table;
@@ -46,16 +51,19 @@ struct job_life {
 	uv_poll_t status_poll, leader_poll;
 	int leader_pidfd;
 	uv_timer_t timer;
-	uint64_t wall_due_ms, grace_due_ms, look_due_ms, keeper_due_ms; /* 0: not set */
+	uint64_t wall_due_ms, grace_due_ms, retry_due_ms, look_due_ms, keeper_due_ms; /* 0: not set */
 	unsigned live;
 	/* The end. */
 	bool wants_term, has_term, wants_kill, has_kill, is_stopped_by_request;
-	uint64_t grace_ms;
+	uint64_t stop_due_ms; /* when the grace is over */
+	struct job_stop_note note; /* of kill_job */
+	bool is_note_owed;
 	int lock_fd; /* -1: not held */
 	struct job_status status;
 	struct job_extent extents[JOB_STREAMS], end_extents[JOB_STREAMS];
 	uint64_t stored_bytes, end_stored_bytes;
-	bool has_end, out_of_memory, disk_is_full;
+	uint64_t disk_room, end_disk_room; /* bytes */
+	bool has_end, out_of_memory;
 	int cap_status;
 	/* Looks. */
 	struct job_watch watches[JOB_STREAMS];
@@ -71,7 +79,7 @@ int job_life_create(struct job_table *table, const struct job_spec *spec, struct
 const struct err *job_life_start_error(const struct background_job *job);
 /* A running job of an earlier envd. Takes the descriptor over. */
 void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t elapsed_ms);
-/* Has no effect on an ended job. */
+/* Has no effect on an ended job. Of several, the one whose grace is over first counts. */
 void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms);
 /* Somebody looks at the output more often from now on. */
 void job_life_look(struct background_job *job);
@@ -86,6 +94,7 @@ void job_life_abandon(struct background_job *job);
 /* Between job_life.c, job_start.c and job_stop.c. */
 void job_stop_go_on(struct job_life *run);
 void job_stop_end(struct job_life *run);
+void job_stop_resume(struct job_life *run);
 struct job_life *job_life_new(struct background_job *job);
 void job_life_hold(struct job_life *run);
 void job_life_drop(struct job_life *run);

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_store.h"
+#include "envd/process/proc_stat.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -95,25 +96,9 @@ static void find_keeper(const struct job_store *store, struct job_found *found)
 /* The leader, and nobody who has its number now. */
 static bool is_still_there(pid_t pid, uint64_t ticks)
 {
-	char path[32], text[512];
-	const char *rest;
-	unsigned long long found;
-	ssize_t len;
-	auto_close int fd = -1;
+	struct proc_stat about;
 
-	snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	len = read(fd, text, sizeof(text) - 1);
-	if (len <= 0)
-		return false;
-	text[len] = '\0';
-	rest = strrchr(text, ')');
-	return rest &&
-	       sscanf(rest + 1, " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d "
-				"%*d %llu", &found) == 1 &&
-	       found == ticks;
+	return proc_stat_read(pid, &about) && about.start_ticks == ticks;
 }
 
 bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups, struct cgroup_place place)

@@ -61,6 +61,9 @@ struct job_record {
 	const char *message;
 	pid_t pid; /* of the leader */
 	int64_t created_ms, stop_requested_ms; /* wall clock; 0: not */
+	/* Of the status file alone: when the stop's grace is over, and whether SIGTERM was sent. */
+	int64_t stop_due_ms;
+	bool stop_has_terminated;
 	struct exit_record exit; /* started_ms is set when it runs, the rest at the end */
 	bool has_exit;
 	struct cgroup_place place;

@@ -24,6 +24,7 @@ static void on_record_written(struct job *job)
 	int status = save->status;
 
 	owner->is_saving = false;
+	job_notice_write_error(owner->table, status);
 	buf_fini(&save->text);
 	free(save);
 	if (status < 0 && !owner->is_removed)

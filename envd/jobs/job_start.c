@@ -374,9 +374,12 @@ const struct err *job_life_start_error(const struct background_job *job)
 
 void job_start_stop(struct job_life *run, bool force, uint64_t grace_ms)
 {
-	run->start->wants_stop = true;
-	run->start->wants_force |= force;
-	run->start->grace_ms = grace_ms;
+	struct job_start *start = run->start;
+
+	if (!start->wants_stop || grace_ms < start->grace_ms)
+		start->grace_ms = grace_ms;
+	start->wants_stop = true;
+	start->wants_force |= force;
 }
 
 bool job_start_take_stop(struct job_life *run, bool *ret_force, uint64_t *ret_grace_ms)

@@ -33,7 +33,7 @@
 #define JOB_KEEPER_LOG_FD 6   /* of a terminal: where its output goes; missing: no terminal */
 #define JOB_KEEPER_READY_FD 7 /* closed once it has begun: the lock is held then */
 
-/* To the keeper: there is more input, or it is closed. */
+/* To the keeper: there is more input, or it is closed, or the terminal has another size. */
 #define JOB_KEEPER_SIGNAL 10 /* SIGUSR1 */
 /* The keeper's own time limit comes this much after envd's, which kills more thoroughly. */
 #define JOB_KEEPER_WALL_SLACK_MS 1000
@@ -65,6 +65,11 @@ struct job_status_fed {
 struct job_status_agent {
 	uint64_t is_input_closed;
 	int64_t stop_requested_ms; /* since 1970; 0: not */
+	int64_t stop_due_ms;       /* when its grace is over; 0: not told */
+	uint64_t has_terminated;   /* SIGTERM was sent */
+	/* The terminal's; 0: as it was begun. Written as one. */
+	uint16_t cols, rows;
+	uint32_t unused;
 };
 
 /* FNV-1a over all 64-bit words but the last. */

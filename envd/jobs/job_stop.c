@@ -43,34 +43,44 @@ static bool take_lock(struct job_life *run)
 	return job_status_keeper(run->lock_fd) == run->keeper;
 }
 
-static void note_request(const struct job_life *run)
+/* In place, so that no full disk can make it forgotten. */
+static void write_note(struct job_life *run, size_t at, const void *data, size_t size)
 {
-	int64_t now = wall_clock_ms();
-	ssize_t written;
-
-	if (!run->is_stopped_by_request)
-		return;
-	/* In place, so that no full disk can make it forgotten. */
-	written = pwrite(run->lock_fd, &now, sizeof(now),
-			 JOB_STATUS_AGENT_AT + (off_t)offsetof(struct job_status_agent, stop_requested_ms));
-	if (written != (ssize_t)sizeof(now))
+	if (pwrite(run->lock_fd, data, size, JOB_STATUS_AGENT_AT + (off_t)at) != (ssize_t)size)
 		log_warn("jobs", "a stop could not be written down", LOG_S("id", run->owner->record.id));
+}
+
+static void note_request(struct job_life *run)
+{
+	_Static_assert(offsetof(struct job_status_agent, stop_due_ms) ==
+			       offsetof(struct job_status_agent, stop_requested_ms) + sizeof(int64_t),
+		       "one after the other");
+
+	if (run->note.requested_ms)
+		write_note(run, offsetof(struct job_status_agent, stop_requested_ms), &run->note,
+			   sizeof(run->note));
 }
 
 static void terminate(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
+	const uint64_t yes = 1;
 
 	if (!take_lock(run))
 		return;
 	note_request(run);
 	if (run->leader_pidfd < 0)
 		run->leader_pidfd = (int)syscall(SYS_pidfd_open, run->leader, 0);
+	/* By an earlier envd: to some programs, a second one means at once. */
+	if (run->owner->record.stop_has_terminated)
+		return;
 	kill(-run->leader, SIGTERM);
 	if (run->owner->record.has_terminal)
 		kill(-run->leader, SIGHUP);
 	/* What was suspended would never see it. */
 	kill(-run->leader, SIGCONT);
+	if (run->note.requested_ms)
+		write_note(run, offsetof(struct job_status_agent, has_terminated), &yes, sizeof(yes));
 }
 
 static void kill_everything(struct job *job)
@@ -90,6 +100,15 @@ static void kill_everything(struct job *job)
 	close_fd(&run->lock_fd);
 }
 
+/* The time of a stop that is under way has changed; the lock is held. */
+static void note_again(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, kill_job);
+
+	if (run->lock_fd >= 0)
+		note_request(run);
+}
+
 static void on_leader(uv_poll_t *poll, int status, int events)
 {
 	struct job_life *run = container_of(poll, struct job_life, leader_poll);
@@ -105,7 +124,7 @@ static void on_terminated(struct job *job)
 	struct job_life *run = container_of(job, struct job_life, kill_job);
 
 	if (!run->is_over) {
-		run->grace_due_ms = loop_now_ms(run->table->loop) + run->grace_ms;
+		run->grace_due_ms = run->stop_due_ms;
 		if (run->leader_pidfd >= 0 &&
 		    uv_poll_init(&run->table->loop->uv, &run->leader_poll, run->leader_pidfd) == 0) {
 			run->is_leader_open = true;
@@ -118,7 +137,7 @@ static void on_terminated(struct job *job)
 	job_life_drop(run);
 }
 
-static void on_killed(struct job *job)
+static void on_done(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
 
@@ -127,30 +146,61 @@ static void on_killed(struct job *job)
 	job_life_drop(run);
 }
 
+static struct job_stop_note make_note(const struct job_life *run)
+{
+	int64_t left = (int64_t)run->stop_due_ms - (int64_t)loop_now_ms(run->table->loop);
+
+	if (!run->is_stopped_by_request)
+		return (struct job_stop_note){0, 0};
+	return (struct job_stop_note){run->owner->record.stop_requested_ms, wall_clock_ms() + left};
+}
+
+/* One step at a time. Nothing comes after the kill: who held the lock then would keep the keeper from
+ * going. */
 void job_stop_go_on(struct job_life *run)
 {
 	bool kills = run->wants_kill && !run->has_kill;
+	bool terminates = !kills && !run->has_kill && run->wants_term && !run->has_term;
+	bool notes = !kills && !terminates && !run->has_kill && run->has_term && run->is_note_owed;
 
-	if (run->is_over || run->kill_job.active || (!kills && (!run->wants_term || run->has_term)))
+	if (run->is_over || run->kill_job.active || !(kills || terminates || notes))
 		return;
-	if (job_run(run->table->loop, &run->kill_job, JOB_QUICK, kills ? kill_everything : terminate,
-		    kills ? on_killed : on_terminated) < 0) {
-		/* Tried again by the clock. */
-		run->grace_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
+	run->note = make_note(run);
+	if (job_run(run->table->loop, &run->kill_job, JOB_QUICK,
+		    kills ? kill_everything : terminates ? terminate : note_again,
+		    terminates ? on_terminated : on_done) < 0) {
+		run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
 		job_life_plan(run);
 		return;
 	}
 	job_life_hold(run);
-	if (kills)
-		run->has_kill = true;
+	run->has_kill |= kills;
+	run->has_term |= terminates;
+	run->is_note_owed = false;
+}
+
+static void stop(struct job_life *run, bool force, uint64_t grace_ms)
+{
+	uint64_t due = loop_now_ms(run->table->loop) + (force ? 0 : grace_ms);
+
+	run->is_stopped_by_request = true;
+	if (!run->stop_due_ms || due < run->stop_due_ms) {
+		run->stop_due_ms = due;
+		run->is_note_owed = run->has_term;
+		if (run->grace_due_ms)
+			run->grace_due_ms = due;
+		job_life_plan(run);
+	}
+	if (force)
+		run->wants_kill = true;
 	else
-		run->has_term = true;
+		run->wants_term = true;
+	job_stop_go_on(run);
 }
 
 void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms)
 {
 	struct job_life *run = job->run;
-	uint64_t now = loop_now_ms(job->table->loop);
 
 	if (!run || run->is_over)
 		return;
@@ -162,15 +212,19 @@ void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms)
 		job->record.stop_requested_ms = wall_clock_ms();
 		background_job_publish(job);
 	}
-	run->is_stopped_by_request = true;
-	if (force) {
-		run->wants_kill = true;
-	} else if (run->has_term && run->grace_due_ms > now + grace_ms) {
-		run->grace_due_ms = now + grace_ms;
-		job_life_plan(run);
-	} else if (!run->wants_term) {
-		run->wants_term = true;
-		run->grace_ms = grace_ms;
-	}
-	job_stop_go_on(run);
+	stop(run, force, grace_ms);
+}
+
+/* The time that has passed counts, as far as the clock can be believed. */
+void job_stop_resume(struct job_life *run)
+{
+	const struct job_record *record = &run->owner->record;
+	int64_t passed = wall_clock_ms() - record->stop_requested_ms;
+	int64_t grace = record->stop_due_ms - record->stop_requested_ms;
+
+	if (!record->stop_due_ms || grace < 0 || grace > JOB_STOP_GRACE_MS_MAX)
+		grace = (int64_t)record->stop_grace_ms;
+	if (passed > 0)
+		grace = passed < grace ? grace - passed : 0;
+	stop(run, false, (uint64_t)grace);
 }

@@ -152,12 +152,14 @@ void job_store_boot_id(char text[JOB_BOOT_ID_BYTES])
 	text[len > 0 ? len : 0] = '\0';
 }
 
-bool job_store_disk_is_full(const struct job_store *store)
+uint64_t job_store_disk_room(const struct job_store *store)
 {
 	struct statvfs about;
 
+	if (statvfs(store->directory, &about) < 0 || about.f_blocks == 0)
+		return UINT64_MAX;
 	/* As an ordinary user sees it, who most jobs are. */
-	return statvfs(store->directory, &about) == 0 && about.f_blocks > 0 && about.f_bavail == 0;
+	return (uint64_t)about.f_bavail * about.f_frsize;
 }
 
 /* ---- one job's files ---- */
@@ -331,6 +333,19 @@ int job_store_read_status(const struct job_store *store, const char *id, struct 
 	return 0;
 }
 
+int job_store_tell_keeper(const struct job_store *store, const char *id, size_t at, const void *data, size_t size)
+{
+	auto_close int fd = job_store_open_file(store, id, "status", O_WRONLY);
+	int status;
+
+	if (fd < 0) {
+		status = fd;
+		fd = -1;
+		return status;
+	}
+	return pwrite(fd, data, size, JOB_STATUS_AGENT_AT + (off_t)at) < 0 ? -errno : 0;
+}
+
 pid_t job_status_keeper(int status_fd)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -350,8 +365,13 @@ bool job_status_apply_end(const struct job_status *status, struct job_record *re
 		if (!record->exit.started_ms)
 			record->exit.started_ms = status->start.started_ms;
 	}
-	if (status->agent.stop_requested_ms)
+	if (status->agent.stop_requested_ms) {
 		record->stop_requested_ms = status->agent.stop_requested_ms;
+		record->stop_due_ms = status->agent.stop_due_ms;
+		record->stop_has_terminated = status->agent.has_terminated;
+	}
+	if (status->agent.cols && status->agent.rows)
+		record->size = (struct terminal_size){status->agent.cols, status->agent.rows};
 	if (!end->magic)
 		return false;
 	record->exit.exited = end->exited;

@@ -75,6 +75,9 @@ const char *job_stream_name(enum job_stream stream);
 
 int job_store_read_status(const struct job_store *store, const char *id, struct job_status *ret_status)
 	NODISCARD;
+/* Into envd's slot of the status file, at this offset of struct job_status_agent. */
+int job_store_tell_keeper(const struct job_store *store, const char *id, size_t at, const void *data, size_t size)
+	NODISCARD;
 /* Who holds the lock on an open status file: the keeper. 0: nobody. */
 pid_t job_status_keeper(int status_fd);
 /* The end, if the status has one, into the record. */
@@ -88,7 +91,8 @@ void job_store_extents(const struct job_store *store, const char *id, struct job
 /* Drops the oldest bytes of a stream beyond `keep`. 0, or a negative errno (the file system cannot). */
 int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream, uint64_t keep)
 	NODISCARD;
-bool job_store_disk_is_full(const struct job_store *store);
+/* Bytes that can still be written; UINT64_MAX: nobody knows. */
+uint64_t job_store_disk_room(const struct job_store *store);
 
 /* All jobs of earlier envds, in no order. *ret_count of them; free() the array. What is left of a job
  * whose keeper is gone is killed. `cgroups` may be NULL. */

@@ -1,7 +1,6 @@
 #include "envd/jobs/job_table.h"
 
 #include <inttypes.h>
-#include <sys/inotify.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -179,6 +178,26 @@ static void drop_old(struct job_table *table)
 	}
 }
 
+static void on_retention_timer(uv_timer_t *timer);
+
+/* When the oldest will be too old; nothing that could become so, nothing to wake up for. */
+static void plan_retention(struct job_table *table)
+{
+	const struct background_job *oldest;
+	int64_t left;
+
+	if (table->is_closed || list_is_empty(&table->ended))
+		return;
+	oldest = container_of(table->ended.next, struct background_job, ended);
+	left = oldest->record.exit.ended_ms + (int64_t)table->settings.ended_age_s * 1000 - wall_clock_ms();
+	if (left < JOBS_RETENTION_MS_MIN)
+		left = JOBS_RETENTION_MS_MIN;
+	/* Somebody may set the clock. */
+	if (left > JOBS_RETENTION_MS)
+		left = JOBS_RETENTION_MS;
+	uv_timer_start(&table->retention_timer, on_retention_timer, (uint64_t)left, 0);
+}
+
 static void on_retention_timer(uv_timer_t *timer)
 {
 	struct job_table *table = container_of(timer, struct job_table, retention_timer);
@@ -191,15 +210,7 @@ static void on_retention_timer(uv_timer_t *timer)
 		if (job->is_save_owed && !job->is_saving)
 			background_job_save(job);
 	}
-	/* Nothing that could become too old, nothing to wake up for. */
-	if (table->ended_count == 0)
-		uv_timer_stop(timer);
-}
-
-static void start_retention(struct job_table *table)
-{
-	if (!uv_is_active((uv_handle_t *)&table->retention_timer) && !table->is_closed)
-		uv_timer_start(&table->retention_timer, on_retention_timer, JOBS_RETENTION_MS, JOBS_RETENTION_MS);
+	plan_retention(table);
 }
 
 /* ---- coming and going ---- */
@@ -231,7 +242,8 @@ static void count_as_ended(struct background_job *job)
 	list_append(&table->ended, &job->ended);
 	table->ended_count++;
 	table->stored_bytes += job->stored_bytes;
-	start_retention(table);
+	if (!uv_is_active((uv_handle_t *)&table->retention_timer))
+		plan_retention(table);
 }
 
 static void announce(struct background_job *job)
@@ -371,110 +383,6 @@ void job_table_wait_loaded(struct job_table *table, struct job_load_waiter *wait
 	list_append(&table->load_waiters, &waiter->node);
 }
 
-/* ---- the disk ---- */
-
-static void look_at_disk(struct job *job)
-{
-	struct job_table *table = container_of(job, struct job_table, disk_job);
-
-	table->disk_is_full = job_store_disk_is_full(&table->store);
-}
-
-static void on_disk_looked(struct job *job)
-{
-	struct job_table *table = container_of(job, struct job_table, disk_job);
-	struct list_node *node, *following;
-
-	if (table->disk_is_full && !table->is_closed)
-		LIST_FOR_EACH_SAFE(node, following, &table->all)
-			job_life_mark_disk_full(container_of(node, struct background_job, all));
-	job_table_drop_live(table);
-}
-
-static void on_disk_timer(uv_timer_t *timer)
-{
-	struct job_table *table = container_of(timer, struct job_table, disk_timer);
-
-	if (table->running_count == 0) {
-		uv_timer_stop(timer);
-		return;
-	}
-	if (table->disk_job.active ||
-	    job_run(table->loop, &table->disk_job, JOB_QUICK, look_at_disk, on_disk_looked) < 0)
-		return;
-	table->live++;
-}
-
-void job_table_look_at_disk(struct job_table *table)
-{
-	if (!uv_is_active((uv_handle_t *)&table->disk_timer) && !table->is_closed)
-		uv_timer_start(&table->disk_timer, on_disk_timer, JOB_DISK_CHECK_MS, JOB_DISK_CHECK_MS);
-}
-
-/* ---- what changes in the folders ---- */
-
-/* Some were lost, whose is not known. */
-static void dispatch_all(struct job_table *table)
-{
-	struct list_node *node;
-
-	LIST_FOR_EACH(node, &table->all) {
-		struct background_job *job = container_of(node, struct background_job, all);
-
-		if (job->run)
-			job_life_on_watch(job->run);
-	}
-}
-
-static void dispatch_watch(struct job_table *table, int watch)
-{
-	struct list_node *head = &table->watches[(size_t)watch % JOB_BUCKETS], *node, *following;
-
-	LIST_FOR_EACH_SAFE(node, following, head) {
-		struct job_watch *found = container_of(node, struct job_watch, bucket);
-
-		if (found->number == watch) {
-			list_remove(&found->bucket);
-			job_life_on_watch(found->run);
-			return;
-		}
-	}
-	/* At most two for each run; those of runs that have ended meanwhile make room for others. */
-	table->early_watches[table->early_count++ % ARRAY_LENGTH(table->early_watches)] = watch;
-}
-
-bool job_table_enter_watch(struct job_table *table, struct job_watch *watch)
-{
-	size_t count = size_min(table->early_count, ARRAY_LENGTH(table->early_watches)), i;
-
-	for (i = 0; i < count; i++) {
-		if (table->early_watches[i] != watch->number)
-			continue;
-		table->early_watches[i] = table->early_watches[count - 1];
-		table->early_count = count - 1;
-		return false;
-	}
-	list_append(&table->watches[(size_t)watch->number % JOB_BUCKETS], &watch->bucket);
-	return true;
-}
-
-static void on_inotify(uv_poll_t *poll, int status, int events)
-{
-	struct job_table *table = container_of(poll, struct job_table, inotify);
-	_Alignas(struct inotify_event) char bytes[4096];
-	ssize_t len = read(table->inotify_fd, bytes, sizeof(bytes));
-
-	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= len;) {
-		const struct inotify_event *event = (const struct inotify_event *)(const void *)(bytes + at);
-
-		if (event->mask & IN_Q_OVERFLOW)
-			dispatch_all(table);
-		else if (event->mask & IN_MODIFY)
-			dispatch_watch(table, event->wd);
-		at += (ssize_t)(sizeof(*event) + event->len);
-	}
-}
-
 /* ---- the table ---- */
 
 static void set_defaults(struct job_table_settings *settings)
@@ -512,16 +420,9 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 	table->next_sequence = 1;
 	table->revision = (uint64_t)wall_clock_ms() << REVISIONS_PER_MS_BITS;
 	table->first_revision = table->forgotten_revision = table->revision;
-	table->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
 	uv_timer_init(&table->loop->uv, &table->retention_timer);
-	uv_timer_init(&table->loop->uv, &table->disk_timer);
-	table->live = 3; /* with job_table_close */
-	if (table->inotify_fd >= 0 && uv_poll_init(&table->loop->uv, &table->inotify, table->inotify_fd) < 0)
-		close_fd(&table->inotify_fd);
-	if (table->inotify_fd >= 0) {
-		table->live++;
-		uv_poll_start(&table->inotify, UV_READABLE, on_inotify);
-	}
+	table->live = 2; /* with job_table_close */
+	job_notice_start(table);
 	return table;
 }
 
@@ -541,15 +442,7 @@ void job_table_drop_live(struct job_table *table)
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-	job_table_drop_live(handle->data);
-}
-
-static void on_inotify_closed(uv_handle_t *handle)
-{
-	struct job_table *table = container_of((uv_poll_t *)handle, struct job_table, inotify);
-
-	close_fd(&table->inotify_fd);
-	job_table_drop_live(table);
+	job_table_drop_live(container_of((uv_timer_t *)handle, struct job_table, retention_timer));
 }
 
 static void forget_jobs(struct job_table *table)
@@ -593,11 +486,8 @@ void job_table_close(struct job_table *table)
 		return;
 	table->is_closed = true;
 	later_cancel(&table->tell_watchers);
-	table->retention_timer.data = table->disk_timer.data = table;
 	uv_close((uv_handle_t *)&table->retention_timer, on_timer_closed);
-	uv_close((uv_handle_t *)&table->disk_timer, on_timer_closed);
-	if (table->inotify_fd >= 0)
-		uv_close((uv_handle_t *)&table->inotify, on_inotify_closed);
+	job_notice_stop(table);
 	forget_jobs(table);
 	forget_deletions(table);
 	job_table_tell_watchers(&table->tell_watchers);

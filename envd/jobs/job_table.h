@@ -88,7 +88,7 @@ struct job_table {
 	int load_status;
 	struct err load_err;
 	struct job disk_job;
-	bool disk_is_full;
+	uint64_t disk_room, disk_found; /* bytes; the last seen, and of disk_job */
 	bool is_loaded, is_closed;
 	struct list_node load_waiters;
 };
@@ -117,7 +117,7 @@ struct background_job {
 	struct job_extent extents[JOB_STREAMS]; /* last seen */
 	uint64_t stored_bytes;
 	bool is_saving, is_save_owed;
-	bool is_webhook_busy, is_writing;
+	bool is_webhook_busy, is_writing, is_resizing;
 };
 
 struct job_watcher {
@@ -162,14 +162,21 @@ void job_table_append_change(struct job_table *table, struct job_change *change)
 void job_table_note_deletion(struct job_table *table, const char *id);
 void job_table_tell_watchers(struct later *later);
 
+/* job_notice.c. Enters a watch under its number; false when that has told of something already. */
+bool job_notice_watch(struct job_table *table, struct job_watch *watch);
+/* From now on, as long as jobs run, it is looked at whether the disk gets full. */
+void job_notice_disk(struct job_table *table);
+/* Somebody else has looked. */
+void job_notice_room(struct job_table *table, uint64_t room);
+/* A write of our own has failed: if for want of room, others have, too. */
+void job_notice_write_error(struct job_table *table, int status);
+void job_notice_start(struct job_table *table);
+void job_notice_stop(struct job_table *table);
+
 /* For job_life.c. */
 struct background_job *job_table_add(struct job_table *table, const struct job_record *record);
 /* It has ended: counted, kept, told, and the oldest of the others dropped. */
 void job_table_ended(struct background_job *job);
-/* Enters a watch under its number; false when that has told of something already. */
-bool job_table_enter_watch(struct job_table *table, struct job_watch *watch);
-/* As long as jobs run. */
-void job_table_look_at_disk(struct job_table *table);
 void job_table_drop_live(struct job_table *table);
 
 #endif

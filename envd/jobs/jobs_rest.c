@@ -94,7 +94,8 @@ static int choose_part(struct rest *rest, uint64_t *start, uint64_t *end)
 
 	*start = rest->extent.oldest;
 	*end = rest->extent.end;
-	if (!value.p)
+	/* Another unit than bytes is to be ignored (RFC 9110 section 14.2). */
+	if (!str_starts_with(value, STR("bytes=")))
 		return 200;
 	switch (range_parse(value, (int64_t)rest->extent.end, ranges, &count)) {
 	case RANGE_WHOLE:

@@ -432,6 +432,7 @@ STARTER(delete, delete)
 STARTER(get, jobs_get)
 STARTER(list, jobs_list)
 STARTER(output, jobs_output)
+STARTER(resize, jobs_resize)
 STARTER(stop, stop)
 STARTER(wait, jobs_wait)
 STARTER(watch, jobs_watch)
@@ -457,6 +458,7 @@ const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS] = {
 	METHOD("Get", RPC_UNARY, get, start_get),
 	METHOD("List", RPC_UNARY, list, start_list),
 	METHOD("Output", RPC_SERVER_STREAM, output, start_output),
+	METHOD("Resize", RPC_UNARY, resize, start_resize),
 	METHOD("Stop", RPC_UNARY, stop, start_stop),
 	METHOD("Wait", RPC_UNARY, wait, start_wait),
 	METHOD("Watch", RPC_SERVER_STREAM, watch, start_watch),

@@ -11,7 +11,7 @@
 #include "envd/rpc/rpc.h"
 
 /* Sorted by path. */
-#define JOBS_SERVICE_METHODS 9
+#define JOBS_SERVICE_METHODS 10
 extern const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS];
 
 /* Answers paths below /jobs/: 404 for what is not there, 405 for other methods than GET and HEAD. */

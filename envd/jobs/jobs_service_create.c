@@ -4,8 +4,6 @@
 #include "envd/jobs/jobs_service_internal.h"
 #include "lib/limits.h"
 
-#define COLS_DEFAULT 80
-#define ROWS_DEFAULT 24
 /* The kernel takes no smaller share of its 100 ms. */
 #define CPU_MILLIS_MIN 10
 
@@ -18,18 +16,10 @@ static int check_text(const char *what, const char *text, size_t max, struct err
 
 static int read_terminal(const Jobs__Terminal *terminal, struct job_record *record, struct err *err)
 {
-	uint32_t cols, rows;
-
 	if (!terminal)
 		return 0;
-	cols = terminal->cols ? terminal->cols : COLS_DEFAULT;
-	rows = terminal->rows ? terminal->rows : ROWS_DEFAULT;
-	if (cols > TERMINAL_SIZE_MAX || rows > TERMINAL_SIZE_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "invalid terminal size %ux%u: at most %d", cols, rows,
-			       TERMINAL_SIZE_MAX);
 	record->has_terminal = true;
-	record->size = (struct terminal_size){(uint16_t)cols, (uint16_t)rows};
-	return 0;
+	return jobs_read_size(terminal, &record->size, err);
 }
 
 static int read_limits(const Jobs__Limits *limits, struct job_record *record, struct err *err)

@@ -13,6 +13,8 @@ struct background_job *jobs_find(struct rpc_call *call, const char *id);
 Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job);
 void jobs_fail_no_memory(struct rpc_call *call);
 void jobs_fail_closed(struct rpc_call *call);
+/* -EINVAL, with err, for what no terminal can have. */
+int jobs_read_size(const Jobs__Terminal *terminal, struct terminal_size *ret_size, struct err *err) NODISCARD;
 /* Room for the message with one job. */
 #define JOBS_MESSAGE_ARENA_BYTES (64 * 1024)
 
@@ -33,6 +35,7 @@ void jobs_create(struct rpc_call *call, const ProtobufCMessage *message);
 void jobs_get(struct rpc_call *call, const ProtobufCMessage *message);
 void jobs_list(struct rpc_call *call, const ProtobufCMessage *message);
 void jobs_output(struct rpc_call *call, const ProtobufCMessage *message);
+void jobs_resize(struct rpc_call *call, const ProtobufCMessage *message);
 void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message);
 void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message);
 void jobs_write_stdin(struct rpc_call *call, const ProtobufCMessage *message);

@@ -67,6 +67,7 @@ static void on_stored(struct job *work)
 	struct rpc_call *call = write->call;
 
 	write->job->is_writing = false;
+	job_notice_write_error(write->job->table, write->status);
 	job_life_wake_keeper(write->job);
 	reply(write);
 	background_job_release(write->job);

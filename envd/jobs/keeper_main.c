@@ -21,6 +21,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/file.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -51,6 +52,7 @@ struct keeper {
 	unsigned held_start, held_end; /* of memory.held */
 	uint64_t log_lost_bytes;
 	bool has_used_buffers; /* so that they are resident */
+	uint16_t cols, rows;   /* of the terminal, when it was given another size than at first */
 };
 
 /* Pages of 4096 bytes; where they are larger, all of it is in one. */
@@ -301,7 +303,22 @@ static void feed(struct keeper *keeper)
 		write_fed(keeper, false);
 }
 
-/* ---- a terminal's output ---- */
+/* ---- a terminal ---- */
+
+/* The kernel tells who is in front of it with SIGWINCH. */
+static void resize(struct keeper *keeper)
+{
+	struct job_status_agent agent = {0};
+	struct winsize size = {0};
+
+	if (raw4(SYS_pread64, JOB_KEEPER_STATUS_FD, &agent, sizeof(agent), JOB_STATUS_AGENT_AT) !=
+		    (long)sizeof(agent) ||
+	    !agent.cols || !agent.rows || (agent.cols == keeper->cols && agent.rows == keeper->rows))
+		return;
+	size.ws_col = keeper->cols = agent.cols;
+	size.ws_row = keeper->rows = agent.rows;
+	raw3(SYS_ioctl, JOB_KEEPER_SINK_FD, TIOCSWINSZ, &size);
+}
 
 static void store(struct keeper *keeper, const char *bytes, long len)
 {
@@ -427,8 +444,12 @@ static void wait_for_end(struct keeper *keeper, siginfo_t *info, struct rusage *
 			timeout = &pause;
 		}
 		raw5(SYS_ppoll, polls, 2, timeout, NULL, 0);
-		if (polls[0].revents)
+		if (polls[0].revents) {
 			empty_signals(keeper);
+			/* Before the input that was written after it. */
+			if (keeper->is_terminal)
+				resize(keeper);
+		}
 	}
 	if (keeper->is_terminal)
 		drain_output(keeper);

@@ -6,6 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "envd/process/proc_stat.h"
 #include "lib/limits.h"
 
 #ifndef SYS_pidfd_open
@@ -17,52 +18,33 @@
 
 #define ROUND_PAUSE_US 1000
 
-/* By /proc/PID/stat: "pid (name) state ppid pgrp session ...". The name may contain anything, so the
- * last ')' counts. False when it is gone, or dead and not collected yet. */
-static bool read_relations(int proc, const char *pid, pid_t *ret_parent, pid_t *ret_session)
+static bool is_live_member(pid_t pid, pid_t session)
 {
-	char path[32], text[512], state;
-	const char *rest;
-	int group;
-	auto_close int fd = -1;
-	ssize_t len;
+	struct proc_stat about;
 
-	snprintf(path, sizeof(path), "%.16s/stat", pid);
-	fd = openat(proc, path, O_RDONLY | O_CLOEXEC);
-	if (fd < 0)
-		return false;
-	len = read(fd, text, sizeof(text) - 1);
-	if (len <= 0)
-		return false;
-	text[len] = '\0';
-	rest = strrchr(text, ')');
-	if (!rest || sscanf(rest + 1, " %c %d %d %d", &state, ret_parent, &group, ret_session) != 4)
-		return false;
-	return state != 'Z' && state != 'X';
-}
-
-static bool is_live_member(int proc, const char *pid, pid_t session)
-{
-	pid_t parent, its_session;
-
-	return read_relations(proc, pid, &parent, &its_session) && its_session == session;
+	return proc_stat_read(pid, &about) && !proc_stat_is_dead(&about) && about.session == session;
 }
 
 /* The descriptor is opened before the second look, so the signal reaches the one looked at. */
-static bool kill_member(int proc, const char *name, pid_t session)
+static bool kill_member(pid_t pid, pid_t session)
 {
-	pid_t pid = (pid_t)strtol(name, NULL, 10);
 	auto_close int pidfd = -1;
 
-	if (!is_live_member(proc, name, session))
+	if (!is_live_member(pid, session))
 		return false;
 	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
 	if (pidfd < 0)
 		return errno != ESRCH && kill(pid, SIGKILL) == 0;
-	if (!is_live_member(proc, name, session))
+	if (!is_live_member(pid, session))
 		return false;
 	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
 	return true;
+}
+
+/* 0 for what is no process. */
+static pid_t pid_of(const struct dirent *entry)
+{
+	return entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
 }
 
 static size_t kill_session_members(pid_t session)
@@ -74,8 +56,7 @@ static size_t kill_session_members(pid_t session)
 	if (!proc)
 		return 0;
 	while ((entry = readdir(proc))) {
-		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-		    kill_member(dirfd(proc), entry->d_name, session))
+		if (pid_of(entry) && kill_member(pid_of(entry), session))
 			count++;
 	}
 	closedir(proc);
@@ -185,11 +166,11 @@ static void find_below_slowly(DIR *proc, struct relatives *relatives, pid_t ance
 
 	rewinddir(proc);
 	while ((entry = readdir(proc))) {
-		pid_t parent, session;
+		struct proc_stat about;
+		pid_t pid = pid_of(entry);
 
-		if (entry->d_name[0] >= '1' && entry->d_name[0] <= '9' &&
-		    read_relations(dirfd(proc), entry->d_name, &parent, &session))
-			add_relative(&all, (pid_t)strtol(entry->d_name, NULL, 10), parent);
+		if (pid && proc_stat_read(pid, &about) && !proc_stat_is_dead(&about))
+			add_relative(&all, pid, about.parent);
 	}
 	relatives->count = 0;
 	add_relative(relatives, ancestor, 0);
@@ -208,17 +189,15 @@ static void find_below_slowly(DIR *proc, struct relatives *relatives, pid_t ance
 }
 
 /* The descriptor is opened before the look, as above. False when it is dead already. */
-static bool kill_relative(int proc, const struct relative *relative)
+static bool kill_relative(const struct relative *relative)
 {
-	char name[16];
-	pid_t parent, session;
+	struct proc_stat about;
 	auto_close int pidfd = (int)syscall(SYS_pidfd_open, relative->pid, 0);
 
-	snprintf(name, sizeof(name), "%d", relative->pid);
-	if (!read_relations(proc, name, &parent, &session))
+	if (!proc_stat_read(relative->pid, &about) || proc_stat_is_dead(&about))
 		return false;
 	/* With another parent it is looked for again, where it is now. */
-	if (parent != relative->parent)
+	if (about.parent != relative->parent)
 		return true;
 	if (pidfd >= 0)
 		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
@@ -234,7 +213,7 @@ static size_t kill_round(DIR *proc, struct relatives *relatives, pid_t ancestor)
 	if (find_below(relatives, ancestor) < 0)
 		find_below_slowly(proc, relatives, ancestor);
 	for (i = 0; i < relatives->count; i++)
-		count += kill_relative(dirfd(proc), &relatives->items[i]);
+		count += kill_relative(&relatives->items[i]);
 	return count;
 }
 

@@ -192,6 +192,8 @@ check("the plain path serves ranges, follows, and says what there is", async () 
 	assert.equal((await request(envd.url, { path, headers: { Range: "bytes=-3" } })).text, "abc");
 	const beyond = await request(envd.url, { path, headers: { Range: "bytes=50-" } });
 	assert.deepEqual([beyond.status, beyond.headers["content-range"]], [416, "bytes */13"]);
+	const lines = await request(envd.url, { path: `/jobs/${job.id}/stdout`, headers: { Range: "lines=0-1" } });
+	assert.deepEqual([lines.status, lines.headers["content-range"], lines.headers["content-length"]], [200, undefined, "13"]);
 	assert.equal((await request(envd.url, { path: `/jobs/${job.id}/stderr` })).text, "oops");
 	const head = await request(envd.url, { method: "HEAD", path });
 	assert.deepEqual([head.status, head.text, head.headers["content-length"]], [200, "", "13"]);
@@ -282,6 +284,36 @@ check("a terminal: size, output, input, end of input", async () => {
 	const done = await ended(jobs, job.id);
 	assert.equal(done.state, State.COMPLETED);
 	assert.match((await readOutput(jobs, { id: job.id })).stdout.toString(), /^\/dev\/pts\/\d+\r\n17 91\r\nword\r\ngot word\r\n/);
+});
+
+check("a terminal gets another size, which the command is told, also of an envd that adopted it", async () => {
+	const own = join(folder, "resized"), port = await freePort();
+	let here = await startEnvd({ port, flags: ["-jobs-dir", own], keep: true }), client = jobsClient(here.url);
+	const { job } = await client.create({ command: {
+		argv: ["sh", "-c", "trap 'echo now $(stty size)' WINCH; echo ready; while read line; do echo $line: $(stty size); done; while :; do read line; done"],
+		terminal: { cols: 80, rows: 24 },
+	} });
+	await client.wait({ ids: [job.id], until: { pattern: "ready" } });
+	const resized = (await client.resize({ id: job.id, terminal: { cols: 100, rows: 30 } })).job;
+	assert.deepEqual([resized.command.terminal.cols, resized.command.terminal.rows], [100, 30]);
+	// Input that is written after it finds it in force.
+	await client.writeStdin({ id: job.id, data: Buffer.from("word\n") });
+	await client.wait({ ids: [job.id], until: { pattern: "word: 30 100" } });
+	await client.wait({ ids: [job.id], until: { pattern: "now 30 100" } });
+	await here.kill();
+	here = await startEnvd({ port, flags: ["-jobs-dir", own], keep: true });
+	client = jobsClient(here.url);
+	assert.deepEqual((await client.get({ id: job.id })).job.command.terminal.cols, 100);
+	await client.resize({ id: job.id, terminal: { cols: 65535, rows: 1 } });
+	await client.writeStdin({ id: job.id, offset: 5n, data: Buffer.from("again\n") });
+	await client.wait({ ids: [job.id], until: { pattern: "1 65535" } });
+	await refused(client.resize({ id: job.id, terminal: { cols: 65536, rows: 1 } }), Code.InvalidArgument, /terminal size/);
+	await client.stop({ id: job.id, force: true });
+	await refused(client.resize({ id: job.id, terminal: { cols: 1, rows: 1 } }), Code.FailedPrecondition, /does not run/);
+	const plain = (await client.create(shell("exec sleep 100"))).job;
+	await refused(client.resize({ id: plain.id, terminal: { cols: 1, rows: 1 } }), Code.FailedPrecondition, /no terminal/);
+	await client.stop({ id: plain.id, force: true });
+	await here.stop();
 });
 
 check("waiting: states, several jobs, patterns, ports, time", async () => {

@@ -129,6 +129,57 @@ check("a stop that envd did not survive is a stop", async () => {
 	assert.deepEqual([told.state, told.exit.code], [State.CANCELLED, 3]);
 });
 
+check("a stop that envd did not survive ends when its client wanted, and SIGTERM comes once", async () => {
+	const here = await place();
+	const script = "trap 'echo term' TERM; echo ready; while :; do sleep 0.05; done";
+	const { job } = await here.jobs.create({ ...shell(script), optStopGraceMs: { case: "stopGraceMs", value: 600000n } });
+	const other = (await here.jobs.create(shell(script))).job;
+	await Promise.all([job, other].map((each) => here.jobs.wait({ ids: [each.id], until: { pattern: "ready" } })));
+	const began = Date.now();
+	here.jobs.stop({ id: job.id, optGraceMs: { case: "graceMs", value: 2000n } }).catch(() => {});
+	here.jobs.stop({ id: other.id, optGraceMs: { case: "graceMs", value: 600000n } }).catch(() => {});
+	await Promise.all([job, other].map((each) => here.jobs.wait({ ids: [each.id], until: { pattern: "term" } })));
+	const signalled = (id) => readFileSync(join(here.directory, id, "status")).readBigUInt64LE(1560) === 1n;
+	await eventually("that it was sent is written down", () => signalled(job.id) && signalled(other.id));
+	// Somebody else has less patience: the earliest counts, also later.
+	here.jobs.stop({ id: other.id, optGraceMs: { case: "graceMs", value: 2500n } }).catch(() => {});
+	const status = (id) => readFileSync(join(here.directory, id, "status"));
+	await eventually("the shorter time is written down", () =>
+		status(other.id).readBigInt64LE(1552) - status(other.id).readBigInt64LE(1544) < 60000n);
+	await here.restart();
+	const told = await ended(here.jobs, job.id), late = await ended(here.jobs, other.id);
+	assert.deepEqual([told.state, told.exit.signal, late.state, late.exit.signal], [State.CANCELLED, 9, State.CANCELLED, 9]);
+	const took = Number(told.endedMs) - began;
+	assert.ok(took >= 1900 && took < 9000, `${took} ms`);
+	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "ready\nterm\n");
+});
+
+check("a graceful stop on the heels of a forced one holds nothing up", async () => {
+	const here = await place();
+	for (let i = 0; i < 30; i++) {
+		const { job } = await here.jobs.create(shell("exec sleep 1000"));
+		const stops = [{ force: true }, {}, { force: true }, {}].map((each) => here.jobs.stop({ id: job.id, ...each }));
+		for (const stop of await Promise.all(stops))
+			assert.equal(stop.job.state, State.CANCELLED);
+	}
+});
+
+check("what has ended is kept as long, and as much of it, as the flags say", async () => {
+	const directory = join(temporaryFolder(), "jobs");
+	const own = await startEnvd({ flags: ["-jobs-dir", directory, "-jobs-max", "3", "-jobs-max-age=4", "-jobs-max-bytes", "300000"] });
+	const jobs = jobsClient(own.url), ids = [];
+	for (const bytes of [1, 1, 100000, 100000, 150000]) {
+		const { job } = await jobs.create(shell(`head -c ${bytes} /dev/zero`));
+		await ended(jobs, job.id);
+		ids.push(job.id);
+	}
+	// Five were too many, and the last three too large.
+	assert.deepEqual((await jobs.list({})).jobs.map((each) => each.id), [ids[4], ids[3]]);
+	await eventually("they get too old", async () => (await jobs.list({})).jobs.length === 0);
+	await eventually("their folders go", () => readdirSync(directory).filter((each) => /^\d/.test(each)).length === 0);
+	await own.stop();
+});
+
 check("a job whose keeper was killed is lost, says so, and does not run on", async () => {
 	const here = await place();
 	const word = `49${process.pid}.5`;
@@ -249,6 +300,15 @@ check("a full disk: no new job, no broken record, lost output is flagged, exit c
 			return false;
 		}
 	});
+	// Filled by somebody else, and only for a while.
+	const bystander = (await later.create(shell("echo before; exec sleep 100"))).job;
+	const began = Date.now();
+	assert.throws(() => writeFileSync(join(directory, "big"), Buffer.alloc(4000000)), /ENOSPC/);
+	await eventually("it is noticed", async () => (await later.get({ id: bystander.id })).job.outputIncomplete);
+	assert.ok(Date.now() - began < 5000, "soon");
+	unlinkSync(join(directory, "big"));
+	const stopped = (await later.stop({ id: bystander.id, force: true })).job;
+	assert.deepEqual([stopped.state, stopped.outputIncomplete], [State.CANCELLED, true]);
 	await again.stop();
 	execFileSync("umount", ["-l", directory]);
 });

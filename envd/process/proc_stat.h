@@ -1,0 +1,19 @@
+/* What /proc/PID/stat says of one process. Blocking, for jobs. */
+#ifndef ENVD_PROCESS_PROC_STAT_H
+#define ENVD_PROCESS_PROC_STAT_H
+
+#include <sys/types.h>
+
+#include "lib/base.h"
+
+struct proc_stat {
+	char state; /* 'Z', 'X': dead, and not collected yet */
+	pid_t parent, session;
+	uint64_t start_ticks; /* since the machine was started: with the pid, it names one process for good */
+};
+
+/* False when there is no such process. */
+bool proc_stat_read(pid_t pid, struct proc_stat *ret_stat) NODISCARD;
+bool proc_stat_is_dead(const struct proc_stat *stat);
+
+#endif
