@@ -246,6 +246,18 @@ static size_t collect_sockets(const struct app *app, struct handover_socket *ret
 	return count;
 }
 
+static struct handover_tickets copy_tickets(const struct app *app)
+{
+	struct handover_tickets tickets = {.len = 0};
+
+	if (app->certificates) {
+		static_assert(sizeof(tickets.keys) >= TLS_TICKET_KEYS_BYTES, "they fit");
+		tickets.len = tls_export_tickets(tls_reload_tls(app->certificates), tickets.keys);
+		tickets.due_ms = tls_reload_tickets_due_ms(app->certificates);
+	}
+	return tickets;
+}
+
 static void on_usr2(uv_signal_t *handle, int number)
 {
 	static const struct handover_events events = {.on_ready = on_successor_ready,
@@ -254,6 +266,7 @@ static void on_usr2(uv_signal_t *handle, int number)
 						      .on_over = on_successor_over};
 	struct app *app = container_of(handle, struct app, on_usr2);
 	struct handover_socket sockets[HANDOVER_LISTENERS_MAX];
+	struct handover_tickets tickets;
 	struct err err;
 
 	(void)number;
@@ -264,9 +277,11 @@ static void on_usr2(uv_signal_t *handle, int number)
 		return;
 	}
 	log_info("proxy", "starting a successor");
+	tickets = copy_tickets(app);
 	if (handover_begin(&app->loop, app->catalog, app->argv, sockets, collect_sockets(app, sockets),
-			   &events, app, &app->successor, &err) < 0)
+			   tickets.len ? &tickets : NULL, &events, app, &app->successor, &err) < 0)
 		log_error("proxy", "no successor, going on", LOG_S("reason", err.message));
+	wipe(&tickets, sizeof(tickets));
 }
 
 /* ---- the beginning of the end ---- */

@@ -22,6 +22,7 @@ static void release(struct handover *h)
 	for (size_t i = 0; i < h->count; i++)
 		close_fd(&h->sockets[i].fd);
 	buf_fini(&h->received);
+	wipe(&h->tickets, sizeof(h->tickets));
 	catalog_snapshot_free(h->records, h->record_count);
 	close_fd(&h->fd);
 	free(h);
@@ -141,6 +142,9 @@ static int send_text(struct handover *h, struct buf *b)
 	struct iovec piece = {buf_data(b), buf_length(b)};
 	int status = h->stream ? stream_write(h->stream, &piece, 1) : -ENOTCONN;
 
+	/* Tokens and keys. */
+	if (buf_length(b))
+		wipe(buf_data(b), buf_length(b));
 	buf_fini(b);
 	return status;
 }
@@ -309,7 +313,7 @@ static void on_read(struct stream *s, const char *data, size_t len)
 	}
 	while (!h->closing && handover_next_line(&h->received, &line)) {
 		take_line(h, line);
-		buf_consume(&h->received, line.len + 1);
+		handover_consume_line(&h->received, line);
 	}
 }
 
@@ -423,7 +427,8 @@ static int spawn(struct handover *h, struct loop *loop, char **argv, int theirs,
 	return status;
 }
 
-static int send_listeners(struct handover *h, const struct handover_socket *sockets, size_t count)
+static int send_listeners(struct handover *h, const struct handover_socket *sockets, size_t count,
+			  const struct handover_tickets *tickets)
 {
 	const char *kinds[HANDOVER_LISTENERS_MAX];
 	struct buf b;
@@ -434,6 +439,8 @@ static int send_listeners(struct handover *h, const struct handover_socket *sock
 	h->records = catalog_snapshot(h->catalog, &h->record_count, &h->revision);
 	buf_init(&b, SIZE_MAX);
 	status = handover_write_listeners(&b, kinds, count, catalog_is_complete(h->catalog), h->revision);
+	if (status == 0 && tickets)
+		status = handover_write_tickets(&b, tickets);
 	if (status < 0) {
 		buf_fini(&b);
 		return status;
@@ -443,8 +450,8 @@ static int send_listeners(struct handover *h, const struct handover_socket *sock
 
 int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 		   const struct handover_socket *sockets, size_t count,
-		   const struct handover_events *events, void *user, struct handover **ret_handover,
-		   struct err *err)
+		   const struct handover_tickets *tickets, const struct handover_events *events,
+		   void *user, struct handover **ret_handover, struct err *err)
 {
 	struct handover *h = handover_new();
 	auto_close int theirs = -1;
@@ -473,7 +480,7 @@ int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 	h->may_send = true;
 	uv_timer_start(&h->timer, on_time, PROXY_HANDOVER_MS, 0);
 	*ret_handover = h;
-	if (send_listeners(h, sockets, count) >= 0)
+	if (send_listeners(h, sockets, count, tickets) >= 0)
 		send_what_there_is(h);
 	return 0;
 }

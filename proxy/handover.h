@@ -1,8 +1,9 @@
 /*
  * Restart without a gap: a running proxy starts its successor (the same command line, so perhaps a new
- * program), which inherits the listening sockets and is told what the catalog holds. When it serves,
- * the old one stops accepting, finishes what it has, and ends; until then each hears of the other's
- * changes, so that a sandbox that ends is ended in both.
+ * program), which inherits the listening sockets and is told what the catalog holds and the keys of TLS
+ * tickets, so that clients resume their sessions with it. When it serves, the old one stops accepting,
+ * finishes what it has, and ends; until then each hears of the other's changes, so that a sandbox that
+ * ends is ended in both.
  *
  * The two talk over an inherited socket (handover_text.h). Who changes the catalog by the admin API
  * changes it in the old one until that has said "over", in the new one afterwards; sources of their own
@@ -16,7 +17,7 @@
 
 #include "lib/err.h"
 #include "lib/loop.h"
-#include "proxy/route/catalog.h"
+#include "proxy/handover_text.h"
 
 /* Set in the environment of a successor: the descriptor of the socket; listeners follow it. */
 #define HANDOVER_VARIABLE "PROXY_HANDOVER_FD"
@@ -42,10 +43,10 @@ struct handover_events {
 	void (*on_over)(void *user);
 };
 
-/* `argv` is what this process was started with. The sockets stay the caller's. */
+/* `argv` is what this process was started with. The sockets stay the caller's. `tickets` may be NULL. */
 int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 		   const struct handover_socket *sockets, size_t count,
-		   const struct handover_events *events, void *user, struct handover **ret_handover,
+		   const struct handover_tickets *tickets, const struct handover_events *events, void *user, struct handover **ret_handover,
 		   struct err *err) NODISCARD;
 /* After on_ready, when the admin API is closed and a predecessor, if there is one still, is quiet:
  * nothing changes the catalog here any more but what the successor says. */
@@ -62,6 +63,8 @@ int handover_take_socket(struct handover *handover, const char *kind);
 /* Fills the catalog; blocks as above. *ret_complete: the old one's catalog was. */
 int handover_read_catalog(struct handover *handover, struct catalog *catalog, bool *ret_complete,
 			  struct err *err) NODISCARD;
+/* What came with the catalog; false: nothing. They are forgotten here: wipe the copy. */
+bool handover_take_tickets(struct handover *handover, struct handover_tickets *ret_tickets);
 /* This process serves from now on; changes go both ways until the old one has ended: on_over of
  * `events`, upon which the struct is freed. Only that comes, and before it on_quiet. */
 int handover_say_ready(struct handover *handover, struct loop *loop,

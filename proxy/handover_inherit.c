@@ -18,6 +18,12 @@ bool handover_next_line(const struct buf *b, struct str *ret_line)
 	return true;
 }
 
+void handover_consume_line(struct buf *b, struct str line)
+{
+	wipe(buf_data(b), line.len);
+	buf_consume(b, line.len + 1);
+}
+
 static bool is_same(const struct sandbox_entry *a, const struct sandbox_entry *b)
 {
 	return a->state == b->state && a->envd_port == b->envd_port && a->origin == b->origin &&
@@ -110,7 +116,7 @@ static int inherit(struct handover *h, struct err *err)
 	if (status == 0)
 		status = take_listeners(h, &line, err);
 	arena_release(&arena);
-	buf_consume(&h->received, text.len + 1);
+	handover_consume_line(&h->received, text);
 	return status;
 }
 
@@ -176,11 +182,23 @@ int handover_read_catalog(struct handover *h, struct catalog *catalog, bool *ret
 		status = handover_read(text, &arena, &line, err);
 		if (status == 0)
 			handover_apply(catalog, &line);
+		if (status == 0 && line.word == HANDOVER_TICKETS)
+			h->tickets = line.tickets;
 		synced = status == 0 && line.word == HANDOVER_SYNCED;
+		wipe(&line.tickets, sizeof(line.tickets));
 		arena_release(&arena);
 		if (status < 0)
 			return status;
-		buf_consume(&h->received, text.len + 1);
+		handover_consume_line(&h->received, text);
 	}
 	return 0;
+}
+
+bool handover_take_tickets(struct handover *h, struct handover_tickets *ret_tickets)
+{
+	if (!h || h->tickets.len == 0)
+		return false;
+	*ret_tickets = h->tickets;
+	wipe(&h->tickets, sizeof(h->tickets));
+	return true;
 }

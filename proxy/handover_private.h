@@ -34,6 +34,7 @@ struct handover {
 	size_t count;
 	bool complete;
 	uint64_t first_revision;
+	struct handover_tickets tickets;
 	unsigned parts; /* handles that are open, and who is closing */
 	bool is_successor, is_ready, may_send, spawned, alive;
 	bool finishing, closing; /* the last words are on their way; it is being freed */
@@ -42,6 +43,8 @@ struct handover {
 struct handover *handover_new(void);
 /* The first complete line, without its end; to be consumed with it. */
 bool handover_next_line(const struct buf *b, struct str *ret_line);
+/* Forgets a line that was read, together with its end: what it said may be secret. */
+void handover_consume_line(struct buf *b, struct str line);
 /* PUT and REMOVED. What the catalog says already is not said again, so that an echo dies out. */
 void handover_apply(struct catalog *catalog, const struct handover_line *line);
 

@@ -4,9 +4,9 @@
 
 static const char *const words[] = {
 	[HANDOVER_UNKNOWN] = "",	    [HANDOVER_LISTENERS] = "listeners",
-	[HANDOVER_PUT] = "put",		    [HANDOVER_REMOVED] = "removed",
-	[HANDOVER_SYNCED] = "synced",	    [HANDOVER_READY] = "ready",
-	[HANDOVER_OVER] = "over",
+	[HANDOVER_TICKETS] = "tickets",	    [HANDOVER_PUT] = "put",
+	[HANDOVER_REMOVED] = "removed",	    [HANDOVER_SYNCED] = "synced",
+	[HANDOVER_READY] = "ready",	    [HANDOVER_OVER] = "over",
 };
 
 int handover_write_word(struct buf *b, enum handover_word word)
@@ -24,6 +24,17 @@ int handover_write_listeners(struct buf *b, const char *const *kinds, size_t cou
 	return status < 0 ? status
 			  : buf_printf(b, "],\"complete\":%s,\"revision\":%llu}\n",
 				       complete ? "true" : "false", (unsigned long long)revision);
+}
+
+int handover_write_tickets(struct buf *b, const struct handover_tickets *tickets)
+{
+	int status = buf_append_str(b, STR("{\"type\":\"tickets\",\"keys\":\""));
+
+	for (size_t i = 0; i < tickets->len && status == 0; i++)
+		status = buf_printf(b, "%02x", tickets->keys[i]);
+	return status < 0 ? status
+			  : buf_printf(b, "\",\"due_ms\":%llu}\n",
+				       (unsigned long long)tickets->due_ms);
 }
 
 static int put_text(struct buf *b, const char *key, const char *text)
@@ -102,6 +113,32 @@ static int read_sandbox(const struct json_value *object, struct arena *arena,
 	return 0;
 }
 
+/* The text does not stay behind. */
+static int read_tickets(const struct json_value *object, struct handover_tickets *ret_tickets,
+			struct err *err)
+{
+	struct str text = text_of(object, STR("keys"));
+	const struct json_value *due = json_get(object, STR("due_ms"));
+	int status = 0;
+
+	if (text.len % 2 || text.len / 2 > sizeof(ret_tickets->keys))
+		status = -EINVAL;
+	for (size_t i = 0; i < text.len / 2 && status == 0; i++) {
+		int high = hex_digit(text.p[2 * i]), low = hex_digit(text.p[2 * i + 1]);
+
+		ret_tickets->keys[i] = (unsigned char)(high << 4 | low);
+		if (high < 0 || low < 0)
+			status = -EINVAL;
+	}
+	if (text.len)
+		wipe((char *)text.p, text.len);
+	if (status < 0)
+		return err_set(err, ERR_INVALID_ARGUMENT, "ticket keys that are none");
+	ret_tickets->len = text.len / 2;
+	ret_tickets->due_ms = due && json_int(due) > 0 ? (uint64_t)json_int(due) : 0;
+	return 0;
+}
+
 static enum handover_word word_of(struct str text)
 {
 	for (int word = HANDOVER_LISTENERS; word <= HANDOVER_OVER; word++)
@@ -135,6 +172,8 @@ int handover_read(struct str line, struct arena *arena, struct handover_line *re
 		if (!value)
 			return err_set(err, ERR_INVALID_ARGUMENT, "a line without a sandbox");
 		return read_sandbox(value, arena, &ret_line->entry, err);
+	case HANDOVER_TICKETS:
+		return read_tickets(object, &ret_line->tickets, err);
 	case HANDOVER_REMOVED:
 		return read_id(object, &ret_line->entry, err);
 	case HANDOVER_UNKNOWN:

@@ -3,6 +3,8 @@
  *
  *   {"type":"listeners","kinds":["plain","plain","tls","tls","admin"],"complete":true,"revision":7}
  *                            first; the sockets are inherited, in this order
+ *   {"type":"tickets","keys":"<hex>","due_ms":60000}
+ *                            of TLS (front/tls_ticket.h), and when they are to be renewed
  *   {"type":"put","sandbox":{"id":"abc","lifecycle_id":"...","origin":2,...}}
  *   {"type":"removed","id":"abc","origin":2}
  *   {"type":"synced"}        what was known at the beginning has been told
@@ -19,14 +21,24 @@
 
 #define HANDOVER_KIND_BYTES 8
 
+#define HANDOVER_TICKET_BYTES_MAX 256
+
 enum handover_word {
 	HANDOVER_UNKNOWN,
 	HANDOVER_LISTENERS,
+	HANDOVER_TICKETS,
 	HANDOVER_PUT,
 	HANDOVER_REMOVED,
 	HANDOVER_SYNCED,
 	HANDOVER_READY,
 	HANDOVER_OVER,
+};
+
+/* Secret. */
+struct handover_tickets {
+	unsigned char keys[HANDOVER_TICKET_BYTES_MAX];
+	size_t len; /* 0: none */
+	uint64_t due_ms;
 };
 
 struct handover_line {
@@ -35,10 +47,12 @@ struct handover_line {
 	const struct json_value *kinds;	  /* LISTENERS: an array of strings */
 	bool complete;
 	uint64_t revision;
+	struct handover_tickets tickets; /* TICKETS; wipe it */
 };
 
 int handover_write_listeners(struct buf *b, const char *const *kinds, size_t count, bool complete,
 			     uint64_t revision) NODISCARD;
+int handover_write_tickets(struct buf *b, const struct handover_tickets *tickets) NODISCARD;
 int handover_write_put(struct buf *b, const struct sandbox_entry *entry) NODISCARD;
 int handover_write_removed(struct buf *b, const struct sandbox_entry *entry) NODISCARD;
 /* The three that say nothing else. */

@@ -115,10 +115,19 @@ static struct front_address listen_address(const struct config_endpoint *endpoin
 static int open_certificates(struct app *app, struct err *err)
 {
 	const struct option_list *sources = &app->config.certificates;
+	struct handover_tickets tickets;
+	int status;
 
 	if (app->config.listen_tls.none)
 		return 0;
-	return tls_reload_open(&app->loop, sources->items, sources->count, &app->certificates, err);
+	status = tls_reload_open(&app->loop, sources->items, sources->count, &app->certificates, err);
+	if (status == 0 && handover_take_tickets(app->predecessor, &tickets)) {
+		if (!tls_reload_import_tickets(app->certificates, tickets.keys, tickets.len,
+					       tickets.due_ms))
+			log_warn("proxy", "sessions begin anew: the predecessor's ticket keys are others");
+		wipe(&tickets, sizeof(tickets));
+	}
+	return status;
 }
 
 static int take_socket(void *user, enum front_listener which)

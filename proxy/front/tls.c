@@ -5,7 +5,6 @@
 
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "proxy/front/tls_ticket.h"
 
 /* The cheapest that is safe first; a client without AES in hardware says so by wanting ChaCha first. */
 #define CIPHERS_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
@@ -204,6 +203,16 @@ void tls_rotate_tickets(struct tls *tls)
 {
 	if (!tls_tickets_rotate(tls->tickets))
 		log_error("tls", "no randomness for new ticket keys");
+}
+
+size_t tls_export_tickets(struct tls *tls, unsigned char ret_keys[TLS_TICKET_KEYS_BYTES])
+{
+	return tls_tickets_export(tls->tickets, ret_keys);
+}
+
+bool tls_import_tickets(struct tls *tls, const unsigned char *keys, size_t len)
+{
+	return tls_tickets_import(tls->tickets, keys, len);
 }
 
 /* ---- one connection ---- */

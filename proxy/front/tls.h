@@ -12,6 +12,7 @@
 
 #include "lib/stream.h"
 #include "proxy/front/tls_store.h"
+#include "proxy/front/tls_ticket.h"
 
 struct tls;
 
@@ -25,6 +26,9 @@ void tls_set_store(struct tls *tls, struct tls_store *store);
 /* The certificates of the moment, held for the caller. */
 struct tls_store *tls_hold_store(struct tls *tls);
 void tls_rotate_tickets(struct tls *tls);
+/* As in tls_ticket.h. */
+size_t tls_export_tickets(struct tls *tls, unsigned char ret_keys[TLS_TICKET_KEYS_BYTES]);
+bool tls_import_tickets(struct tls *tls, const unsigned char *keys, size_t len);
 
 /* A connection that will accept; NULL when memory is out. */
 SSL *tls_accept_new(struct tls *tls) NODISCARD;

@@ -7,7 +7,7 @@
 #include "lib/log.h"
 #include "proxy/counter.h"
 
-/* Half of what a ticket lives, so that one of the newest key always outlives its session. */
+/* A key is the current one this long, and then the last one: a ticket can be used all its session's life. */
 #define TICKET_KEY_MS (TLS_SESSION_S * 1000ull)
 
 /* A directory whose changes are looked out for. */
@@ -271,6 +271,20 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 struct tls *tls_reload_tls(const struct tls_reload *reload)
 {
 	return reload->tls;
+}
+
+uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload)
+{
+	return uv_timer_get_due_in(&reload->tickets);
+}
+
+bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *keys, size_t len,
+			       uint64_t due_ms)
+{
+	if (!tls_import_tickets(reload->tls, keys, len))
+		return false;
+	uv_timer_start(&reload->tickets, on_tickets, size_min(due_ms, TICKET_KEY_MS), TICKET_KEY_MS);
+	return true;
 }
 
 void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_totals)

@@ -26,6 +26,12 @@ typedef void tls_reload_told(void *user, const struct tls_load_result *result, c
 int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 		    struct tls_reload **ret_reload, struct err *err) NODISCARD;
 struct tls *tls_reload_tls(const struct tls_reload *reload);
+/* When ticket keys are renewed next, in milliseconds from now. */
+uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload);
+/* The keys of another process (tls_ticket.h), and when they are to be renewed: their age counts, however
+ * often one process follows another. False when they are not whole: its own stay. */
+bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *keys, size_t len,
+			       uint64_t due_ms);
 /* Loads again. `told` comes exactly once, perhaps at once and in any case
  * before the loop ends; a second request during a load
  * is one more load. */

@@ -11,6 +11,8 @@ struct ticket_key {
 	unsigned char name[NAME_BYTES], cipher[KEY_BYTES], mac[KEY_BYTES];
 };
 
+static_assert(sizeof(struct ticket_key) == TLS_TICKET_KEY_BYTES, "it is exported as it is");
+
 struct tls_tickets {
 	pthread_rwlock_t lock;
 	struct ticket_key current, last;
@@ -54,6 +56,33 @@ bool tls_tickets_rotate(struct tls_tickets *tickets)
 	tickets->current = fresh;
 	pthread_rwlock_unlock(&tickets->lock);
 	wipe(&fresh, sizeof(fresh));
+	return true;
+}
+
+size_t tls_tickets_export(struct tls_tickets *tickets, unsigned char ret_keys[TLS_TICKET_KEYS_BYTES])
+{
+	size_t len = sizeof(tickets->current);
+
+	pthread_rwlock_rdlock(&tickets->lock);
+	memcpy(ret_keys, &tickets->current, sizeof(tickets->current));
+	if (tickets->has_last) {
+		memcpy(ret_keys + len, &tickets->last, sizeof(tickets->last));
+		len += sizeof(tickets->last);
+	}
+	pthread_rwlock_unlock(&tickets->lock);
+	return len;
+}
+
+bool tls_tickets_import(struct tls_tickets *tickets, const unsigned char *keys, size_t len)
+{
+	if (len != TLS_TICKET_KEY_BYTES && len != TLS_TICKET_KEYS_BYTES)
+		return false;
+	pthread_rwlock_wrlock(&tickets->lock);
+	memcpy(&tickets->current, keys, sizeof(tickets->current));
+	tickets->has_last = len == TLS_TICKET_KEYS_BYTES;
+	if (tickets->has_last)
+		memcpy(&tickets->last, keys + sizeof(tickets->current), sizeof(tickets->last));
+	pthread_rwlock_unlock(&tickets->lock);
 	return true;
 }
 

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import ssl
 import stat
 import subprocess
 import tempfile
@@ -15,8 +16,9 @@ import unittest
 
 from dns_support import NameServer
 from redis_support import Redis
-from support import OVER_TLS, PATIENCE, Connection, Test, main, program, wait_for
+from support import OVER_TLS, PATIENCE, Connection, Test, TlsSocket, main, program, wait_for
 from test_lifecycle import held
+from test_tls import anyone
 from test_tunnels import ASK
 
 
@@ -31,6 +33,15 @@ def is_alive(pid):
 def children(pid):
     with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
         return [int(child) for child in file.read().split()]
+
+
+def resume(proxy, context, session=None):
+    """A connection over TLS with one answer, which brings the tickets of TLS 1.3 along; what its TLS came to."""
+    sock = socket.create_connection(("127.0.0.1", proxy.tls_port), PATIENCE)
+    with Connection(TlsSocket(sock, context, "a.sbx.localhost", session)) as client:
+        client.send("GET / HTTP/1.1\r\nHost: 1-nosuch.sbx.localhost\r\n\r\n")
+        assert client.response().status == 502
+        return client.sock.tls
 
 
 class Following(Test):
@@ -343,6 +354,23 @@ class Handover(Following):
                 return file.read()
 
         wait_for(lambda: f"/by-{self.pids[1]}" in text(), "the successor's line in the log")
+
+
+class Tickets(Following):
+    def test_s090_tls_sessions_are_resumed_by_successors(self):
+        self.start(over_tls=True)
+        contexts = [anyone(maximum_version=version) for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3)]
+        sessions = [resume(self.proxy, context).session for context in contexts]
+        for _ in range(2):
+            pid = self.pids[-1]
+            self.restart()
+            wait_for(lambda: not is_alive(pid), "the old one's end")
+            before = self.proxy.metric("proxy_tls_resumed_total")
+            for context, session in zip(contexts, sessions):
+                for _ in range(6):  # at each worker
+                    self.assertTrue(resume(self.proxy, context, session).session_reused)
+            self.assertEqual(self.proxy.metric("proxy_tls_resumed_total") - before, 12)
+        self.assertEqual([line for line in self.proxy.log if "tickets" in line], [])
 
 
 class AdminSocket(unittest.TestCase):

@@ -12,6 +12,8 @@ import time
 import unittest
 
 from support import Test, answer, main, program, wait_for
+from test_handover import Following, is_alive, resume
+from test_tls import anyone
 
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: rest\r\nConnection: Upgrade\r\n\r\n"
 # Seconds that pass in the proxy in one of ours.
@@ -19,7 +21,7 @@ FAST = 1000
 
 
 @unittest.skipIf("asan" in program(), "the sanitizers' own preloading comes first")
-class Time(Test):
+class Clock(Test):
     workers = 1
 
     @classmethod
@@ -55,10 +57,10 @@ class Time(Test):
         self.setting[8 + 24 * self.slot:32 + 24 * self.slot] = struct.pack("3d", *self.current)
         self.setting[:8] = struct.pack("Q", self.slot)
 
-    def pass_time(self, seconds):
+    def pass_time(self, seconds, speed=FAST):
         """The test is that they pass, however little happens; on a busy machine a few more."""
-        self.run_at(FAST)
-        time.sleep(seconds / FAST)
+        self.run_at(speed)
+        time.sleep(seconds / speed)
         self.run_at(1)
 
     def assert_ends_after(self, limit, condition, step=1):
@@ -84,6 +86,8 @@ class Time(Test):
         finally:
             client.sock.settimeout(15)
 
+
+class Time(Clock):
     def test_s054_a_head_that_dribbles(self):
         """HTTP_HEAD_TIMEOUT_MS, from its first byte, however often another comes."""
         server = self.serve()
@@ -277,6 +281,22 @@ class Time(Test):
             client.take_all()
             self.assertTrue(client.reset)
         stop.set()
+
+
+class TicketKeys(Clock, Following):
+    def test_s090_restarts_do_not_make_keys_last_longer(self):
+        """TLS_SESSION_S, after which the current key is the last one, and then none."""
+        self.start(over_tls=True)
+        context = anyone()
+        session = resume(self.proxy, context).session
+        for hours, reused in ((3, True), (3, True), (1.5, True), (1.5, False)):
+            self.pass_time(hours * 3600, 20 * FAST)
+            wait_for(lambda: resume(self.proxy, context, session).session_reused == reused, f"resumed: {reused}")
+            pid = self.pids[-1]
+            self.restart()
+            self.assertEqual(resume(self.proxy, context, session).session_reused, reused)
+            self.pass_time(30)
+            wait_for(lambda: not is_alive(pid), "the old one's end")
 
 
 if __name__ == "__main__":

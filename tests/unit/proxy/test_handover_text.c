@@ -92,6 +92,7 @@ static void what_is_not_said_is_as_in_a_new_one(void **state)
 static void the_other_lines(void **state)
 {
 	static const char *const kinds[] = {"plain", "tls", "admin"};
+	struct handover_tickets tickets = {.len = sizeof(tickets.keys), .due_ms = 7200000};
 	struct sandbox_entry entry;
 	struct handover_line line;
 
@@ -113,6 +114,16 @@ static void the_other_lines(void **state)
 	assert_string_equal(line.entry.id, "gone");
 	assert_int_equal(line.entry.origin, SANDBOX_FROM_COMMAND_LINE);
 
+	buf_clear(&b);
+	for (size_t i = 0; i < sizeof(tickets.keys); i++)
+		tickets.keys[i] = (unsigned char)(i * 7);
+	assert_int_equal(handover_write_tickets(&b, &tickets), 0);
+	line = read_back();
+	assert_int_equal(line.word, HANDOVER_TICKETS);
+	assert_int_equal(line.tickets.len, sizeof(tickets.keys));
+	assert_memory_equal(line.tickets.keys, tickets.keys, sizeof(tickets.keys));
+	assert_true(line.tickets.due_ms == 7200000);
+
 	for (int word = HANDOVER_SYNCED; word <= HANDOVER_OVER; word++) {
 		buf_clear(&b);
 		assert_int_equal(handover_write_word(&b, (enum handover_word)word), 0);
@@ -127,7 +138,10 @@ static void another_version_is_skipped_and_nonsense_refused(void **state)
 					  "{\"type\":\"put\",\"sandbox\":{}}",
 					  "{\"type\":\"put\",\"sandbox\":{\"id\":\"A b\"}}",
 					  "{\"type\":\"put\",\"sandbox\":{\"id\":\"a\",\"state\":\"odd\"}}",
-					  "{\"type\":\"removed\"}"};
+					  "{\"type\":\"removed\"}",
+					  "{\"type\":\"tickets\",\"keys\":\"0\"}",
+					  "{\"type\":\"tickets\",\"keys\":\"0g\"}"};
+	char long_one[2 * HANDOVER_TICKET_BYTES_MAX + 64];
 	struct handover_line line;
 	struct err err;
 
@@ -139,6 +153,9 @@ static void another_version_is_skipped_and_nonsense_refused(void **state)
 	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
 		if (handover_read(str_of(bad[i]), &arena, &line, &err) >= 0)
 			fail_msg("%s was accepted", bad[i]);
+	snprintf(long_one, sizeof(long_one), "{\"type\":\"tickets\",\"keys\":\"%0*d\"}",
+		 2 * HANDOVER_TICKET_BYTES_MAX + 2, 0);
+	assert_true(handover_read(str_of(long_one), &arena, &line, &err) < 0);
 	assert_int_equal(handover_read(STR("{\"type\":\"put\",\"sandbox\":{\"id\":\"a\",\"later\":1}}"),
 				       &arena, &line, &err),
 			 0);

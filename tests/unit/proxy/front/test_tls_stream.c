@@ -458,6 +458,76 @@ static void s090_tickets_of_the_last_key_still_resume(void **state)
 	}
 }
 
+/* A session that the server's side gives; `renewed`: how often its keys changed since. */
+static SSL_SESSION *take_session(int version, int renewed)
+{
+	SSL_SESSION *session;
+	char room[8];
+
+	tls_lab_connect(version, 0);
+	SSL_read(tls_lab.client, room, sizeof(room)); /* the tickets */
+	session = SSL_get1_session(tls_lab.client);
+	tls_lab_close();
+	for (int i = 0; i < renewed; i++)
+		tls_rotate_tickets(tls_lab_tls);
+	return session;
+}
+
+static bool resumes(int version, SSL_SESSION *session)
+{
+	bool reused;
+
+	tls_lab_open(version, "a.sbx.localhost", session);
+	assert_int_equal(tls_lab_start(0), 0);
+	tls_lab_exchange(0);
+	assert_int_equal(tls_lab.ready, 0);
+	reused = SSL_session_reused(tls_lab.client);
+	tls_lab_close();
+	return reused;
+}
+
+static void s090_a_successor_with_the_keys_resumes_and_renews_them(void **state)
+{
+	static const size_t wrong[] = {0, 1, TLS_TICKET_KEY_BYTES - 1, TLS_TICKET_KEYS_BYTES - 1};
+
+	(void)state;
+	for (size_t v = 0; v < ARRAY_LENGTH(versions); v++) {
+		SSL_SESSION *older = take_session(versions[v], 1), *newer = take_session(versions[v], 0);
+		struct tls *predecessor = tls_lab_tls;
+		unsigned char keys[TLS_TICKET_KEYS_BYTES];
+		size_t len = tls_export_tickets(predecessor, keys);
+
+		assert_int_equal(len, sizeof(keys));
+		tls_lab_tls = tls_lab_new_tls();
+		for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++)
+			assert_false(tls_import_tickets(tls_lab_tls, keys, wrong[i]));
+		assert_false(resumes(versions[v], newer));
+		assert_true(tls_import_tickets(tls_lab_tls, keys, len));
+		assert_true(resumes(versions[v], newer));
+		assert_true(resumes(versions[v], older));
+		tls_rotate_tickets(tls_lab_tls);
+		assert_true(resumes(versions[v], newer));
+		assert_false(resumes(versions[v], older));
+		tls_rotate_tickets(tls_lab_tls);
+		assert_false(resumes(versions[v], newer));
+		tls_free(tls_lab_tls);
+
+		/* One that has not renewed any yet has no last one. */
+		tls_lab_tls = tls_lab_new_tls();
+		len = tls_export_tickets(tls_lab_tls, keys);
+		assert_int_equal(len, TLS_TICKET_KEY_BYTES);
+		tls_free(tls_lab_tls);
+		tls_lab_tls = tls_lab_new_tls();
+		tls_rotate_tickets(tls_lab_tls);
+		assert_true(tls_import_tickets(tls_lab_tls, keys, len));
+		assert_int_equal(tls_export_tickets(tls_lab_tls, keys), TLS_TICKET_KEY_BYTES);
+		tls_free(tls_lab_tls);
+		tls_lab_tls = predecessor;
+		SSL_SESSION_free(older);
+		SSL_SESSION_free(newer);
+	}
+}
+
 static void s081_what_a_connection_covers(void **state)
 {
 	static const struct {
@@ -543,6 +613,7 @@ int main(void)
 		cmocka_unit_test(a_full_carrier_stops_the_writer_and_says_when_it_is_not),
 		cmocka_unit_test(a_broken_carrier_is_the_end),
 		cmocka_unit_test(s090_tickets_of_the_last_key_still_resume),
+		cmocka_unit_test(s090_a_successor_with_the_keys_resumes_and_renews_them),
 		cmocka_unit_test(s081_what_a_connection_covers),
 		cmocka_unit_test(torture_of_a_stream),
 	};
