@@ -316,6 +316,8 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 		server->shared.timeouts.ping_wait = HTTP2_PING_WAIT_MS;
 	if (!server->shared.timeouts.drain_quiet)
 		server->shared.timeouts.drain_quiet = HTTP2_DRAIN_QUIET_MS;
+	if (!server->shared.timeouts.rest)
+		server->shared.timeouts.rest = HTTP2_REST_MS;
 	server->shared.on_gone = on_gone;
 	server->shared.on_http2 = config->on_http2 ? on_preface : NULL;
 	list_init(&server->guests);

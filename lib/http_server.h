@@ -36,8 +36,8 @@ struct http_server_timeouts {
 	unsigned first_byte, head, body_idle, write_stall, linger, linger_total;
 	/* HTTP/2 alone: silence of a client with requests open until it is asked for a sign of life,
 	 * and how long it has for that; how long the notice of an orderly stop waits for the end of
-	 * open requests. 0: as in lib/limits.h. */
-	unsigned ping_silence, ping_wait, drain_quiet;
+	 * open requests; how long one without requests keeps its memory. 0: as in lib/limits.h. */
+	unsigned ping_silence, ping_wait, drain_quiet, rest;
 };
 
 struct http_server_config {

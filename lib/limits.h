@@ -87,6 +87,9 @@
  * gives none for so long. */
 #define HTTP2_PING_SILENCE_MS (30 * 1000)
 #define HTTP2_PING_WAIT_MS (15 * 1000)
+/* A session without requests rests after so long, if what has to be kept of it is no more than that. */
+#define HTTP2_REST_MS 1000
+#define HTTP2_FOLDED_BYTES_MAX (6 * 1024)
 /* At an orderly stop, how long at most a moment without a request is waited for before "no new requests,
  * please"; and then until "no new requests". */
 #define HTTP2_DRAIN_QUIET_MS (5 * 1000)

@@ -21,6 +21,7 @@ struct worker {
 	pthread_t thread;
 	struct relay_context context;
 	struct http2_counters http2;
+	struct http2_pool *http2_pool;
 	struct listener listeners[FRONT_LISTENERS];
 	unsigned serving;	       /* those not stopped */
 	struct tls_acceptor *acceptor; /* NULL: no TLS */
@@ -125,7 +126,7 @@ static void on_http2(struct http_server *server, struct stream *stream, const ch
 	struct relay_context *context = http_server_config_of(server)->user;
 	struct worker *w = container_of(context, struct worker, context);
 
-	http2_open(server, stream, peer, early, &w->http2);
+	http2_open(server, stream, peer, early, w->http2_pool, &w->http2);
 }
 
 static int listen_on(struct worker *w, const struct http_server_config *server,
@@ -185,6 +186,7 @@ static void finish_worker(struct worker *w)
 {
 	if (w->acceptor)
 		tls_acceptor_free(w->acceptor);
+	http2_pool_free(w->http2_pool);
 	loop_fini(&w->loop);
 }
 
@@ -210,6 +212,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 
 	w->front = front;
 	loop_init(&w->loop);
+	w->http2_pool = http2_pool_new();
 	if (config->listen[FRONT_TLS].address)
 		w->acceptor = tls_acceptor_new(&w->loop, config->tls);
 	for (size_t i = 0; i < FRONT_LISTENERS && status == 0; i++)
@@ -396,6 +399,7 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->http2_requests += counter_read(&front->workers[i].http2.requests);
 		ret_totals->http2_refused += counter_read(&front->workers[i].http2.refused);
 		ret_totals->http2_calmed += counter_read(&front->workers[i].http2.calmed);
+		ret_totals->http2_resting += counter_read(&front->workers[i].http2.resting);
 		ret_totals->http2_lost += counter_read(&front->workers[i].http2.lost);
 		ret_totals->tunnels += counter_read(&c->tunnels);
 		ret_totals->active += counter_read(&c->active);

@@ -41,7 +41,7 @@ struct front_config {
 struct front_totals {
 	uint64_t requests, tunnels, active, replays, dials, retries, reused, idle_upstreams;
 	uint64_t errors[ERROR_CAUSES];
-	uint64_t http2_sessions, http2_requests, http2_refused, http2_calmed, http2_lost;
+	uint64_t http2_sessions, http2_requests, http2_refused, http2_calmed, http2_lost, http2_resting;
 	uint64_t cut_by_client, cut_by_sandbox;
 	uint64_t access_log_dropped, addresses_refused;
 	uint64_t connections, upstreams, groups; /* now */

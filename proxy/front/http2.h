@@ -11,6 +11,9 @@
  * A client that floods (resets, control frames, heads out of all proportion) gets GOAWAY with
  * ENHANCE_YOUR_CALM and is gone; one that exceeds the concurrent streams gets REFUSED_STREAM.
  *
+ * A session that has had no request for a moment rests: most of its memory goes back to the kernel until
+ * something happens (http2_memory.h).
+ *
  * A session is a guest of its server (lib/http_server.h) and frees itself.
  */
 #ifndef PROXY_FRONT_HTTP2_H
@@ -18,6 +21,7 @@
 
 #include "lib/http_server.h"
 #include "proxy/counter.h"
+#include "proxy/front/http2_memory.h"
 
 /* Of one worker; other threads may read them. */
 struct http2_counters {
@@ -25,10 +29,12 @@ struct http2_counters {
 	_Atomic uint64_t refused; /* streams beyond HTTP2_STREAMS_MAX */
 	_Atomic uint64_t calmed;  /* connections ended with ENHANCE_YOUR_CALM */
 	_Atomic uint64_t lost;	  /* connections whose client gave no sign of life */
+	_Atomic uint64_t resting; /* how many have given most of their memory back, now */
 };
 
-/* Takes the stream over; for http_server_config's on_http2, whose arguments these are. */
+/* Takes the stream over; for http_server_config's on_http2, whose arguments these are. The pool is the
+ * loop's; NULL: sessions cost the same while they rest. */
 void http2_open(struct http_server *server, struct stream *stream, const char *peer, struct str early,
-		struct http2_counters *counters);
+		struct http2_pool *pool, struct http2_counters *counters);
 
 #endif

@@ -10,6 +10,7 @@
  *   http2_request.c   from header fields to a request
  *   http2_wait.c      what is waited for, and for how long
  *   http2_websocket.c the key and its answer
+ *   http2_memory.c    where nghttp2 keeps it all (no part of the session; see its header)
  *
  * Handlers are called from run() (http2_session.c) and while bytes are being read, never from inside a
  * call of theirs: what a handler asks for is noted, its stream marked, and done when run() comes to it.
@@ -54,7 +55,8 @@ struct http2_session {
 	const struct http_server_timeouts *timeouts;
 	struct loop *loop;
 	struct stream *stream;
-	nghttp2_session *nghttp2;
+	nghttp2_session *nghttp2; /* not to be touched while the block is folded */
+	struct http2_block block;
 	struct later later;
 	uv_timer_t timer;
 	struct list_node streams; /* all that nghttp2 knows, and ... */
@@ -88,6 +90,7 @@ struct http2_session {
 	bool settled;	/* ours went out */
 	bool served;	/* a request has come */
 	bool failed;	/* what comes is not read any more */
+	bool restless;	/* folding was of no use */
 	/* To be ended in an orderly way; first and second step of GOAWAY. */
 	bool draining, noticed, drained;
 	char peer[64];
@@ -208,6 +211,8 @@ bool http2_request_add_trailer(struct http2_stream *x, nghttp2_rcbuf *name, nght
 int http2_request_finish(struct http2_stream *x, const char **ret_reason) NODISCARD;
 
 /* http2_wait.c */
+/* Something happens: a session that rests does not any more. Before anything of nghttp2's is called. */
+void http2_rouse(struct http2_session *s);
 /* Makes sure the timer fires no later than the next deadline. */
 void http2_update_timer(struct http2_session *s);
 

@@ -66,9 +66,11 @@ void http2_close(struct http2_session *s, int status, bool reset)
 	if (s->state == HTTP2_CLOSING)
 		return;
 	enter(s, HTTP2_CLOSING);
+	http2_rouse(s);
 	drop_streams(s, status);
 	nghttp2_session_del(s->nghttp2);
 	s->nghttp2 = NULL;
+	http2_block_close(&s->block);
 	later_cancel(&s->later);
 	stream_close(s->stream, reset);
 	uv_close((uv_handle_t *)&s->timer, on_timer_closed);
@@ -270,6 +272,7 @@ static void watch_idleness(struct http2_session *s)
 static void run(struct http2_session *s)
 {
 	assert(!s->busy);
+	http2_rouse(s);
 	if (end_if_due(s))
 		return;
 	if (s->state == HTTP2_SERVING) {
@@ -305,6 +308,7 @@ static void on_read(struct stream *stream, const char *data, size_t len)
 
 	s->last_read_ms = loop_now_ms(s->loop);
 	s->pinged_ms = 0;
+	http2_rouse(s);
 	http2_read(s, data, len);
 	run(s);
 }
@@ -350,34 +354,9 @@ static const struct stream_events events = {
 
 /* ---- the beginning ---- */
 
-/* nghttp2 allocates the way this program does, so that tests can refuse it memory as well. */
-static void *allocate(size_t size, void *user)
-{
-	(void)user;
-	return malloc(size);
-}
-
-static void *allocate_zeroed(size_t count, size_t size, void *user)
-{
-	(void)user;
-	return calloc(count, size);
-}
-
-static void *reallocate(void *pointer, size_t size, void *user)
-{
-	(void)user;
-	return realloc(pointer, size);
-}
-
-static void release(void *pointer, void *user)
-{
-	(void)user;
-	free(pointer);
-}
-
 static nghttp2_session *new_nghttp2(struct http2_session *s)
 {
-	nghttp2_mem memory = {NULL, allocate, release, allocate_zeroed, reallocate};
+	nghttp2_mem memory = http2_block_memory(&s->block);
 	nghttp2_session_callbacks *callbacks;
 	nghttp2_session *nghttp2 = NULL;
 	nghttp2_option *option;
@@ -399,6 +378,7 @@ static nghttp2_session *new_nghttp2(struct http2_session *s)
 	nghttp2_option_set_server_fallback_rfc7540_priorities(option, 1);
 	if (nghttp2_session_server_new3(&nghttp2, callbacks, s, option, &memory) < 0)
 		nghttp2 = NULL;
+	http2_block_seal(&s->block);
 	nghttp2_option_del(option);
 	nghttp2_session_callbacks_del(callbacks);
 	return nghttp2;
@@ -424,7 +404,7 @@ static int greet(struct http2_session *s)
 }
 
 void http2_open(struct http_server *server, struct stream *stream, const char *peer, struct str early,
-		struct http2_counters *counters)
+		struct http2_pool *pool, struct http2_counters *counters)
 {
 	struct http2_session *s = xcalloc(1, sizeof(*s));
 
@@ -449,6 +429,7 @@ void http2_open(struct http_server *server, struct stream *stream, const char *p
 	counter_add(&counters->sessions);
 	http_server_enter(server, &s->guest);
 	enter(s, HTTP2_SERVING);
+	http2_block_open(&s->block, pool);
 	s->nghttp2 = new_nghttp2(s);
 	if (!s->nghttp2 || greet(s) < 0 || stream_read_start(stream) < 0) {
 		http2_close(s, -ENOMEM, true);

@@ -85,6 +85,16 @@ static uint64_t idle_deadline(const struct http2_session *s)
 	return s->idle_since_ms + (s->served ? s->config->idle_timeout_ms : s->timeouts->first_byte);
 }
 
+static uint64_t rest_deadline(const struct http2_session *s)
+{
+	uint64_t since = s->idle_since_ms > s->last_read_ms ? s->idle_since_ms : s->last_read_ms;
+
+	if (!s->greeted || !s->idle_since_ms || s->draining || s->failed || s->full || s->restless ||
+	    s->block.folded)
+		return UINT64_MAX;
+	return since + s->timeouts->rest;
+}
+
 static uint64_t drain_deadline(const struct http2_session *s)
 {
 	if (!s->draining || s->drained)
@@ -144,6 +154,14 @@ static void end_overdue(struct http2_session *s, uint64_t now)
 	end_overdue_streams(s, now);
 }
 
+void http2_rouse(struct http2_session *s)
+{
+	if (s->block.folded)
+		counter_take(&s->counters->resting);
+	http2_block_unfold(&s->block);
+	s->restless = false;
+}
+
 static void on_timer(uv_timer_t *timer)
 {
 	struct http2_session *s = container_of(timer, struct http2_session, timer);
@@ -151,6 +169,16 @@ static void on_timer(uv_timer_t *timer)
 	s->armed_for_ms = 0;
 	if (s->state == HTTP2_CLOSING)
 		return;
+	if (s->state == HTTP2_SERVING && loop_now_ms(s->loop) >= rest_deadline(s) &&
+	    loop_now_ms(s->loop) < idle_deadline(s)) {
+		if (http2_block_fold(&s->block))
+			counter_add(&s->counters->resting);
+		else
+			s->restless = true;
+		http2_update_timer(s);
+		return;
+	}
+	http2_rouse(s);
 	s->busy = true;
 	end_overdue(s, loop_now_ms(s->loop));
 	s->busy = false;
@@ -184,6 +212,7 @@ void http2_update_timer(struct http2_session *s)
 	} else {
 		earlier(&deadline, ping_deadline(s));
 		earlier(&deadline, idle_deadline(s));
+		earlier(&deadline, rest_deadline(s));
 		earlier(&deadline, drain_deadline(s));
 		earlier(&deadline, next_look(s));
 	}

@@ -21,6 +21,7 @@ static unsigned char choices;
 static size_t open_exchanges;
 static struct actor *actors[ACTORS_MAX];
 static struct http2_counters counters;
+static struct http2_pool *pool;
 
 static void must(bool condition)
 {
@@ -191,7 +192,7 @@ static void on_bad_request(struct http_exchange *ex, int status, const char *rea
 static void on_http2(struct http_server *server, struct stream *stream, const char *peer,
 		     struct str early)
 {
-	http2_open(server, stream, peer, early, &counters);
+	http2_open(server, stream, peer, early, pool, &counters);
 }
 
 static void on_stopped(void *user)
@@ -304,6 +305,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (start & 1)
 		config.on_bad_request = on_bad_request;
 	loop_init(&loop);
+	pool = http2_pool_new();
 	server = http_server_new(&loop, &config);
 	m = stream_mem_new(&loop);
 	if (start & 2)
@@ -350,6 +352,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	stream_mem_settle(&loop);
 	must(stopped && open_exchanges == 0);
 	stream_mem_free(m);
+	http2_pool_free(pool);
 	loop_fini(&loop);
 	return 0;
 }

@@ -85,7 +85,7 @@ static void on_bad_request(struct http_exchange *ex, int status, const char *rea
 static void on_http2(struct http_server *server, struct stream *stream, const char *peer,
 		     struct str early)
 {
-	http2_open(server, stream, peer, early, &lab.counters);
+	http2_open(server, stream, peer, early, lab.pool, &lab.counters);
 }
 
 /* ---- the client's side ---- */
@@ -144,6 +144,8 @@ static int on_frame(nghttp2_session *session, const nghttp2_frame *frame, void *
 	}
 	if (frame->hd.type == NGHTTP2_PING && !(frame->hd.flags & NGHTTP2_FLAG_ACK))
 		lab.pings++;
+	if (frame->hd.type == NGHTTP2_PING && frame->hd.flags & NGHTTP2_FLAG_ACK)
+		lab.pings_answered++;
 	if (frame->hd.type == NGHTTP2_RST_STREAM)
 		http2_lab_seen(frame->hd.stream_id)->reset = true;
 	if ((frame->hd.type == NGHTTP2_DATA || frame->hd.type == NGHTTP2_HEADERS) &&
@@ -241,6 +243,7 @@ void http2_lab_open(struct http_server_config config, const nghttp2_settings_ent
 		buf_init(&lab.seen[i].interim, SIZE_MAX / 2);
 	}
 	loop_init(&lab.loop);
+	lab.pool = http2_pool_new();
 	config.on_http2 = on_http2;
 	config.dispatch = dispatch;
 	config.on_bad_request = on_bad_request;
@@ -284,6 +287,7 @@ int http2_lab_tear_down(void **state)
 	}
 	nghttp2_session_del(lab.client);
 	stream_mem_free(lab.m);
+	http2_pool_free(lab.pool);
 	loop_fini(&lab.loop);
 	return 0;
 }

@@ -34,6 +34,7 @@ struct http2_lab {
 	struct loop loop;
 	struct http_server *server;
 	struct stream_mem *m;
+	struct http2_pool *pool;
 	struct http2_counters counters;
 	nghttp2_session *client;
 	struct http2_seen seen[HTTP2_LAB_STREAMS];
@@ -43,7 +44,7 @@ struct http2_lab {
 	int32_t goaway_last;
 	int32_t data_id; /* whose DATA came last ... */
 	size_t turns;	 /* ... and how often that was another's than before */
-	size_t pings;
+	size_t pings, pings_answered;
 	bool stopped, broken;
 	bool start;   /* the handler wants bodies at once ... */
 	bool answer;  /* ... or answers "hello" */
@@ -61,14 +62,16 @@ int http2_lab_set_up(void **state);
 int http2_lab_tear_down(void **state);
 /* Moves bytes both ways until nothing moves any more. */
 void http2_lab_settle(void);
-/* The same until `condition`, for what takes time; fails after five seconds. */
+/* The same until `condition`, for what takes time; fails after five seconds. UV_RUN_ONCE would not do: it runs
+ * the timer that makes the condition true, and then waits for another event. */
 #define HTTP2_LAB_WAIT(condition)                                      \
 	do {                                                           \
 		uint64_t wait_until_ = uv_hrtime() + 5000000000u;      \
 		while (!(condition)) {                                 \
 			assert_true(uv_hrtime() < wait_until_);        \
-			uv_run(&lab.loop.uv, UV_RUN_ONCE);             \
+			uv_run(&lab.loop.uv, UV_RUN_NOWAIT);           \
 			http2_lab_settle();                            \
+			uv_sleep(1);                                   \
 		}                                                      \
 	} while (0)
 

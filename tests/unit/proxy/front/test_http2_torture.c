@@ -66,7 +66,7 @@ static void dispatch(struct http_exchange *ex)
 static void on_http2(struct http_server *server, struct stream *stream, const char *peer,
 		     struct str early)
 {
-	http2_open(server, stream, peer, early, &counters);
+	http2_open(server, stream, peer, early, NULL, &counters);
 }
 
 static void on_stopped(void *user)
