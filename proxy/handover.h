@@ -43,11 +43,12 @@ struct handover_events {
 	void (*on_over)(void *user);
 };
 
-/* `argv` is what this process was started with. The sockets stay the caller's. `tickets` may be NULL. */
+/* `argv` is what this process was started with. The sockets stay the caller's. `tickets` may be NULL,
+ * and is copied. */
 int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 		   const struct handover_socket *sockets, size_t count,
-		   const struct handover_tickets *tickets, const struct handover_events *events, void *user, struct handover **ret_handover,
-		   struct err *err) NODISCARD;
+		   const struct handover_tickets *tickets, const struct handover_events *events,
+		   void *user, struct handover **ret_handover, struct err *err) NODISCARD;
 /* After on_ready, when the admin API is closed and a predecessor, if there is one still, is quiet:
  * nothing changes the catalog here any more but what the successor says. */
 void handover_say_over(struct handover *handover);
