@@ -316,18 +316,16 @@ int main(int argc, char **argv)
 		.port = ENVD_PORT_DEFAULT, .cgroup_root = "", .kill_scope = "all",
 		.jobs_max = JOBS_ENDED_MAX, .jobs_age = JOBS_ENDED_AGE_S, .jobs_bytes = JOBS_ENDED_BYTES,
 	};
-	const struct cli_command *command;
 
 	occupy_standard_descriptors();
 	/* Process 1 gets words of the kernel's command line that are none of ours. */
-	command = argc > 1 && getpid() != 1 ? cli_find(argv[1]) : NULL;
-	if (command)
-		return cli_run(command, argc - 1, argv + 1);
+	if (argc > 1 && argv[1][0] != '-' && getpid() != 1)
+		return cli_main(argc - 1, argv + 1);
 	switch (parse_arguments(&arguments, argc, argv)) {
 	case OPTIONS_OK:
 		break;
 	case OPTIONS_HELP:
-		cli_print_commands();
+		cli_print_commands(STDERR_FILENO);
 		return EXIT_SUCCESS;
 	case OPTIONS_BAD:
 		return EXIT_USAGE;

@@ -2,30 +2,25 @@
 
 #include <unistd.h>
 
-static void say(const char *text)
-{
-	if (write(2, text, strlen(text)) < 0)
-		return;
-}
-
-static void say_all(const char *const *pieces, size_t count)
+static void say(int fd, const char *const *pieces, size_t count)
 {
 	for (size_t i = 0; i < count; i++)
-		say(pieces[i]);
+		if (write(fd, pieces[i], strlen(pieces[i])) < 0)
+			return;
 }
-#define SAY(...) \
-	say_all((const char *const[]){__VA_ARGS__}, ARRAY_LENGTH(((const char *const[]){__VA_ARGS__})))
+#define SAY(fd, ...) \
+	say(fd, (const char *const[]){__VA_ARGS__}, ARRAY_LENGTH(((const char *const[]){__VA_ARGS__})))
 
-static void usage(const struct option *options, const char *program, const char *summary)
+void options_print(int fd, const struct option *options, const char *program, const char *summary)
 {
 	static const char *const value_names[] = {[OPTION_BOOL] = "",
 						  [OPTION_INT] = " int",
 						  [OPTION_STRING] = " string",
 						  [OPTION_LIST] = " value (repeatable)"};
 
-	SAY("Usage of ", program, ":\n", summary);
+	SAY(fd, "Usage of ", program, ":\n", summary);
 	for (; options->name; options++)
-		SAY("  -", options->name, value_names[options->type], "\n    \t", options->help, "\n");
+		SAY(fd, "  -", options->name, value_names[options->type], "\n    \t", options->help, "\n");
 }
 
 static const struct option *find(const struct option *options, struct str name)
@@ -83,17 +78,9 @@ static bool set_value(const struct option *option, const char *value)
 	return false;
 }
 
-static enum options_result bad(const struct option *options, const char *program,
-			       const char *summary)
+enum options_result options_read(const struct option *options, int argc, char **argv, int *ret_rest,
+				 char mistake[OPTIONS_MISTAKE_BYTES])
 {
-	usage(options, program, summary);
-	return OPTIONS_BAD;
-}
-
-enum options_result options_parse(const struct option *options, const char *program,
-				  const char *summary, int argc, char **argv, int *ret_rest)
-{
-	char line[512];
 	int i;
 
 	for (i = 1; i < argc; i++) {
@@ -113,32 +100,42 @@ enum options_result options_parse(const struct option *options, const char *prog
 		name = (struct str){argument, value ? (size_t)(value - argument) : strlen(argument)};
 		value = value ? value + 1 : NULL;
 		option = find(options, name);
-		if (!option && (str_equal(name, STR("h")) || str_equal(name, STR("help")))) {
-			usage(options, program, summary);
+		if (!option && (str_equal(name, STR("h")) || str_equal(name, STR("help"))))
 			return OPTIONS_HELP;
-		}
 		if (!option) {
-			snprintf(line, sizeof(line), "flag provided but not defined: -%.*s\n",
+			snprintf(mistake, OPTIONS_MISTAKE_BYTES, "flag provided but not defined: -%.*s",
 				 (int)size_min(name.len, 200), name.p);
-			say(line);
-			return bad(options, program, summary);
+			return OPTIONS_BAD;
 		}
 		if (option->type != OPTION_BOOL && !value) {
 			if (i + 1 >= argc) {
-				SAY("flag needs an argument: -", option->name, "\n");
-				return bad(options, program, summary);
+				snprintf(mistake, OPTIONS_MISTAKE_BYTES, "flag needs an argument: -%s",
+					 option->name);
+				return OPTIONS_BAD;
 			}
 			value = argv[++i];
 		}
 		if (!set_value(option, value)) {
-			snprintf(line, sizeof(line), "invalid value \"%.200s\" for flag -%s\n", value,
-				 option->name);
-			say(line);
-			return bad(options, program, summary);
+			snprintf(mistake, OPTIONS_MISTAKE_BYTES, "invalid value \"%.200s\" for flag -%s",
+				 value, option->name);
+			return OPTIONS_BAD;
 		}
 	}
 	*ret_rest = i;
 	return OPTIONS_OK;
+}
+
+enum options_result options_parse(const struct option *options, const char *program,
+				  const char *summary, int argc, char **argv, int *ret_rest)
+{
+	char mistake[OPTIONS_MISTAKE_BYTES];
+	enum options_result result = options_read(options, argc, argv, ret_rest, mistake);
+
+	if (result == OPTIONS_BAD)
+		SAY(STDERR_FILENO, mistake, "\n");
+	if (result != OPTIONS_OK)
+		options_print(STDERR_FILENO, options, program, summary);
+	return result;
 }
 
 void options_list_fini(struct option_list *list)

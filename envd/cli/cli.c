@@ -15,43 +15,77 @@ static const struct cli_command commands[] = {
 	{"job", "background jobs: run, list, logs, wait, stop, ...", cli_job},
 };
 
-const struct cli_command *cli_find(const char *word)
+void cli_print_commands(int fd)
 {
+	dprintf(fd, "\nAs a client (envd COMMAND -help):\n");
 	for (size_t i = 0; i < ARRAY_LENGTH(commands); i++)
-		if (strcmp(commands[i].name, word) == 0)
-			return &commands[i];
-	return NULL;
+		dprintf(fd, "  %-6s%s\n", commands[i].name, commands[i].summary);
+	dprintf(fd, "Which sandbox: ENVD_URL, behind a proxy ENVD_SANDBOX; its access token: ENVD_ACCESS_TOKEN.\n"
+		    "Exit code: 0 done, 1 refused or not reached, 2 wrong usage; exec and followed jobs: the\n"
+		    "command's own, 255 when that is not known.\n");
 }
 
-int cli_run(const struct cli_command *command, int argc, char **argv)
+int cli_main(int argc, char **argv)
 {
 	/* A reader that goes away is EPIPE, to be looked at. */
 	sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
 	log_init(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
 	job_pool_configure();
 	json_init();
-	return command->run(argc, argv);
+	for (size_t i = 0; i < ARRAY_LENGTH(commands); i++)
+		if (strcmp(commands[i].name, argv[0]) == 0)
+			return commands[i].run(argc, argv);
+	if (strcmp(argv[0], "help") != 0)
+		return cli_usage("%s: there is no such command (envd help)", argv[0]);
+	dprintf(STDOUT_FILENO, "The agent inside a sandbox; envd -help tells how it is started.\n");
+	cli_print_commands(STDOUT_FILENO);
+	return EXIT_SUCCESS;
 }
 
-void cli_print_commands(void)
+static int tell(enum options_result result, const struct option *options, const char *program,
+		const char *summary, const char *mistake)
 {
-	dprintf(STDERR_FILENO, "\nAs a client (envd COMMAND -help):\n");
-	for (size_t i = 0; i < ARRAY_LENGTH(commands); i++)
-		dprintf(STDERR_FILENO, "  %-6s%s\n", commands[i].name, commands[i].summary);
+	if (result == OPTIONS_HELP) {
+		options_print(STDOUT_FILENO, options, program, summary);
+		return EXIT_SUCCESS;
+	}
+	return cli_usage("%s: %s (%s -help)", program + sizeof("envd"), mistake, program);
 }
 
 int cli_parse(const struct option *options, const char *program, const char *summary, int argc,
 	      char **argv, int *ret_rest)
 {
-	switch (options_parse(options, program, summary, argc, argv, ret_rest)) {
-	case OPTIONS_OK:
-		return CLI_GO_ON;
-	case OPTIONS_HELP:
-		return EXIT_SUCCESS;
-	case OPTIONS_BAD:
-		break;
+	char mistake[OPTIONS_MISTAKE_BYTES];
+	enum options_result result = options_read(options, argc, argv, ret_rest, mistake);
+
+	return result == OPTIONS_OK ? CLI_GO_ON : tell(result, options, program, summary, mistake);
+}
+
+int cli_parse_anywhere(const struct option *options, const char *program, const char *summary, int argc,
+		       char **argv, int *ret_rest)
+{
+	auto_free char **others = xcalloc((size_t)argc + 1, sizeof(*others));
+	char mistake[OPTIONS_MISTAKE_BYTES];
+	int count = 0, at = 0, rest;
+	bool is_open = true; /* no "--" yet */
+
+	while (at + 1 < argc) {
+		enum options_result result = OPTIONS_OK;
+
+		rest = 1;
+		/* What stands at `at` was dealt with, as the program's name was. */
+		if (is_open)
+			result = options_read(options, argc - at, argv + at, &rest, mistake);
+		if (result != OPTIONS_OK)
+			return tell(result, options, program, summary, mistake);
+		is_open = is_open && (rest == 1 || strcmp(argv[at + rest - 1], "--") != 0);
+		at += rest;
+		if (at < argc)
+			others[count++] = argv[at];
 	}
-	return CLI_EXIT_USAGE;
+	*ret_rest = argc - count;
+	memcpy(argv + *ret_rest, others, (size_t)count * sizeof(*others));
+	return CLI_GO_ON;
 }
 
 int cli_usage(const char *format, ...)

@@ -18,11 +18,10 @@ struct cli_command {
 	int (*run)(int argc, char **argv);
 };
 
-/* NULL when `word` is no command. */
-const struct cli_command *cli_find(const char *word);
-int cli_run(const struct cli_command *command, int argc, char **argv);
+/* argv[0] is the command's name; nothing that begins with '-'. */
+int cli_main(int argc, char **argv);
 /* One line a command, for envd's own help text. */
-void cli_print_commands(void);
+void cli_print_commands(int fd);
 
 int cli_exec(int argc, char **argv);
 int cli_copy(int argc, char **argv);
@@ -37,6 +36,10 @@ int cli_job(int argc, char **argv);
 /* CLI_GO_ON with the first argument that is no option in *ret_rest, or the exit code. */
 int cli_parse(const struct option *options, const char *program, const char *summary, int argc,
 	      char **argv, int *ret_rest);
+/* The same where no argument is another program's: options may also stand between the others and behind
+ * them, up to "--". The others are moved to the end of argv. */
+int cli_parse_anywhere(const struct option *options, const char *program, const char *summary, int argc,
+		       char **argv, int *ret_rest);
 /* A message of usage on stderr; returns CLI_EXIT_USAGE. */
 int cli_usage(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Says what went wrong; returns CLI_EXIT_UNKNOWN. */

@@ -139,7 +139,7 @@ int cli_copy(int argc, char **argv)
 	bool up;
 
 	target_init(&copy.target);
-	result = cli_parse(options, "envd cp", summary, argc, argv, &rest);
+	result = cli_parse_anywhere(options, "envd cp", summary, argc, argv, &rest);
 	if (result == CLI_GO_ON) {
 		count = count_sources(argv + rest, argc - rest, &up);
 		result = count ? run(&copy, argv + rest, count, up)

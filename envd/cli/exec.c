@@ -522,6 +522,7 @@ int cli_exec(int argc, char **argv)
 	const struct option options[] = {
 		{"i", OPTION_BOOL, &exec->interactive, "pass standard input on"},
 		{"t", OPTION_BOOL, &exec->terminal, "in a terminal; implies -i"},
+		{"it", OPTION_BOOL, &exec->terminal, "the same"},
 		{"cwd", OPTION_STRING, &cwd, "working directory"},
 		{"env", OPTION_LIST, &environment, "NAME=VALUE for the command"},
 		TARGET_OPTIONS(&exec->target),

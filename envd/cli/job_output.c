@@ -140,6 +140,10 @@ int job_follow(struct target *target, const struct job_follow *what)
 	return o.has_ended ? o.code : CLI_EXIT_UNKNOWN;
 }
 
+static const char logs_summary[] =
+	"job logs [options] ID\n\nPrints a job's output. Followed to the end, the exit code is the job's; a lost "
+	"connection is\nmade anew, and goes on where it was.\n";
+
 int job_logs(int argc, char **argv)
 {
 	struct target target;
@@ -160,10 +164,8 @@ int job_logs(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse(options, "envd job logs",
-			   "job logs [options] ID\n\nPrints a job's output. Followed to the end, the exit code is "
-			   "the job's.\n",
-			   argc, argv, &rest);
+	result = cli_parse_anywhere(options, "envd job logs", logs_summary, argc, argv,
+				    &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
@@ -274,6 +276,9 @@ static int find_offset(struct input *in)
 	return status;
 }
 
+static const char input_summary[] =
+	"job input [options] ID\n\nPasses standard input on to a job that was made with -i, and ends its input.\n";
+
 int job_input(int argc, char **argv)
 {
 	struct target target;
@@ -282,10 +287,8 @@ int job_input(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse(options, "envd job input",
-			   "job input [options] ID\n\nPasses standard input on to a job that was made with -i, "
-			   "and ends its input.\n",
-			   argc, argv, &rest);
+	result = cli_parse_anywhere(options, "envd job input", input_summary, argc, argv,
+				    &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
@@ -347,6 +350,9 @@ static void on_watch_done(struct call *call, const struct err *err)
 		w->err = *err;
 }
 
+static const char watch_summary[] =
+	"job watch [options] [ID...]\n\nPrints what becomes of jobs, until it is interrupted.\n";
+
 int job_watch(int argc, char **argv)
 {
 	static const struct call_handler handler = {.on_message = on_change, .on_done = on_watch_done};
@@ -356,10 +362,8 @@ int job_watch(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse(options, "envd job watch",
-			   "job watch [options] [ID...]\n\nPrints what becomes of jobs, until it is "
-			   "interrupted.\n",
-			   argc, argv, &rest);
+	result = cli_parse_anywhere(options, "envd job watch", watch_summary, argc, argv,
+				    &rest);
 	if (result == CLI_GO_ON) {
 		result = EXIT_SUCCESS;
 		if (target_open(&target, &w.err) < 0)

@@ -195,8 +195,8 @@ static int list(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse(options, "envd job list", "job list [options]\n\nLists jobs, the newest first.\n",
-			   argc, argv, &rest);
+	result = cli_parse_anywhere(options, "envd job list",
+				    "job list [options]\n\nLists jobs, the newest first.\n", argc, argv, &rest);
 	wanted = xcalloc(states.count + 1, sizeof(*wanted));
 	for (size_t i = 0; result == CLI_GO_ON && i < states.count; i++)
 		if (!parse_state(states.items[i], &wanted[i]))
@@ -261,7 +261,7 @@ static int open_for_ids(struct target *target, const struct option *options, con
 			int argc, char **argv, int *ret_rest)
 {
 	struct err err;
-	int result = cli_parse(options, each->name, each->summary, argc, argv, ret_rest);
+	int result = cli_parse_anywhere(options, each->name, each->summary, argc, argv, ret_rest);
 
 	if (result == CLI_GO_ON && *ret_rest == argc)
 		result = cli_usage("%s: which job?", each->name + 5);
@@ -504,14 +504,16 @@ static const struct cli_command subcommands[] = {
 int cli_job(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : "";
+	bool wants_help = strcmp(word, "-help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+	int fd = wants_help ? STDOUT_FILENO : STDERR_FILENO;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(subcommands); i++)
 		if (strcmp(subcommands[i].name, word) == 0)
 			return subcommands[i].run(argc - 1, argv + 1);
-	dprintf(STDERR_FILENO, "Usage of envd job: envd job COMMAND [options] ... (-help after each)\n");
+	if (*word && !wants_help)
+		return cli_usage("job %s: there is no such command (envd job -help)", word);
+	dprintf(fd, "Usage of envd job: envd job COMMAND [options] ... (-help after each)\n");
 	for (size_t i = 0; i < ARRAY_LENGTH(subcommands); i++)
-		dprintf(STDERR_FILENO, "  %-7s%s\n", subcommands[i].name, subcommands[i].summary);
-	return strcmp(word, "-help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0
-		       ? EXIT_SUCCESS
-		       : CLI_EXIT_USAGE;
+		dprintf(fd, "  %-7s%s\n", subcommands[i].name, subcommands[i].summary);
+	return wants_help ? EXIT_SUCCESS : CLI_EXIT_USAGE;
 }

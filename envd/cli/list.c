@@ -116,7 +116,7 @@ int cli_list(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse(options, "envd ls", summary, argc, argv, &rest);
+	result = cli_parse_anywhere(options, "envd ls", summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest > 1 || depth < 1 || depth > UINT32_MAX)

@@ -1,6 +1,7 @@
 #include "envd/cli/request.h"
 
 #include <netdb.h>
+#include <unistd.h>
 
 #include "lib/stream_uv.h"
 
@@ -9,7 +10,12 @@
 static void finish(struct later *later)
 {
 	struct request *r = container_of(later, struct request, later);
+	char why[256];
 
+	/* What is known about a connection that did not come about is better than that it did not. */
+	secure_close(&r->secure, why, sizeof(why));
+	if (r->failed && !r->status && *why && r->err.kind == ERR_UNAVAILABLE)
+		err_set(&r->err, ERR_UNAVAILABLE, "%s: %s", r->target->url, why);
 	arena_release(&r->arena);
 	r->handler->on_done(r, r->complete && !r->failed ? NULL : &r->err);
 }
@@ -94,6 +100,17 @@ static void on_stream_closed(struct stream *s)
 
 static const struct stream_events connecting_events = {.on_closed = on_stream_closed};
 
+static void send_request(struct request *r, struct stream *s)
+{
+	r->client = http_client_open(&r->target->loop, s, &client_handler, r);
+	/* What goes wrong here comes back as on_closed. */
+	(void)http_client_send(r->client, &r->head);
+	if (r->head.length == HTTP_LENGTH_NONE)
+		(void)http_client_end(r->client, NULL);
+	else if (r->handler->on_room)
+		r->handler->on_room(r);
+}
+
 static void on_connected(struct stream *s, int status)
 {
 	struct request *r = s->user;
@@ -105,13 +122,32 @@ static void on_connected(struct stream *s, int status)
 	}
 	r->stream = NULL;
 	stream_uv_keep_alive(stream_fd(s));
-	r->client = http_client_open(&r->target->loop, s, &client_handler, r);
-	/* What goes wrong here comes back as on_closed. */
-	(void)http_client_send(r->client, &r->head);
-	if (r->head.length == HTTP_LENGTH_NONE)
-		(void)http_client_end(r->client, NULL);
-	else if (r->handler->on_room)
-		r->handler->on_room(r);
+	send_request(r, s);
+}
+
+static void connect_securely(struct later *later)
+{
+	struct request *r = container_of(later, struct request, begin);
+	struct stream *s;
+	int fd, status;
+
+	if (r->failed) {
+		end(r);
+		return;
+	}
+	status = secure_open(&r->secure, r->target, &fd);
+	if (status == 0) {
+		status = stream_uv_open_pipe(&r->target->loop, fd, &s);
+		if (status < 0)
+			close(fd);
+	}
+	if (status == 0) {
+		send_request(r, s);
+		return;
+	}
+	fail(r, ERR_UNAVAILABLE, status,
+	     status == -ENOENT ? "https needs the program openssl, which is not here" : "openssl");
+	end(r);
 }
 
 static void connect_next(struct request *r, int status)
@@ -134,9 +170,10 @@ static void connect_next(struct request *r, int status)
 void request_open(struct request *r, struct target *target, const struct request_handler *handler,
 		  const char *method, const char *path, const char *content_type, int64_t length)
 {
-	*r = (struct request){.target = target, .handler = handler};
+	*r = (struct request){.target = target, .handler = handler, .secure = {.complaints = -1}};
 	arena_init(&r->arena, REQUEST_ARENA_BYTES);
 	later_init(&r->later, finish);
+	later_init(&r->begin, connect_securely);
 	r->next_address = target->addresses;
 	r->head.method = str_of(method);
 	r->head.length = length;
@@ -153,7 +190,10 @@ void request_open(struct request *r, struct target *target, const struct request
 		end(r);
 		return;
 	}
-	connect_next(r, -EADDRNOTAVAIL);
+	if (target->is_secure)
+		later_call(&target->loop, &r->begin);
+	else
+		connect_next(r, -EADDRNOTAVAIL);
 }
 
 int request_write(struct request *r, const struct iovec *pieces, size_t count)

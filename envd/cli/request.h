@@ -5,6 +5,7 @@
 #ifndef ENVD_CLI_REQUEST_H
 #define ENVD_CLI_REQUEST_H
 
+#include "envd/cli/secure.h"
 #include "envd/cli/target.h"
 #include "lib/http_client.h"
 
@@ -28,6 +29,8 @@ struct request {
 	struct arena arena; /* of the head */
 	const struct addrinfo *next_address;
 	struct stream *stream; /* while connecting */
+	struct secure secure;  /* https: the connection, made by `begin` */
+	struct later begin;
 	struct http_client *client;
 	struct later later; /* on_done with err */
 	struct err err;

@@ -98,47 +98,55 @@ static int split_authority(struct target *target, struct str authority, const ch
 	if (colon)
 		port = (struct str){colon + 1, (size_t)(authority.p + authority.len - colon) - 1};
 	*ret_host = arena_strndup(&target->arena, host.p, host.len);
-	*ret_port = colon ? arena_strndup(&target->arena, port.p, port.len) : "80";
+	*ret_port = colon ? arena_strndup(&target->arena, port.p, port.len)
+			  : target->is_secure ? "443" : "80";
 	if (!host.len || !*ret_host || !*ret_port || !is_plain(authority) ||
 	    memchr(authority.p, '@', authority.len))
 		return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
 	return 0;
 }
 
-int target_open(struct target *target, struct err *err)
+/* The host and port of http://host:port/ and of what else people write. */
+static int read_url(struct target *target, struct err *err)
 {
-	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
-	struct str rest;
-	const char *host = NULL, *port = NULL;
-	int status;
+	struct str rest = str_of(target->url);
 
-	target->url = from_environment(target->url, "ENVD_URL");
-	target->sandbox = from_environment(target->sandbox, "ENVD_SANDBOX");
-	if (!target->url)
-		target->url = URL_DEFAULT;
-	rest = str_of(target->url);
-	if (str_starts_with(rest, STR("https://")))
-		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "%s: https is not spoken here; use the proxy's plain port", target->url);
-	if (!str_starts_with(rest, STR("http://")))
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not an http:// URL", target->url);
-	rest.p += 7;
-	rest.len -= 7;
+	target->is_secure = str_starts_with(rest, STR("https://"));
+	if (target->is_secure || str_starts_with(rest, STR("http://"))) {
+		rest.p += target->is_secure ? 8 : 7;
+		rest.len -= target->is_secure ? 8 : 7;
+	} else if (strstr(target->url, "://")) {
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not an http:// or https:// URL", target->url);
+	}
 	if (rest.len && rest.p[rest.len - 1] == '/')
 		rest.len--;
 	if (rest.len && memchr(rest.p, '/', rest.len))
 		return err_set(err, ERR_INVALID_ARGUMENT, "%s: only a host can be given, no path",
 			       target->url);
 	target->authority = rest;
-	status = split_authority(target, rest, &host, &port, err);
+	return split_authority(target, rest, &target->host, &target->port, err);
+}
+
+int target_open(struct target *target, struct err *err)
+{
+	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+	int status;
+
+	target->url = from_environment(target->url, "ENVD_URL");
+	target->sandbox = from_environment(target->sandbox, "ENVD_SANDBOX");
+	target->user = from_environment(target->user, "ENVD_USER");
+	if (!target->url)
+		target->url = URL_DEFAULT;
+	status = read_url(target, err);
 	if (status == 0)
 		status = add_fields(target, err);
 	if (status < 0)
 		return status;
+	target->server_name = target->host;
 	/* Every name below localhost is this machine (RFC 6761 section 6.3), whatever the resolver says. */
-	if (str_ends_with(str_of(host), STR(".localhost")))
-		host = "localhost";
-	status = getaddrinfo(host, port, &hints, &target->addresses);
+	if (str_ends_with(str_of(target->host), STR(".localhost")))
+		target->host = "localhost";
+	status = getaddrinfo(target->host, target->port, &hints, &target->addresses);
 	if (status != 0)
 		return err_set(err, ERR_UNAVAILABLE, "%s: %s", target->url,
 			       status == EAI_SYSTEM ? errno_text(errno) : gai_strerror(status));

@@ -3,9 +3,10 @@
  * share, read into one struct, with the address looked up. A command runs alone in its process, so
  * that looking up may block, and so may writing to its standard output.
  *
- *   -url URL, ENVD_URL         http://host[:port]; http://127.0.0.1:49983 when nothing is said
+ *   -url URL, ENVD_URL         http://host[:port] or https:// (secure.h); http://127.0.0.1:49983 when
+ *                              nothing is said
  *   -sandbox ID, ENVD_SANDBOX  behind a proxy: which sandbox is meant (routing headers, contract/proxy.md 1.3)
- *   -user NAME                 as whom; the sandbox's default user when nothing is said
+ *   -user NAME, ENVD_USER      as whom; the sandbox's default user when nothing is said
  *   ENVD_ACCESS_TOKEN          the access token; not an option, because others can read these
  */
 #ifndef ENVD_CLI_TARGET_H
@@ -28,6 +29,9 @@ struct target {
 	struct str authority;		  /* for Host */
 	struct http_headers fields;	  /* that go with every request */
 	struct addrinfo *addresses;
+	bool is_secure;		  /* https */
+	const char *host, *port;  /* to connect to */
+	const char *server_name;  /* what its certificate must be for, with https */
 };
 
 /* The rows of an options table that every command has. */
@@ -36,7 +40,7 @@ struct target {
 	 "where envd or a proxy is (default ENVD_URL, or http://127.0.0.1:49983)"}, \
 	{"sandbox", OPTION_STRING, &(target)->sandbox, \
 	 "which sandbox, when the URL is a proxy's (default ENVD_SANDBOX)"}, \
-	{"user", OPTION_STRING, &(target)->user, "as whom (default: the sandbox's default user)"}, \
+	{"user", OPTION_STRING, &(target)->user, "as whom (default ENVD_USER, or the sandbox's default user)"}, \
 	{"json", OPTION_BOOL, &(target)->json, "print JSON, for programs"}
 
 void target_init(struct target *target);

@@ -8,15 +8,18 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { runCli } from "./support/cli.mjs";
 import {
-	envdProgram, eventually, isAlive, processTable, processesWith, startEnvd, startProxy, temporaryFolder, within,
+	envdProgram, eventually, freePort, isAlive, processTable, processesWith, startEnvd, startProxy, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
-const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
+const tlsPort = await freePort();
+const proxy = await startProxy({ tlsPort, sandboxes: { sbx1: envd.port } });
+const trust = { SSL_CERT_FILE: process.env.NODE_EXTRA_CA_CERTS };
 const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
 const roads = {
 	"directly": { ENVD_URL: envd.url },
 	"by host name": { ENVD_URL: `http://49983-sbx1.localhost:${proxy.port}` },
+	"by https": { ENVD_URL: `https://49983-sbx1.sbx.localhost:${tlsPort}`, ...trust },
 	"by header": { ENVD_URL: `http://127.0.0.1:${proxy.port}`, ENVD_SANDBOX: "sbx1" },
 };
 
@@ -272,7 +275,7 @@ check("mistakes_are_told_with_the_right_exit_code", async () => {
 		assert.equal((await cli(args)).code, 2, args.join(" "));
 	for (const args of [["exec", "-help"], ["ls", "-h"], ["cp", "--help"], ["job", "-help"]])
 		assert.equal((await cli(args)).code, 0, args.join(" "));
-	for (const [url, pattern] of [["https://x", /https/], ["ftp://x", /not an http/], ["http://", /no host/], ["http://a:b@c", /no host/],
+	for (const [url, pattern] of [["https://127.0.0.1:1", /connection refused/], ["ftp://x", /not an http/], ["http://", /no host/], ["http://a:b@c", /no host/],
 		["http://127.0.0.1:1/path", /no path/], ["http://127.0.0.1:1", /connection refused/]]) {
 		const { code, stderr } = await cli(["ls", "/"], { env: { ENVD_URL: url } });
 		assert.equal(code, 1, url);
@@ -283,6 +286,50 @@ check("mistakes_are_told_with_the_right_exit_code", async () => {
 	const gone = await cli(["ls", "/"], { env: { ENVD_URL: `http://127.0.0.1:${proxy.port}`, ENVD_SANDBOX: "nobody" } });
 	assert.equal(gone.code, 1);
 	assert.match(gone.stderr, /The sandbox was not found/);
+});
+
+check("https_is_checked_or_nothing_is_sent", async () => {
+	for (const [env, pattern] of [
+		[{ ENVD_URL: roads["by https"].ENVD_URL }, /: self-signed certificate in certificate chain\n$/],
+		[{ ...trust, ENVD_URL: `https://49983-sbx1.localhost:${tlsPort}` }, /: hostname mismatch\n$/],
+		[{ ...trust, ENVD_URL: `https://127.0.0.1:${envd.port}` }, /: wrong version number\n$/],
+		[{ ...trust, ENVD_URL: roads["by https"].ENVD_URL, PATH: "/nonexistent" }, /needs the program openssl, which is not here/],
+		[{ ENVD_URL: `http://127.0.0.1:${tlsPort}` }, /HTTPS/],
+	]) {
+		const { code, stderr } = await cli(["ls", "/"], { env });
+		assert.equal(code, 1);
+		assert.match(stderr, pattern);
+	}
+	const { code, stdout } = await cli(["exec", "echo", "by address"], { env: { ...trust, ENVD_URL: `https://127.0.0.1:${tlsPort}`, ENVD_SANDBOX: "sbx1" } });
+	assert.deepEqual([code, stdout.toString()], [0, "by address\n"]);
+});
+
+check("https_stays_while_ctrl_c_is_passed_on", async () => {
+	const mark = `${process.pid}.129`;
+	const child = spawn(envdProgram(), ["exec", "sleep", mark],
+		{ env: { PATH: process.env.PATH, ...roads["by https"] }, detached: true, stdio: "ignore" });
+	const closed = new Promise((resolve) => child.on("close", resolve));
+	await eventually("it runs", () => processesWith(mark).some((each) => each.command === "sleep"));
+	process.kill(-child.pid, "SIGINT"); // to all of the group, as a terminal does
+	assert.equal(await within(10000, "it ends", closed), 143);
+	await eventually("no helper is left", () => !processTable().some((each) => each.command === "openssl"));
+});
+
+check("options_may_stand_anywhere_but_in_another_command", async () => {
+	const folder = temporaryFolder();
+	writeFileSync(join(folder, "file"), "");
+	for (const args of [[folder, "-json"], ["-json", folder], ["--json=true", "--", folder], [`:${folder}`, "-user", "root", "-json"]])
+		assert.deepEqual(JSON.parse((await cli(["ls", ...args])).stdout).entries.map((each) => each.name), ["file"], args.join(" "));
+	assert.equal((await cli(["exec", "echo", "-json", "-x"])).stdout.toString(), "-json -x\n");
+	for (const [args, line] of [[["ls", "/", "-what"], "envd ls: flag provided but not defined: -what (envd ls -help)\n"],
+		[["exec", "-cwd"], "envd exec: flag needs an argument: -cwd (envd exec -help)\n"],
+		[["what"], "envd what: there is no such command (envd help)\n"],
+		[["job", "what"], "envd job what: there is no such command (envd job -help)\n"]])
+		assert.deepEqual([(await cli(args)).stderr, (await cli(args)).code], [line, 2]);
+	assert.match((await cli(["help"])).stdout.toString(), /ENVD_ACCESS_TOKEN/);
+	assert.match((await cli(["cp", "-help"])).stdout.toString(), /^Usage of envd cp:/);
+	const bare = await cli(["ls", folder], { env: { ENVD_URL: `127.0.0.1:${envd.port}` } });
+	assert.equal(bare.code, 0, bare.stderr);
 });
 
 check("the_token_comes_from_the_environment", async () => {
