@@ -46,23 +46,23 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		;
 }
 
-static bool open_set(struct loop *loop)
+int hangup_open(struct loop *loop)
 {
-	int fd;
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+	int status;
 
-	if (loop->hangup_fd >= 0)
-		return true;
-	fd = epoll_create1(EPOLL_CLOEXEC);
 	if (fd < 0)
-		return false;
-	if (uv_poll_init(&loop->uv, &loop->hangup_poll, fd) < 0) {
+		return -errno;
+	status = uv_poll_init(&loop->uv, &loop->hangup_poll, fd);
+	if (status < 0) {
 		close(fd);
-		return false;
+		return status;
 	}
 	loop->hangup_fd = fd;
+	loop->hangups = 0;
 	uv_poll_start(&loop->hangup_poll, UV_READABLE, on_poll);
 	uv_unref((uv_handle_t *)&loop->hangup_poll);
-	return true;
+	return 0;
 }
 
 void hangup_watch(struct loop *loop, struct hangup *hangup, int fd, bool ends)
@@ -70,7 +70,7 @@ void hangup_watch(struct loop *loop, struct hangup *hangup, int fd, bool ends)
 	struct epoll_event event = {.events = EPOLLET | (ends ? EPOLLRDHUP : 0),
 				    .data.ptr = hangup};
 
-	if (hangup->fd >= 0 || fd < 0 || !open_set(loop))
+	if (hangup->fd >= 0 || fd < 0)
 		return;
 	if (epoll_ctl(loop->hangup_fd, EPOLL_CTL_ADD, fd, &event) < 0)
 		return;
@@ -92,8 +92,6 @@ void hangup_forget(struct loop *loop, struct hangup *hangup)
 
 void hangup_close(struct loop *loop)
 {
-	if (loop->hangup_fd < 0)
-		return;
 	uv_close((uv_handle_t *)&loop->hangup_poll, NULL);
 	close_fd(&loop->hangup_fd);
 }

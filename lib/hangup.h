@@ -23,13 +23,14 @@ struct hangup {
 };
 
 void hangup_init(struct hangup *hangup, void (*fn)(struct hangup *hangup, bool reset));
-/* `ends`: tell of the end of the peer's direction, too. Want of memory or descriptors means that nothing
- * is told. */
+/* `ends`: tell of the end of the peer's direction, too. Want of memory means that nothing is told. */
 void hangup_watch(struct loop *loop, struct hangup *hangup, int fd, bool ends);
 /* May be called twice. */
 void hangup_forget(struct loop *loop, struct hangup *hangup);
 
-/* For loop_fini: closes the set. */
+/* For loop_init and loop_fini: the set. It is open from the first to the last, so that watching takes no
+ * descriptor when these have run out, and none appears with the first stream that is paused. */
+int hangup_open(struct loop *loop) NODISCARD;
 void hangup_close(struct loop *loop);
 
 #endif

@@ -34,6 +34,8 @@ void loop_init(struct loop *loop)
 {
 	int status = uv_loop_init(&loop->uv);
 
+	if (status == 0)
+		status = hangup_open(loop);
 	if (status < 0) {
 		fprintf(stderr, "event loop: %s\n", uv_strerror(status));
 		abort();
@@ -43,8 +45,6 @@ void loop_init(struct loop *loop)
 	loop->jobs_running = loop->file_jobs = 0;
 	loop->bulk_running = loop->files_running = loop->compute_running = 0;
 	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
-	loop->hangup_fd = -1;
-	loop->hangups = 0;
 	uv_prepare_init(&loop->uv, &loop->later_prepare);
 	uv_prepare_start(&loop->later_prepare, on_prepare);
 	uv_unref((uv_handle_t *)&loop->later_prepare);

@@ -24,7 +24,7 @@ struct loop {
 	size_t bulk_running, files_running, compute_running;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 	uv_poll_t hangup_poll; /* of lib/hangup.h */
-	int hangup_fd;	       /* -1 until it is needed */
+	int hangup_fd;
 	size_t hangups;	       /* that are watched; they keep the loop running */
 };
 

@@ -18,7 +18,9 @@ struct site {
 	pthread_t thread;
 	sem_t wanted, ready, gone;
 	unsigned port;
+	_Atomic uint64_t connections;
 	/* The test's: */
+	size_t descriptors; /* of this process, with a server that has nothing to do */
 	struct arena arena;
 	char root[64];
 };
@@ -54,11 +56,11 @@ struct answer site_get(const char *path, const char *headers);
 char *site_make_bytes(size_t len, unsigned seed);
 void site_write_bytes(const char *relative, const void *data, size_t len);
 size_t site_count_entries(const char *path);
-/* After a first request, because the server opens things when it needs them. */
-size_t site_count_descriptors(void);
 /* Nobody is told when a server has noticed a reset: waits for what must come of it. */
 void site_wait_until(bool (*condition)(size_t), size_t argument);
-bool site_has_descriptors(size_t count);
+/* For site_wait_until: what clients and their requests had opened is closed, all of it. A server that
+ * keeps what it opens for the first upload that needs it never comes to rest. */
+bool site_is_at_rest(size_t unused);
 void site_check_error(const struct answer *answer, int status, const char *message);
 
 #endif

@@ -1,5 +1,6 @@
 #include "tests/support/cmocka.h"
 
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -27,12 +28,19 @@ static void on_hangup(struct hangup *hangup, bool reset)
 		hangup_forget(w->loop, &w->other->hangup);
 }
 
-static void open_watched(struct watched *w, struct loop *loop, bool ends)
+static void watch(struct watched *w, struct loop *loop, bool ends)
 {
-	*w = (struct watched){.loop = loop};
-	tcp_pair(w->fds);
+	w->loop = loop;
+	w->other = NULL;
+	w->ends = w->resets = 0;
 	hangup_init(&w->hangup, on_hangup);
 	hangup_watch(loop, &w->hangup, w->fds[0], ends);
+}
+
+static void open_watched(struct watched *w, struct loop *loop, bool ends)
+{
+	tcp_pair(w->fds);
+	watch(w, loop, ends);
 }
 
 static void close_watched(struct watched *w)
@@ -134,6 +142,28 @@ static void one_that_is_forgotten_meanwhile_is_not_told(void **state)
 	assert_int_equal(a.resets + b.resets, 1);
 	close_watched(&a);
 	close_watched(&b);
+	loop_fini(&loop);
+}
+
+/* A server that is out of descriptors has paused streams, too. */
+static void watching_takes_no_descriptor(void **state)
+{
+	struct rlimit before, none;
+	struct watched w;
+	struct loop loop;
+
+	(void)state;
+	loop_init(&loop);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = before;
+	none.rlim_cur = 0;
+	tcp_pair(w.fds);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	watch(&w, &loop, true);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	reset_peer(&w.fds[1]);
+	RUN_UNTIL(&loop, w.resets == 1);
+	close_watched(&w);
 	loop_fini(&loop);
 }
 
@@ -270,6 +300,7 @@ int main(void)
 		cmocka_unit_test(an_end_and_then_a_reset_are_told_once_each),
 		cmocka_unit_test(the_end_of_both_directions_is_no_reset),
 		cmocka_unit_test(one_that_is_forgotten_meanwhile_is_not_told),
+		cmocka_unit_test(watching_takes_no_descriptor),
 		cmocka_unit_test(a_paused_stream_tells_of_the_end_and_still_has_the_bytes),
 		cmocka_unit_test(a_paused_stream_tells_of_a_reset),
 		cmocka_unit_test(a_stream_that_is_read_again_is_not_watched),
