@@ -346,6 +346,10 @@
  * long. */
 #define PROXY_COMPLAINTS_MS 1000
 #define PROXY_RESOLVED_MAX 4
+/* A worker's thread that enters network namespaces hangs when a path takes longer, in a file system that
+ * does not answer; and how many may. */
+#define PROXY_NETNS_STUCK_MS 200
+#define PROXY_NETNS_STUCK_MAX 8
 /* How long a body waits for the sandbox's "100 Continue" before it is sent anyway. */
 #define PROXY_CONTINUE_WAIT_MS 1000
 #define PROXY_SANDBOXES_MAX 65536

@@ -81,7 +81,7 @@ static void on_connect_timeout(uv_timer_t *timer);
 static void drop_stream(struct dial *dial)
 {
 	if (dial->socket)
-		netns_cancel(&dial->pool->netns, dial->socket);
+		netns_cancel(dial->socket);
 	dial->socket = NULL;
 	if (dial->stream)
 		stream_close(dial->stream, true);
@@ -203,6 +203,7 @@ static void connect_next(struct dial *dial)
 {
 	uint64_t now = loop_now_ms(dial->pool->loop);
 	uint64_t left = dial->deadline_ms > now ? dial->deadline_ms - now : 0;
+	int status;
 
 	/* One that does not answer leaves time for the next. */
 	left /= dial->address_count - dial->address_at;
@@ -213,10 +214,13 @@ static void connect_next(struct dial *dial)
 		connect_with(dial, -1);
 		return;
 	}
-	dial->socket = netns_ask(&dial->pool->netns, dial->netns,
-				 dial->addresses[dial->address_at].any.sa_family, on_socket, dial);
-	if (!dial->socket)
-		attempt_failed(dial, -EAGAIN);
+	status = netns_ask(&dial->pool->netns, dial->netns,
+			   dial->addresses[dial->address_at].any.sa_family, on_socket, dial,
+			   &dial->socket);
+	if (status < 0) {
+		dial->socket = NULL;
+		attempt_failed(dial, status);
+	}
 }
 
 static void on_retry(uv_timer_t *timer)

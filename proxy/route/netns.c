@@ -15,6 +15,7 @@ enum request_state { REQUEST_QUEUED, REQUEST_RUNNING, REQUEST_DONE };
 
 struct netns_request {
 	struct list_node node; /* in the queue or among the done */
+	struct netns_helper *helper;
 	enum request_state state;
 	bool cancelled;
 	int family, fd;
@@ -25,12 +26,19 @@ struct netns_request {
 
 /* Shared by a desk and its thread; who leaves last frees. */
 struct netns_helper {
-	pthread_mutex_t lock; /* guards all but `wake` and what says otherwise */
+	struct netns_desk *desk; /* not to be touched once `closed` */
+	struct list_node node;	 /* of those left behind */
+	pthread_mutex_t lock;	 /* guards all down to `returned` */
 	pthread_cond_t work;
 	struct list_node queue, done;
+	const struct netns_request *running;
+	int64_t running_ms; /* since when */
 	unsigned users;
 	bool closed;
-	uv_async_t wake;    /* the desk's, not to be touched once `closed` */
+	bool left_behind, returned;
+	uv_async_t wake;  /* the desk's, not to be touched once `closed` */
+	uv_timer_t watch; /* the desk's: whether it hangs */
+	char stuck_path[ADDRESS_NETNS_PATH_BYTES]; /* the desk's, when left behind */
 	int home;	     /* the thread's: the proxy's own namespace, which it must not enter ... */
 	struct stat own;
 	struct stat current; /* ... and where it is */
@@ -43,11 +51,32 @@ static bool same_file(const struct stat *a, const struct stat *b)
 	return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Nothing but namespaces, or nothing that somebody else than root has put there. */
-static bool is_safe_to_open(const char *path)
+static bool skip_prefix(const char **path, const char *prefix)
 {
-	return strncmp(path, "/proc/", 6) == 0 ? strstr(path, "/ns/") != NULL
-					       : strncmp(path, "/run/netns/", 11) == 0;
+	size_t len = strlen(prefix);
+
+	if (strncmp(*path, prefix, len) != 0)
+		return false;
+	*path += len;
+	return true;
+}
+
+static void skip_name(const char **path)
+{
+	*path += strcspn(*path, "/");
+}
+
+/* Made by the kernel, or by root in memory: opening it neither waits nor acts. */
+static bool is_of_kernel(const char *path)
+{
+	if (skip_prefix(&path, "/run/netns/") || skip_prefix(&path, "/var/run/netns/"))
+		return !strchr(path, '/');
+	if (!skip_prefix(&path, "/proc/"))
+		return false;
+	skip_name(&path);
+	if (skip_prefix(&path, "/task/"))
+		skip_name(&path);
+	return skip_prefix(&path, "/ns/") && !strchr(path, '/');
 }
 
 static int open_namespace(const char *path, struct stat *ret_stat)
@@ -57,7 +86,7 @@ static int open_namespace(const char *path, struct stat *ret_stat)
 	char again[40];
 
 	/* Looks before it opens: a name may be that of a pipe, which waits, or of a device, which acts. */
-	if (is_safe_to_open(path))
+	if (is_of_kernel(path))
 		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	else
 		handle = open(path, O_PATH | O_CLOEXEC);
@@ -139,7 +168,7 @@ static void *run(void *user)
 		memset(&helper->own, 0, sizeof(helper->own));
 	helper->current = helper->own;
 	pthread_mutex_lock(&helper->lock);
-	while (!helper->closed) {
+	while (!helper->closed && !helper->left_behind) {
 		if (list_is_empty(&helper->queue)) {
 			go_home(helper);
 			pthread_cond_wait(&helper->work, &helper->lock);
@@ -148,9 +177,12 @@ static void *run(void *user)
 		request = container_of(helper->queue.next, struct netns_request, node);
 		list_remove(&request->node);
 		request->state = REQUEST_RUNNING;
+		helper->running = request;
+		helper->running_ms = monotonic_ms();
 		pthread_mutex_unlock(&helper->lock);
 		fd = helper->own.st_ino ? make_socket(helper, request) : -ENOTTY;
 		pthread_mutex_lock(&helper->lock);
+		helper->running = NULL;
 		request->fd = fd;
 		request->state = REQUEST_DONE;
 		if (request->cancelled) {
@@ -162,32 +194,76 @@ static void *run(void *user)
 			uv_async_send(&helper->wake);
 	}
 	close_fd(&helper->home);
+	helper->returned = true;
+	if (!helper->closed)
+		uv_async_send(&helper->wake);
 	leave(helper);
 	return NULL;
 }
 
 /* ---- the desk ---- */
 
+static void on_wake_closed(uv_handle_t *handle)
+{
+	struct netns_helper *helper = container_of((uv_async_t *)handle, struct netns_helper, wake);
+
+	pthread_mutex_lock(&helper->lock);
+	leave(helper);
+}
+
+static void on_watch_closed(uv_handle_t *handle)
+{
+	struct netns_helper *helper = container_of((uv_timer_t *)handle, struct netns_helper, watch);
+
+	pthread_mutex_lock(&helper->lock);
+	leave(helper);
+}
+
+/* The desk has done with it. */
+static void dismiss(struct netns_helper *helper)
+{
+	pthread_mutex_lock(&helper->lock);
+	assert(list_is_empty(&helper->queue) && list_is_empty(&helper->done));
+	helper->closed = true;
+	pthread_cond_signal(&helper->work);
+	pthread_mutex_unlock(&helper->lock);
+	uv_close((uv_handle_t *)&helper->wake, on_wake_closed);
+	uv_close((uv_handle_t *)&helper->watch, on_watch_closed);
+}
+
+/* The first of those that are done, or NULL; *ret_over: there will be no more. */
+static struct netns_request *take_done(struct netns_helper *helper, bool *ret_over)
+{
+	struct netns_request *request = NULL;
+
+	pthread_mutex_lock(&helper->lock);
+	if (!list_is_empty(&helper->done)) {
+		request = container_of(helper->done.next, struct netns_request, node);
+		list_remove(&request->node);
+	}
+	*ret_over = !request && helper->returned;
+	pthread_mutex_unlock(&helper->lock);
+	return request;
+}
+
 static void on_wake(uv_async_t *async)
 {
 	struct netns_helper *helper = container_of(async, struct netns_helper, wake);
 	struct netns_request *request;
+	bool over;
 
-	for (;;) {
-		pthread_mutex_lock(&helper->lock);
-		request = NULL;
-		if (!list_is_empty(&helper->done)) {
-			request = container_of(helper->done.next, struct netns_request, node);
-			list_remove(&request->node);
-		}
-		pthread_mutex_unlock(&helper->lock);
-		if (!request)
-			return;
+	while ((request = take_done(helper, &over))) {
 		/* May ask again, or cancel another one of the list. */
 		request->on_socket(request->user, request->fd);
 		request->fd = -1;
 		free_request(request);
 	}
+	if (!over)
+		return;
+	/* It was left behind, and has come after all. */
+	list_remove(&helper->node);
+	helper->desk->stuck_count--;
+	dismiss(helper);
 }
 
 static int start_thread(struct netns_helper *helper)
@@ -205,82 +281,140 @@ static int start_thread(struct netns_helper *helper)
 	return status;
 }
 
-static void on_wake_closed(uv_handle_t *handle)
-{
-	struct netns_helper *helper = container_of((uv_async_t *)handle, struct netns_helper, wake);
-
-	pthread_mutex_lock(&helper->lock);
-	leave(helper);
-}
-
-static struct netns_helper *open_helper(struct loop *loop)
+static struct netns_helper *open_helper(struct netns_desk *desk)
 {
 	struct netns_helper *helper = xcalloc(1, sizeof(*helper));
 
+	helper->desk = desk;
 	pthread_mutex_init(&helper->lock, NULL);
 	pthread_cond_init(&helper->work, NULL);
+	list_init(&helper->node);
 	list_init(&helper->queue);
 	list_init(&helper->done);
-	uv_async_init(&loop->uv, &helper->wake, on_wake);
-	helper->users = 2;
+	uv_async_init(&desk->loop->uv, &helper->wake, on_wake);
+	uv_timer_init(&desk->loop->uv, &helper->watch);
+	helper->users = 3;
 	helper->home = -1;
 	if (start_thread(helper) == 0)
 		return helper;
-	helper->users = 1;
-	uv_close((uv_handle_t *)&helper->wake, on_wake_closed);
+	helper->users = 2;
+	dismiss(helper);
 	return NULL;
 }
 
+/* ---- those that hang ---- */
+
+static void on_watch(uv_timer_t *watch)
+{
+	struct netns_helper *helper = container_of(watch, struct netns_helper, watch), *next;
+	struct netns_desk *desk = helper->desk;
+	bool idle, stuck;
+
+	pthread_mutex_lock(&helper->lock);
+	idle = !helper->running && list_is_empty(&helper->queue);
+	stuck = helper->running && monotonic_ms() >= helper->running_ms + PROXY_NETNS_STUCK_MS;
+	pthread_mutex_unlock(&helper->lock);
+	if (idle || helper->left_behind)
+		uv_timer_stop(watch);
+	if (!stuck || helper->left_behind || desk->stuck_count == PROXY_NETNS_STUCK_MAX)
+		return;
+	next = open_helper(desk);
+	if (!next)
+		return;
+	pthread_mutex_lock(&helper->lock);
+	helper->left_behind = true;
+	pthread_cond_signal(&helper->work); /* it may have come in this very moment */
+	if (helper->running)
+		memcpy(helper->stuck_path, helper->running->path, sizeof(helper->stuck_path));
+	pthread_mutex_lock(&next->lock);
+	list_splice(&next->queue, &helper->queue);
+	for (struct list_node *node = next->queue.next; node != &next->queue; node = node->next)
+		container_of(node, struct netns_request, node)->helper = next;
+	pthread_cond_signal(&next->work);
+	pthread_mutex_unlock(&next->lock);
+	pthread_mutex_unlock(&helper->lock);
+	uv_timer_stop(watch);
+	list_append(&desk->stuck, &helper->node);
+	desk->stuck_count++;
+	desk->helpers[NETNS_OTHER_LANE] = next;
+	uv_timer_start(&next->watch, on_watch, PROXY_NETNS_STUCK_MS, PROXY_NETNS_STUCK_MS);
+}
+
+static bool is_stuck_at(const struct netns_desk *desk, struct str path)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &desk->stuck)
+		if (str_equal(str_of(container_of(node, struct netns_helper, node)->stuck_path), path))
+			return true;
+	return false;
+}
+
+/* ---- the desk ---- */
+
 void netns_desk_open(struct netns_desk *desk, struct loop *loop)
 {
-	desk->loop = loop;
-	desk->helper = NULL;
+	*desk = (struct netns_desk){.loop = loop};
+	list_init(&desk->stuck);
 }
 
 void netns_desk_close(struct netns_desk *desk)
 {
-	struct netns_helper *helper = desk->helper;
+	for (size_t lane = 0; lane < NETNS_LANES; lane++)
+		if (desk->helpers[lane])
+			dismiss(desk->helpers[lane]);
+	while (!list_is_empty(&desk->stuck)) {
+		struct list_node *node = desk->stuck.next;
 
-	if (!helper)
-		return;
-	desk->helper = NULL;
-	pthread_mutex_lock(&helper->lock);
-	assert(list_is_empty(&helper->queue) && list_is_empty(&helper->done));
-	helper->closed = true;
-	pthread_cond_signal(&helper->work);
-	pthread_mutex_unlock(&helper->lock);
-	uv_close((uv_handle_t *)&helper->wake, on_wake_closed);
+		list_remove(node);
+		dismiss(container_of(node, struct netns_helper, node));
+	}
+	netns_desk_open(desk, desk->loop);
 }
 
-struct netns_request *netns_ask(struct netns_desk *desk, struct str path, int family,
-				void (*on_socket)(void *user, int fd), void *user)
+int netns_ask(struct netns_desk *desk, struct str path, int family,
+	      void (*on_socket)(void *user, int fd), void *user, struct netns_request **ret_request)
 {
 	struct netns_request *request;
+	struct netns_helper *helper;
+	size_t lane;
 
-	if (!desk->helper)
-		desk->helper = open_helper(desk->loop);
-	if (!desk->helper)
-		return NULL;
+	if (is_stuck_at(desk, path))
+		return -ETIMEDOUT;
 	request = xcalloc(1, sizeof(*request));
+	memcpy(request->path, path.p, size_min(path.len, sizeof(request->path) - 1));
+	lane = is_of_kernel(request->path) ? NETNS_KERNEL_LANE : NETNS_OTHER_LANE;
+	if (!desk->helpers[lane])
+		desk->helpers[lane] = open_helper(desk);
+	helper = desk->helpers[lane];
+	if (!helper) {
+		free(request);
+		return -EAGAIN;
+	}
+	request->helper = helper;
 	request->fd = -1;
 	request->family = family;
 	request->on_socket = on_socket;
 	request->user = user;
-	memcpy(request->path, path.p, size_min(path.len, sizeof(request->path) - 1));
-	pthread_mutex_lock(&desk->helper->lock);
-	list_append(&desk->helper->queue, &request->node);
-	pthread_cond_signal(&desk->helper->work);
-	pthread_mutex_unlock(&desk->helper->lock);
-	return request;
+	pthread_mutex_lock(&helper->lock);
+	list_append(&helper->queue, &request->node);
+	pthread_cond_signal(&helper->work);
+	pthread_mutex_unlock(&helper->lock);
+	if (lane == NETNS_OTHER_LANE && !uv_is_active((uv_handle_t *)&helper->watch))
+		uv_timer_start(&helper->watch, on_watch, PROXY_NETNS_STUCK_MS, PROXY_NETNS_STUCK_MS);
+	*ret_request = request;
+	return 0;
 }
 
-void netns_cancel(struct netns_desk *desk, struct netns_request *request)
+void netns_cancel(struct netns_request *request)
 {
-	pthread_mutex_lock(&desk->helper->lock);
+	struct netns_helper *helper = request->helper;
+
+	pthread_mutex_lock(&helper->lock);
 	list_remove(&request->node);
 	if (request->state == REQUEST_RUNNING)
 		request->cancelled = true; /* the thread frees it */
 	else
 		free_request(request);
-	pthread_mutex_unlock(&desk->helper->lock);
+	pthread_mutex_unlock(&helper->lock);
 }

@@ -73,7 +73,7 @@ static int get(struct netns_desk *desk, const char *path, int family)
 {
 	struct wish wish = {0};
 
-	assert_non_null(netns_ask(desk, str_of(path), family, on_socket, &wish));
+	assert_int_equal(netns_ask(desk, str_of(path), family, on_socket, &wish, &wish.request), 0);
 	while (!wish.answers)
 		uv_run(&desk->loop->uv, UV_RUN_ONCE);
 	assert_int_equal(wish.answers, 1);
@@ -188,10 +188,12 @@ static void cancelled_at_any_time(void **state)
 	loop_init(&loop);
 	netns_desk_open(&desk, &loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(wishes); i++)
-		wishes[i].request = netns_ask(&desk, str_of(a.path), AF_INET, on_socket, &wishes[i]);
+		assert_int_equal(netns_ask(&desk, str_of(a.path), AF_INET, on_socket, &wishes[i],
+					   &wishes[i].request),
+				 0);
 	/* Queued, running and done ones. */
 	for (size_t i = 0; i < ARRAY_LENGTH(wishes); i += 2)
-		netns_cancel(&desk, wishes[i].request);
+		netns_cancel(wishes[i].request);
 	while (answered < ARRAY_LENGTH(wishes) / 2) {
 		uv_run(&loop.uv, UV_RUN_ONCE);
 		answered = 0;
@@ -228,7 +230,9 @@ static void cost(void **state)
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &before);
 	for (size_t i = 0; i < SOCKETS; i += 100) {
 		for (size_t j = i; j < i + 100; j++)
-			netns_ask(&desk, str_of(j % 2 ? a.path : b.path), AF_INET, on_socket, &wishes[j]);
+			assert_int_equal(netns_ask(&desk, str_of(j % 2 ? a.path : b.path), AF_INET,
+						   on_socket, &wishes[j], &wishes[j].request),
+					 0);
 		while (!wishes[i + 99].answers)
 			uv_run(&loop.uv, UV_RUN_ONCE);
 		for (size_t j = i; j < i + 100; j++) {
