@@ -12,11 +12,12 @@
 #include <time.h>
 #include <unistd.h>
 
-/* At the time `real_ns` of the machine's clock ours showed `shown_ns`. The other slot is being written. */
+/* At the time `real_ns` of the machine's clock ours showed `shown_ns`; at `stop_ns` it stops, until the next
+ * setting. The other slot is being written. */
 struct setting {
 	volatile uint64_t current;
 	struct {
-		double speed, real_ns, shown_ns;
+		double speed, real_ns, shown_ns, stop_ns;
 	} slots[2];
 };
 
@@ -46,6 +47,8 @@ int clock_gettime(clockid_t id, struct timespec *ret_time)
 	now = (double)ret_time->tv_sec * 1e9 + (double)ret_time->tv_nsec;
 	now = setting->slots[current].shown_ns +
 	      (now - setting->slots[current].real_ns) * setting->slots[current].speed;
+	if (now > setting->slots[current].stop_ns)
+		now = setting->slots[current].stop_ns;
 	ret_time->tv_sec = (time_t)(now / 1e9);
 	ret_time->tv_nsec = (long)(now - (double)ret_time->tv_sec * 1e9);
 	return 0;

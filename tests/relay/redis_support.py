@@ -92,6 +92,7 @@ class Redis:
         for _ in range(5):
             command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--unixsocket", self.path,
                        "--save", "", "--appendonly", "yes" if self.keep else "no", "--dir", self.directory,
+                       "--appendfsync", "no",  # else what it has said OK to may wait for a slow disk, and die with it
                        "--notify-keyspace-events", self.notify, *self.extra]
             if self.password:
                 command += ["--requirepass", self.password]

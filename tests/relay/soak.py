@@ -358,7 +358,7 @@ class Soak:
                 if self.stop.wait(SECONDS / 2 / (3 if SECONDS < 60 else 10)):
                     break
                 self.replace()
-            memory = []
+            memory = [self.proxy.memory_kib()]
             while not self.stop.wait(min(1, SECONDS / 20)) and time.monotonic() - began < SECONDS:
                 memory.append(self.proxy.memory_kib())
         finally:

@@ -4,7 +4,7 @@ import time
 import unittest
 
 from dns_support import NOERROR, REFUSED, SERVFAIL, NameServer
-from support import Proxy, Test, main, wait_for
+from support import PATIENCE, Proxy, Test, main, wait_for
 
 
 class DnsTest(Test):
@@ -50,16 +50,17 @@ class Answers(DnsTest):
         self.dns.silent = True
         started = time.monotonic()
         self.assertEqual(self.cause(self.host(server, "silent")), (503, "catalog_unavailable"))
-        self.assertLess(time.monotonic() - started, 5)
+        self.assertLess(time.monotonic() - started, 10)
         self.assertTrue(any("no answer from a name server" in line for line in proxy.log))
         self.assertGreaterEqual(proxy.metric("proxy_dns_failed_total"), 2)
 
     def test_no_such_name_is_remembered_for_a_moment_only(self):
         proxy = self.start_dns()
         server = self.serve()
+        began = time.monotonic()
         for _ in range(20):
             self.assertEqual(proxy.ask(self.host(server)).status, 502)
-        self.assertLessEqual(self.dns.count("abc"), 4)  # one a second, on a slow machine
+        self.assertLessEqual(self.dns.count("abc"), 2 * (time.monotonic() - began + 1))  # of both kinds, once a second
         self.dns.names["abc"] = ["127.0.0.1"]
         wait_for(lambda: proxy.ask(self.host(server)).status == 200, "the name")
 
@@ -86,7 +87,8 @@ class Answers(DnsTest):
             client.send("GET / HTTP/1.1\r\nHost: 80-abc.sandbox.test\r\n\r\n")
             wait_for(lambda: self.dns.asked, "the question")
             client.abort()
-            wait_for(lambda: proxy.metric("proxy_active_exchanges") == 0, "the end", 1)
+            wait_for(lambda: proxy.metric("proxy_active_exchanges") == 0, "the end")
+            self.assertEqual(proxy.metric("proxy_dns_failed_total"), 0, "it did not wait for the lookup's end")
         self.dns.hold.set()
 
     def test_stops_while_it_waits(self):
@@ -99,9 +101,7 @@ class Answers(DnsTest):
             proxy.process.send_signal(15)
         client.take_all()
         client.close()
-        started = time.monotonic()
-        self.assertEqual(proxy.process.wait(15), 0)
-        self.assertLess(time.monotonic() - started, 8)
+        self.assertEqual(proxy.process.wait(PATIENCE), 0)
 
     def test_s005_rebinding_to_what_is_never_dialled(self):
         """DNS says what it likes: every address is judged when it is dialled."""

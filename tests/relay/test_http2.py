@@ -7,7 +7,7 @@ import struct
 import threading
 
 from http2_support import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, Client, Codes, Raw, frame, head
-from support import Proxy, Test, answer, main, plain, wait_for
+from support import PATIENCE, Proxy, Test, answer, main, plain, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -257,7 +257,7 @@ class Requests(Test):
             client.until(lambda: client.answers[stream].body)
             client.h2.reset_stream(stream, Codes.CANCEL)
             client.flush()
-            self.assertTrue(gone.wait(10))
+            self.assertTrue(gone.wait(PATIENCE))
             other = self.serve()
             self.assertEqual(client.ask(self.host(other)).status, 200)
 
@@ -362,7 +362,7 @@ class Streams(Test):
             for event in events:
                 connection.send(f"{len(event):x}\r\n".encode() + event + b"\r\n")
                 # Nothing more until the client has it: what is held back would never come.
-                self.assertTrue(seen.acquire(timeout=10))
+                self.assertTrue(seen.acquire(timeout=PATIENCE))
             connection.send("0\r\n\r\n")
 
         server = self.serve(script)
@@ -614,7 +614,7 @@ class WebSockets(Test):
             client.until(lambda: client.answers[stream].status)
             client.h2.reset_stream(stream, Codes.CANCEL)
             client.flush()
-            self.assertTrue(done.wait(10))
+            self.assertTrue(done.wait(PATIENCE))
 
     def test_s068_masked_hosts_are_masked_for_websockets_too(self):
         requests = []

@@ -11,7 +11,7 @@ import time
 
 from http2_support import (ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
                            WINDOW_UPDATE, Client, Codes, Raw, frame, head)
-from support import Test, answer, main, plain, wait_for
+from support import PATIENCE, Test, answer, main, plain, wait_for
 
 FLOOD = 100000
 SANITIZED = "asan" in os.environ.get("PROXY_BIN", "")
@@ -46,7 +46,7 @@ class Floods(Test):
                 if not raw.send(b"".join(make(n) for n in range(sent, sent + 200))):
                     break
                 sent += 200
-            reader.join(10)
+            reader.join(PATIENCE)
             self.assertEqual(codes, [code])
         self.assertLess(self.cpu() - cpu, CPU_SECONDS)
         self.assertLess(self.proxy.memory_kib() - memory, GROWTH_KIB)

@@ -4,7 +4,7 @@ import random
 import threading
 import time
 
-from support import Connection, Test, answer, closed_port, main, plain, wait_for
+from support import PATIENCE, Connection, Test, answer, closed_port, main, plain, wait_for
 from test_tunnels import ASK, SWITCH
 
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
@@ -43,14 +43,12 @@ class Lifecycle(Test):
                 clients = [self.begin(server, path) for path in ("/download", "/stream", "/tunnel", "/wait")]
                 bystander = self.begin(server, "/stream", "other")
                 wait_for(lambda: proxy.metric("proxy_active_exchanges") == 5, "all of them")
-                began = time.monotonic()
                 self.assertIn(proxy.call(method, "/sandboxes/abc", body)[0], (200, 204))
                 for client in clients[:3]:
                     client.take_all()
                     self.assertTrue(client.reset, "a cut body must not look complete")
                 response = clients[3].response()
                 self.assertEqual((response.status, response.json()["message"]), (502, "The sandbox was not found"))
-                self.assertLess(time.monotonic() - began, 2)
                 wait_for(lambda: proxy.metric("proxy_active_exchanges") == 1, "the end of all but one")
                 bystander.sock.settimeout(0.2)
                 with self.assertRaises(TimeoutError):
@@ -194,17 +192,20 @@ class Lifecycle(Test):
         lock = threading.Lock()
 
         def script(connection):
-            connection.sock.settimeout(0.05)
             while True:
-                try:
-                    request = connection.request()
-                except TimeoutError:
-                    return
+                request = connection.request()
                 if not request.line:
                     return
                 with lock:
                     bodies.append(request.body)
                 connection.send(answer("got it"))
+                connection.sock.settimeout(0.05)
+                try:
+                    if not connection.read_some():
+                        return
+                except TimeoutError:
+                    return
+                connection.sock.settimeout(PATIENCE)
 
         server = self.serve(script)
         proxy = self.start("--reuse-user-ports")
@@ -234,25 +235,26 @@ class Lifecycle(Test):
         server = self.serve()
         proxy = self.start("--allow-loopback-upstreams")
         stop = threading.Event()
-        done = []
+        changes = [0]
 
         def churn():
-            number = 0
             while not stop.is_set():
+                number = changes[0]
                 proxy.call("PUT", f"/sandboxes/c{number % 50}", {"address": f"10.0.0.{number % 200 + 1}"})
                 proxy.call("DELETE", f"/sandboxes/c{(number + 25) % 50}")
-                number += 1
-            done.append(number)
+                changes[0] += 1
 
         thread = threading.Thread(target=churn)
         thread.start()
         with proxy.connect() as client:
-            for _ in range(500):
+            served = 0
+            while served < 500 or changes[0] < 20:
                 client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
                 self.assertEqual(client.response().status, 200)
+                served += 1
+                self.assertTrue(thread.is_alive())
         stop.set()
         thread.join()
-        self.assertGreater(done[0], 20)
 
     def test_case_171_many_sandboxes_on_the_shared_host(self):
         server = self.serve()
@@ -282,7 +284,7 @@ class End(Test):
             path = connection.request().line.split()[1]
             if path == "/slow":
                 connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf ")
-                go.wait(10)
+                go.wait(PATIENCE)
                 connection.send(b"whole")
             elif path == "/tunnel":
                 connection.send(SWITCH)
@@ -292,7 +294,7 @@ class End(Test):
                 connection.take_all()
 
         server = self.serve(script)
-        proxy = self.start("--drain-ms", "1500")
+        proxy = self.start("--drain-ms", "4000")
         slow, tunnel, stream = (self.begin(server, path) for path in ("/slow", "/tunnel", "/stream"))
         idle = proxy.connect()
         self.addCleanup(idle.close)
@@ -303,18 +305,22 @@ class End(Test):
         idle.send("GET / HTTP/1.1\r\nHost: 1-abc.d\r\n\r\n")
         idle.take_all()
         self.assertNotIn(b"HTTP/1.1 2", idle.received)
-        with self.assertRaises(OSError):
-            proxy.connect()
+        wait_for(self.is_refused, "the end of listening")
         go.set()
         self.assertEqual(slow.take(10), b"half whole")
         slow.take_all()
         self.assertTrue(slow.eof)
-        began = time.monotonic()
         for client in (tunnel, stream):
             client.take_all()
             self.assertTrue(client.reset)
-        self.assertEqual(proxy.stop(), 0)
-        self.assertLess(time.monotonic() - began, 4)
+        self.assertEqual(proxy.process.wait(PATIENCE), 0)
+
+    def is_refused(self):
+        try:
+            self.proxy.connect().close()
+            return False
+        except OSError:
+            return True
 
     def test_s071_second_signal_does_not_wait(self):
         server = self.serve(held)
@@ -327,7 +333,7 @@ class End(Test):
         proxy.process.send_signal(15)
         tunnel.take_all()
         self.assertTrue(tunnel.reset)
-        self.assertEqual(proxy.process.wait(10), 0)
+        self.assertEqual(proxy.process.wait(PATIENCE), 0)
 
     def test_drain_delay_keeps_accepting(self):
         server = self.serve()
@@ -336,7 +342,7 @@ class End(Test):
         wait_for(lambda: proxy.call("GET", "/health")[0] == 503, "draining")
         self.assertEqual(proxy.ask(self.host(server)).status, 200)
         proxy.process.send_signal(15)
-        self.assertEqual(proxy.process.wait(10), 0)
+        self.assertEqual(proxy.process.wait(PATIENCE), 0)
 
     def test_end_while_dialling_and_resolving(self):
         keeper, port = closed_port()

@@ -4,7 +4,6 @@ import json
 import os
 import socket
 import tempfile
-import time
 
 from support import OVER_TLS, Test, answer, closed_port, main, wait_for
 
@@ -356,9 +355,7 @@ class Routing(Test):
         for _ in range(3):
             self.assertEqual(proxy.ask(self.host(server, "named")).status, 200)
         self.assertEqual(proxy.metric("proxy_access_log_dropped_total"), 0)
-        began = time.monotonic()
-        proxy.stop()
-        self.assertLess(time.monotonic() - began, 3)
+        self.assertEqual(proxy.stop(), 0)
 
     def test_access_log_lines_are_whole_or_counted(self):
         path, reading = self.stuck_log()

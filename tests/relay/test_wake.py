@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from support import Cut, Server, Test, answer, closed_port, main, program, wait_for
+from support import PATIENCE, Cut, Server, Test, answer, closed_port, main, program, wait_for
 from test_tunnels import ASK, SWITCH
 
 SLEEPS = "127.0.0.1,state=paused,resume=any,lifecycle=first"
@@ -76,7 +76,7 @@ class Waking(Test):
 
     def finish(self):
         if self.proxy.process.poll() is None:
-            self.assertEqual(self.proxy.metric("proxy_wake_waiting"), 0)
+            self.waiting(0)
         super().finish()
 
 
@@ -255,10 +255,8 @@ class Wake(Waking):
     def test_s028_a_hook_that_hangs_or_is_not_there(self):
         server = self.serve()
         proxy = self.begin("--wake-timeout-ms", "300")
-        began = time.monotonic()
         response = proxy.ask(self.host(server))
         self.assertEqual((response.status, response.get("X-Proxy-Error"), response.get("Retry-After")), (503, "wake_timeout", "5"))
-        self.assertLess(time.monotonic() - began, 5)
         self.hook.reply = answer("", "200 OK")  # yes, but nothing ever comes of it
         self.hook.go.set()
         self.assertEqual(proxy.ask(self.host(server)).get("X-Proxy-Error"), "wake_timeout")
@@ -288,7 +286,7 @@ class Wake(Waking):
             if reply is not None:  # "yes", and the catalog follows
                 self.hook.reply = reply
                 self.hook.go.set()
-                wait_for(lambda: proxy.metric("proxy_wake_call_seconds_count") >= question - 1, "the answer")
+                wait_for(lambda: proxy.metric("proxy_wake_call_seconds_count") == question, "the answer")
                 self.waiting(1)
             self.wake()
             self.assertEqual(client.response().status, 200)
@@ -335,12 +333,10 @@ class Wake(Waking):
         clients = [self.client(server) for _ in range(20)]
         self.waiting(20)
         self.hook.asked()
-        began = time.monotonic()
         proxy.call("DELETE", "/sandboxes/abc")
         for client in clients:
             response = client.response()
             self.assertEqual((response.status, response.json()["message"]), (502, "The sandbox was not found"))
-        self.assertLess(time.monotonic() - began, 2)
 
     def test_s032_stopping_and_policy_withdrawn(self):
         server = self.serve()
@@ -363,7 +359,7 @@ class Wake(Waking):
 
     def test_s028_between_states_requests_wait(self):
         server = self.serve()
-        proxy = self.begin("--wake-timeout-ms", "400", sandbox="127.0.0.1,state=pausing,resume=any,lifecycle=first",
+        proxy = self.begin("--wake-timeout-ms", "2000", sandbox="127.0.0.1,state=pausing,resume=any,lifecycle=first",
                            reply=answer('{"state":"running"}'))
         response = proxy.ask(self.host(server))
         self.assertEqual((response.status, response.get("X-Proxy-Error")), (409, "sandbox_transitioning"))
@@ -576,12 +572,16 @@ class Many(Waking):
 
         self.hook.reply = reply
         self.hook.go.set()
-        stop = time.monotonic() + 3
+        began = time.monotonic()
         wrong, answers = [], collections.Counter()
+
+        def goes_on():
+            took = time.monotonic() - began
+            return took < 3 or (answers[200] <= 10 and took < PATIENCE)
 
         def fate(i):
             draw = random.Random(i)
-            while time.monotonic() < stop:
+            while goes_on():
                 body = draw.choice([{"state": "paused"}, {"state": "paused"}, {"state": "pausing"}, {"state": "resuming"}, {"state": "running"},
                                     {"state": "stopping"}, None])
                 if body is None:
@@ -593,7 +593,7 @@ class Many(Waking):
 
         def client(i):
             draw = random.Random(100 + i)
-            while time.monotonic() < stop:
+            while goes_on():
                 sandbox = f"s{draw.randrange(4)}"
                 with proxy.connect() as connection:
                     connection.send(f"GET / HTTP/1.1\r\nHost: {port}-{sandbox}.d\r\n\r\n")
