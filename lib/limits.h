@@ -180,6 +180,8 @@
 /* How often output that grows is looked at: with somebody who follows it, and for the cap alone. */
 #define JOB_LOOK_MS 5
 #define JOB_LOOK_IDLE_MS 200
+/* So many readers and waiters add a millisecond to the first. */
+#define JOB_LOOK_CROWD 32
 /* For somebody who follows it or waits, also without a word from the kernel. */
 #define JOB_LOOK_SURE_MS 1000
 /* While jobs run, whether the disk is full: with little room left more often, still more while that

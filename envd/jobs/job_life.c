@@ -261,7 +261,10 @@ void job_life_look(struct background_job *job)
 void job_life_on_watch(struct job_life *run)
 {
 	uint64_t now = loop_now_ms(run->table->loop);
-	uint64_t due = run->looked_ms + (has_audience(run) ? JOB_LOOK_MS : JOB_LOOK_IDLE_MS);
+	const struct job_table *table = run->table;
+	/* What a look costs grows with those who are told, so they come less often. */
+	uint64_t audience = (table->wait_count + table->reader_count) / JOB_LOOK_CROWD;
+	uint64_t due = run->looked_ms + (has_audience(run) ? JOB_LOOK_MS + audience : JOB_LOOK_IDLE_MS);
 
 	if (run->is_over)
 		return;

@@ -107,79 +107,107 @@ static bool scan_block(struct job_scan *scan, const struct job_pattern *pattern,
 	return false;
 }
 
-static int scan_stream(struct job_scan *scan, const struct job_pattern *pattern, int fd, int stream, char *block,
-		       size_t *turn)
+/* ---- what is read ---- */
+
+void job_scan_open(struct job_scan_source *source, const struct job_store *store, const char *id)
+{
+	*source = (struct job_scan_source){.block = xmalloc(BLOCK_BYTES + 1)};
+	for (int i = 0; i < JOB_STREAMS; i++)
+		source->fds[i] = job_store_open_file(store, id, job_stream_name((enum job_stream)i), O_RDONLY);
+}
+
+void job_scan_close(struct job_scan_source *source)
+{
+	for (int i = 0; i < JOB_STREAMS; i++)
+		close_fd(&source->fds[i]);
+	free_ptr(&source->block);
+}
+
+bool job_scan_is_enough(const struct job_scan_source *source)
+{
+	return source->scanned >= TURN_BYTES;
+}
+
+/* The block that begins at *offset, or where what is kept begins. Most scans want the same one. */
+static int load_block(struct job_scan_source *source, int stream, uint64_t *offset)
 {
 	struct job_extent extent;
+	ssize_t got;
+	int status;
 
-	while (*turn < TURN_BYTES) {
+	if (source->has_block && source->stream == stream && source->offset == *offset)
+		return 0;
+	source->has_block = false;
+	status = job_extent_of(source->fds[stream], &extent);
+	if (status < 0)
+		return status;
+	if (*offset < extent.oldest)
+		*offset = extent.oldest;
+	got = pread(source->fds[stream], source->block, BLOCK_BYTES, (off_t)*offset);
+	if (got < 0)
+		return -errno;
+	source->stream = stream;
+	source->offset = *offset;
+	source->len = (size_t)got;
+	source->has_block = true;
+	return 0;
+}
+
+static int scan_stream(struct job_scan *scan, const struct job_pattern *pattern, int stream,
+		       struct job_scan_source *source)
+{
+	do {
 		uint64_t *offset = &scan->offsets[stream];
+		int status = load_block(source, stream, offset);
 		size_t used;
-		ssize_t got;
-		int status = job_extent_of(fd, &extent);
 
 		if (status < 0)
 			return status;
-		if (*offset < extent.oldest)
-			*offset = extent.oldest;
-		got = pread(fd, block, BLOCK_BYTES, (off_t)*offset);
-		if (got <= 0)
-			return got < 0 ? -errno : 0;
-		*turn += (size_t)got;
-		if (scan_block(scan, pattern, block, (size_t)got, *offset, &used))
+		source->scanned += source->len;
+		if (scan_block(scan, pattern, source->block, source->len, *offset, &used))
 			return 1;
 		*offset += used;
-		if (got < BLOCK_BYTES)
+		if (source->len < BLOCK_BYTES)
 			return 0;
-	}
+	} while (!job_scan_is_enough(source));
 	scan->has_more = true;
 	return 0;
 }
 
-int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern, const struct job_store *store,
-		 const char *id)
+int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern, struct job_scan_source *source)
 {
-	auto_free char *block = xmalloc(BLOCK_BYTES + 1);
-	size_t turn = 0;
 	int status = 0, i;
 
 	scan->has_more = false;
-	for (i = 0; i < JOB_STREAMS && status == 0; i++) {
-		int fd;
-
-		if (!scan->is_wanted[i])
-			continue;
-		fd = job_store_open_file(store, id, job_stream_name((enum job_stream)i), O_RDONLY);
-		if (fd < 0)
-			continue;
-		status = scan_stream(scan, pattern, fd, i, block, &turn);
-		close(fd);
-	}
+	for (i = 0; i < JOB_STREAMS && status == 0; i++)
+		if (scan->is_wanted[i] && source->fds[i] >= 0)
+			status = scan_stream(scan, pattern, i, source);
 	return status;
 }
 
 /* ---- ports ---- */
 
 /* "  sl  local_address rem_address st ...", numbers in hexadecimal; 0A is listening. */
-static bool look_into(const char *path, unsigned port)
+static void look_into(const char *path, struct job_ports_seen *seen)
 {
 	FILE *file = fopen(path, "re");
 	char line[512];
-	bool found = false;
 
 	if (!file)
-		return false;
-	while (!found && fgets(line, sizeof(line), file)) {
-		unsigned its_port, state;
+		return;
+	while (fgets(line, sizeof(line), file)) {
+		unsigned port, state;
 
-		found = sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &its_port, &state) == 2 &&
-			state == 0x0a && its_port == port;
+		if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &port, &state) == 2 &&
+		    state == 0x0a && port <= UINT16_MAX)
+			seen->bits[port / 8] |= (unsigned char)(1U << port % 8);
 	}
 	fclose(file);
-	return found;
 }
 
-bool job_scan_port(unsigned port)
+void job_scan_ports(struct job_ports_seen *ret_seen)
 {
-	return look_into("/proc/net/tcp", port) || look_into("/proc/net/tcp6", port);
+	*ret_seen = (struct job_ports_seen){{0}};
+	look_into("/proc/net/tcp", ret_seen);
+	look_into("/proc/net/tcp6", ret_seen);
 }

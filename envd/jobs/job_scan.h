@@ -29,10 +29,35 @@ struct job_scan {
 int job_pattern_check(const char *text, struct err *err) NODISCARD;
 int job_pattern_compile(struct job_pattern *pattern, const char *text, struct err *err) NODISCARD;
 void job_pattern_fini(struct job_pattern *pattern);
+
+/* The output of one job, open for one turn of all scans of it, which share what is read. */
+struct job_scan_source {
+	int fds[JOB_STREAMS]; /* negative: not there */
+	char *block;
+	bool has_block;
+	int stream; /* of the block, as the next two */
+	uint64_t offset;
+	size_t len;
+	uint64_t scanned; /* bytes, of all scans together */
+};
+
+void job_scan_open(struct job_scan_source *source, const struct job_store *store, const char *id);
+void job_scan_close(struct job_scan_source *source);
+/* Others should have a turn. */
+bool job_scan_is_enough(const struct job_scan_source *source);
 /* 1: found. 0: not in what there is so far. */
-int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern, const struct job_store *store,
-		 const char *id) NODISCARD;
-/* Whether something listens on a TCP port, at whatever address. */
-bool job_scan_port(unsigned port);
+int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern, struct job_scan_source *source)
+	NODISCARD;
+
+struct job_ports_seen {
+	unsigned char bits[8192]; /* one for each port */
+};
+
+/* On which TCP ports something listens, at whatever address. */
+void job_scan_ports(struct job_ports_seen *ret_seen);
+static inline bool job_ports_seen_has(const struct job_ports_seen *seen, unsigned port)
+{
+	return port <= UINT16_MAX && seen->bits[port / 8] & 1U << port % 8;
+}
 
 #endif

@@ -23,6 +23,8 @@
 
 struct background_job;
 struct job_life;
+struct job_ports;
+struct job_searches;
 struct job_watch;
 
 struct job_table_settings {
@@ -65,6 +67,7 @@ struct job_table {
 	uint64_t next_sequence, stored_bytes;
 	size_t webhooks_busy;
 	struct list_node webhooks_waiting; /* of jobs_service_webhook.c */
+	struct job_ports *ports; /* of job_ports.c; NULL: nobody waits for one */
 	size_t reader_count, wait_count, watcher_count;
 
 	struct list_node changes; /* oldest first */
@@ -117,6 +120,7 @@ struct background_job {
 	struct job_extent extents[JOB_STREAMS]; /* last seen */
 	uint64_t stored_bytes;
 	bool is_saving, is_save_owed;
+	struct job_searches *searches; /* of job_search.c; NULL: nobody waits for a pattern */
 	bool is_webhook_busy, is_writing, is_resizing;
 };
 

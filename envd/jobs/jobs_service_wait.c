@@ -1,5 +1,6 @@
-/* Wait: every job of the call has a listener; what needs the disk or /proc is asked in one job of the pool. */
-#include "envd/jobs/job_scan.h"
+/* Wait: every job of the call has a listener; for patterns and ports there is somebody who looks. */
+#include "envd/jobs/job_ports.h"
+#include "envd/jobs/job_search.h"
 #include "envd/jobs/jobs_service_internal.h"
 #include "lib/limits.h"
 
@@ -9,28 +10,21 @@ struct wait_one {
 	struct job_listener listener;
 	struct wait_call *wait;
 	struct background_job *job;
-	struct job_scan scan;
-	/* Its output was looked at after its end. */
-	bool is_seen_whole, was_ended;
-	int status;
+	struct job_search_waiter search; /* with a pattern */
 };
 
 struct wait_call {
-	struct job work;
 	struct rpc_call *call;
 	uv_timer_t timer;
 	uint64_t deadline_ms; /* 0: none */
-	const char *pattern_text; /* NULL: none */
-	struct job_pattern pattern;
-	unsigned port, states; /* bits of enum job_state */
-	struct err err;
+	const char *pattern; /* NULL: none */
+	unsigned states;     /* bits of enum job_state */
+	struct job_port_waiter port;
 	struct wait_one *ones;
 	size_t count;
-	bool is_answered, is_closed, is_work_owed, has_port, is_timer_open;
+	bool is_answered, is_closed;
 	unsigned live;
 };
-
-static void work_on(struct wait_call *wait);
 
 /* ---- the end ---- */
 
@@ -40,7 +34,6 @@ static void drop(struct wait_call *wait)
 
 	if (--wait->live > 0)
 		return;
-	job_pattern_fini(&wait->pattern);
 	for (size_t i = 0; i < wait->count; i++)
 		background_job_release(wait->ones[i].job);
 	table->wait_count--;
@@ -57,29 +50,33 @@ static void stop_waiting(struct wait_call *wait)
 	if (wait->is_answered)
 		return;
 	wait->is_answered = true;
-	for (size_t i = 0; i < wait->count; i++)
+	for (size_t i = 0; i < wait->count; i++) {
 		list_remove(&wait->ones[i].listener.node);
+		job_search_leave(&wait->ones[i].search);
+	}
+	job_ports_leave(jobs_table(wait->call), &wait->port);
 	uv_close((uv_handle_t *)&wait->timer, on_timer_closed);
 }
 
+/* `scan`: what was found. May be NULL. */
 static void answer(struct wait_call *wait, const struct wait_one *one, bool timed_out, bool unfulfillable,
-		   bool has_line)
+		   const struct job_scan *scan)
 {
 	Jobs__WaitResponse response = JOBS__WAIT_RESPONSE__INIT;
 
 	if (wait->is_answered)
 		return;
+	response.timed_out = timed_out;
+	response.unfulfillable = unfulfillable;
+	if (scan) {
+		response.line = arena_strdup(wait->call->arena, scan->line);
+		response.line_offset = scan->line_offset;
+	}
 	stop_waiting(wait);
 	if (wait->is_closed)
 		return;
 	response.job = jobs_make_job(wait->call->arena, one->job);
-	response.timed_out = timed_out;
-	response.unfulfillable = unfulfillable;
-	if (has_line) {
-		response.line = (char *)(uintptr_t)one->scan.line;
-		response.line_offset = one->scan.line_offset;
-	}
-	if (response.job)
+	if (response.job && response.line)
 		rpc_reply(wait->call, &response.base);
 	else
 		jobs_fail_no_memory(wait->call);
@@ -110,11 +107,16 @@ static bool fulfils_state(const struct wait_call *wait, const struct wait_one *o
 	return job_state_is_end(state) && wait->states & 1U << JOB_RUNNING && one->job->record.exit.started_ms;
 }
 
+static bool is_seen_whole(const struct wait_one *one)
+{
+	return one->search.search && one->search.search->is_seen_whole;
+}
+
 /* All have ended, and all that can be known of them is. */
 static bool is_hopeless(const struct wait_call *wait)
 {
 	for (size_t i = 0; i < wait->count; i++)
-		if (!has_ended(&wait->ones[i]) || (wait->pattern_text && !wait->ones[i].is_seen_whole))
+		if (!has_ended(&wait->ones[i]) || (wait->pattern && !is_seen_whole(&wait->ones[i])))
 			return false;
 	return true;
 }
@@ -130,106 +132,44 @@ static void check_states(struct wait_call *wait)
 	}
 	for (size_t i = 0; i < wait->count && !wait->is_answered; i++)
 		if (fulfils_state(wait, &wait->ones[i]))
-			answer(wait, &wait->ones[i], false, false, false);
+			answer(wait, &wait->ones[i], false, false, NULL);
 	if (!wait->is_answered && is_hopeless(wait))
-		answer(wait, &wait->ones[wait->count - 1], false, true, false);
+		answer(wait, &wait->ones[wait->count - 1], false, true, NULL);
 }
 
-/* ---- output and port, in the pool ---- */
-
-static void look(struct job *work)
-{
-	struct wait_call *wait = container_of(work, struct wait_call, work);
-
-	if (wait->pattern_text && !wait->pattern.is_compiled &&
-	    job_pattern_compile(&wait->pattern, wait->pattern_text, &wait->err) < 0)
-		return;
-	for (size_t i = 0; i < wait->count && wait->pattern_text; i++) {
-		struct wait_one *one = &wait->ones[i];
-
-		if (!one->is_seen_whole)
-			one->status = job_scan_run(&one->scan, &wait->pattern, &one->job->table->store,
-						   one->job->record.id);
-		if (one->status > 0)
-			return;
-	}
-	wait->has_port = wait->port && job_scan_port(wait->port);
-}
-
-static void on_looked(struct job *work)
-{
-	struct wait_call *wait = container_of(work, struct wait_call, work);
-	bool has_more = false;
-
-	if (wait->err.kind)
-		fail(wait, &wait->err);
-	for (size_t i = 0; i < wait->count && !wait->is_answered; i++) {
-		struct wait_one *one = &wait->ones[i];
-
-		if (one->status > 0)
-			answer(wait, one, false, false, true);
-		has_more |= one->scan.has_more;
-		one->is_seen_whole |= one->was_ended && !one->scan.has_more;
-	}
-	if (!wait->is_answered && wait->has_port)
-		answer(wait, &wait->ones[0], false, false, false);
-	if (!wait->is_answered) {
-		check_states(wait);
-		if (!wait->is_answered && (has_more || wait->is_work_owed))
-			work_on(wait);
-	}
-	drop(wait);
-}
-
-static void work_on(struct wait_call *wait)
-{
-	wait->is_work_owed = false;
-	if (wait->is_answered || (!wait->pattern_text && !wait->port))
-		return;
-	if (wait->work.active) {
-		wait->is_work_owed = true;
-		return;
-	}
-	for (size_t i = 0; i < wait->count; i++)
-		wait->ones[i].was_ended = has_ended(&wait->ones[i]);
-	/* Refused: the clock, or the next change, asks again. */
-	if (job_run(wait->call->loop, &wait->work, JOB_FILES, look, on_looked) == 0)
-		wait->live++;
-}
-
-/* ---- the loop ---- */
+/* ---- pattern, port, time ---- */
 
 static void on_change(struct job_listener *listener)
 {
-	struct wait_call *wait = container_of(listener, struct wait_one, listener)->wait;
-
-	check_states(wait);
-	if (wait->pattern_text)
-		work_on(wait);
+	check_states(container_of(listener, struct wait_one, listener)->wait);
 }
 
-static void on_timer(uv_timer_t *timer);
-
-static void plan_timer(struct wait_call *wait)
+static void on_search_news(struct job_search_waiter *waiter)
 {
-	uint64_t now = loop_now_ms(wait->call->loop), due = wait->deadline_ms;
+	struct wait_one *one = container_of(waiter, struct wait_one, search);
+	const struct job_search *search = waiter->search;
+	struct err err = search->err; /* the search goes with the last who waits */
 
-	if (wait->port && (!due || due > now + JOB_PORT_LOOK_MS))
-		due = now + JOB_PORT_LOOK_MS;
-	if (due && !wait->is_answered)
-		uv_timer_start(&wait->timer, on_timer, due > now ? due - now : 0, 0);
+	if (err.kind)
+		fail(one->wait, &err);
+	else if (search->is_found)
+		answer(one->wait, one, false, false, &search->scan);
+	else
+		check_states(one->wait);
+}
+
+static void on_listening(struct job_port_waiter *waiter)
+{
+	struct wait_call *wait = container_of(waiter, struct wait_call, port);
+
+	answer(wait, &wait->ones[0], false, false, NULL);
 }
 
 static void on_timer(uv_timer_t *timer)
 {
 	struct wait_call *wait = container_of(timer, struct wait_call, timer);
 
-	if (wait->deadline_ms && loop_now_ms(wait->call->loop) >= wait->deadline_ms) {
-		answer(wait, &wait->ones[0], true, false, false);
-		return;
-	}
-	work_on(wait);
-	plan_timer(wait);
+	answer(wait, &wait->ones[0], true, false, NULL);
 }
 
 static void on_closed(struct rpc_call *call, int status)
@@ -271,11 +211,11 @@ static int read_request(struct wait_call *wait, const Jobs__WaitRequest *request
 	if (until && ((int)until->pattern_stream < 0 || until->pattern_stream > JOBS__STREAM__STREAM_BOTH))
 		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stream %d", (int)until->pattern_stream);
 	if (until && *until->pattern) {
-		wait->pattern_text = until->pattern; /* the message stays as long as the call */
+		wait->pattern = until->pattern; /* the message stays as long as the call */
 		if (job_pattern_check(until->pattern, err) < 0)
 			return -EINVAL;
 	}
-	wait->port = until ? until->port : 0;
+	wait->port.port = until ? until->port : 0;
 	if (request->timeout_ms)
 		wait->deadline_ms = loop_now_ms(wait->call->loop) +
 				    (request->timeout_ms < UINT32_MAX ? request->timeout_ms : UINT32_MAX);
@@ -285,8 +225,6 @@ static int read_request(struct wait_call *wait, const Jobs__WaitRequest *request
 /* False when one is not there; the call has failed then. */
 static bool find_jobs(struct wait_call *wait, const Jobs__WaitRequest *request)
 {
-	Jobs__Stream stream = request->until ? request->until->pattern_stream : JOBS__STREAM__STREAM_BOTH;
-
 	for (size_t i = 0; i < request->n_ids; i++) {
 		struct wait_one *one = &wait->ones[i];
 
@@ -295,13 +233,12 @@ static bool find_jobs(struct wait_call *wait, const Jobs__WaitRequest *request)
 			return false;
 		one->wait = wait;
 		one->listener.on_change = on_change;
-		one->scan.is_wanted[JOB_STDOUT] = stream != JOBS__STREAM__STREAM_STDERR;
-		one->scan.is_wanted[JOB_STDERR] = stream != JOBS__STREAM__STREAM_STDOUT;
+		one->search.on_news = on_search_news;
 	}
 	return true;
 }
 
-static void begin(struct wait_call *wait)
+static void begin(struct wait_call *wait, const bool is_wanted[JOB_STREAMS])
 {
 	wait->live = 2; /* the call, the timer */
 	/* Nothing is written for hours, so that is all that tells of a client that has left. */
@@ -315,16 +252,33 @@ static void begin(struct wait_call *wait)
 		background_job_listen(wait->ones[i].job, &wait->ones[i].listener);
 	}
 	check_states(wait);
-	for (size_t i = 0; i < wait->count && wait->pattern_text && !wait->is_answered; i++)
-		job_life_look(wait->ones[i].job);
-	work_on(wait);
-	plan_timer(wait);
+	for (size_t i = 0; i < wait->count && wait->pattern && !wait->is_answered; i++) {
+		struct wait_one *one = &wait->ones[i];
+
+		job_search_join(one->job, wait->pattern, is_wanted, &one->search);
+		/* Somebody else may have waited for the same. */
+		if (one->search.search)
+			on_search_news(&one->search);
+		if (!wait->is_answered)
+			job_life_look(one->job);
+	}
+	if (wait->is_answered)
+		return;
+	if (wait->port.port)
+		job_ports_join(jobs_table(wait->call), &wait->port);
+	if (wait->deadline_ms) {
+		uint64_t now = loop_now_ms(wait->call->loop);
+
+		uv_timer_start(&wait->timer, on_timer, wait->deadline_ms > now ? wait->deadline_ms - now : 0, 0);
+	}
 }
 
 void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Jobs__WaitRequest *request = (const Jobs__WaitRequest *)message;
 	struct wait_call *wait = arena_new(call->arena, struct wait_call);
+	bool is_wanted[JOB_STREAMS];
+	Jobs__Stream stream;
 	struct err err;
 
 	if (jobs_table(call)->wait_count >= JOB_WAITS_MAX) {
@@ -336,6 +290,8 @@ void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message)
 		return;
 	}
 	wait->call = call;
+	wait->port.on_listening = on_listening;
+	list_init(&wait->port.node);
 	if (read_request(wait, request, &err) < 0) {
 		rpc_fail(call, &err);
 		return;
@@ -348,5 +304,8 @@ void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message)
 	if (!find_jobs(wait, request))
 		return;
 	wait->count = request->n_ids;
-	begin(wait);
+	stream = request->until ? request->until->pattern_stream : JOBS__STREAM__STREAM_BOTH;
+	is_wanted[JOB_STDOUT] = stream != JOBS__STREAM__STREAM_STDERR;
+	is_wanted[JOB_STDERR] = stream != JOBS__STREAM__STREAM_STDOUT;
+	begin(wait, is_wanted);
 }

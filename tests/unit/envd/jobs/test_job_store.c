@@ -192,12 +192,15 @@ static void slots_that_are_torn_are_not_there(void **state)
 static int scan_for(struct place *place, struct job_scan *scan, const char *text)
 {
 	struct job_pattern pattern = {.is_compiled = false};
+	struct job_scan_source source;
 	struct err err;
 	int status;
 
 	assert_int_equal(job_pattern_check(text, &err), 0);
 	assert_int_equal(job_pattern_compile(&pattern, text, &err), 0);
-	status = job_scan_run(scan, &pattern, &place->store, ID);
+	job_scan_open(&source, &place->store, ID);
+	status = job_scan_run(scan, &pattern, &source);
+	job_scan_close(&source);
 	job_pattern_fini(&pattern);
 	return status;
 }
