@@ -411,6 +411,7 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 	list_init(&table->watchers);
 	list_init(&table->load_waiters);
 	list_init(&table->webhooks_waiting);
+	list_init(&table->webhooks_active);
 	for (size_t i = 0; i < JOB_BUCKETS; i++) {
 		list_init(&table->ids[i]);
 		list_init(&table->keys[i]);

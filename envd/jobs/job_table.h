@@ -66,7 +66,8 @@ struct job_table {
 	size_t count, running_count, ended_count;
 	uint64_t next_sequence, stored_bytes;
 	size_t webhooks_busy;
-	struct list_node webhooks_waiting; /* of jobs_service_webhook.c */
+	struct list_node webhooks_waiting, webhooks_active; /* of jobs_service_webhook.c */
+	bool is_resolving; /* the name of one */
 	struct job_ports *ports; /* of job_ports.c; NULL: nobody waits for one */
 	size_t reader_count, wait_count, watcher_count;
 

@@ -68,10 +68,10 @@ int job_webhook_parse(const char *url, struct job_webhook_target *ret_target)
 	return read_authority(ret_target->authority, ret_target);
 }
 
-int job_webhook_resolve(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
+static int look_up(const struct job_webhook_target *target, int flags, struct sockaddr_storage *ret_address)
 {
 	const struct addrinfo hints = {
-		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV};
+		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
 	struct addrinfo *found;
 
 	if (getaddrinfo(target->host, target->port, &hints, &found) != 0)
@@ -80,6 +80,21 @@ int job_webhook_resolve(const struct job_webhook_target *target, struct sockaddr
 	memcpy(ret_address, found->ai_addr, found->ai_addrlen);
 	freeaddrinfo(found);
 	return 0;
+}
+
+int job_webhook_resolve(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
+{
+	return look_up(target, 0, ret_address);
+}
+
+int job_webhook_read_address(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
+{
+	return look_up(target, AI_NUMERICHOST, ret_address) < 0 ? -EINVAL : 0;
+}
+
+bool job_webhook_is_same_server(const struct job_webhook_target *a, const struct job_webhook_target *b)
+{
+	return strcmp(a->host, b->host) == 0 && strcmp(a->port, b->port) == 0;
 }
 
 void job_webhook_sign(const char *key, int64_t now_ms, struct str body,

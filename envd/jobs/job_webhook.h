@@ -20,6 +20,10 @@ struct job_webhook_target {
 
 /* http://host[:port][/path][?query]; no name and password in front of the host. -EINVAL. */
 int job_webhook_parse(const char *url, struct job_webhook_target *ret_target) NODISCARD;
+/* Without asking anybody; -EINVAL: the host is a name. */
+int job_webhook_read_address(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
+	NODISCARD;
+bool job_webhook_is_same_server(const struct job_webhook_target *a, const struct job_webhook_target *b);
 /* Blocking. A negative errno when there is no such host now. */
 int job_webhook_resolve(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
 	NODISCARD;

@@ -9,7 +9,7 @@
 #include "lib/stream_uv.h"
 
 struct webhook {
-	struct list_node node; /* waits for its turn */
+	struct list_node node; /* waits for its turn, or has it */
 	struct job_listener listener;
 	struct background_job *job;
 	struct loop *loop;
@@ -22,7 +22,8 @@ struct webhook {
 	uv_timer_t timer;
 	struct buf body;
 	int status; /* of this attempt: 0 until it failed */
-	bool is_taken, has_turn, is_over;
+	int resolve_status;
+	bool is_taken, has_turn, needs_address, is_over;
 	unsigned live; /* timer, work, connection */
 };
 
@@ -51,7 +52,8 @@ static void leave_turn(struct webhook *hook)
 {
 	if (!hook->has_turn)
 		return;
-	hook->has_turn = false;
+	hook->has_turn = hook->needs_address = false;
+	list_remove(&hook->node);
 	hook->job->table->webhooks_busy--;
 	give_next_turn(hook->job->table);
 }
@@ -70,12 +72,12 @@ static void end(struct webhook *hook)
 		return;
 	hook->is_over = true;
 	hook->job->is_webhook_busy = false;
-	list_remove(&hook->node);
 	list_remove(&hook->listener.node);
 	later_cancel(&hook->later);
 	uv_close((uv_handle_t *)&hook->timer, on_timer_closed);
 	cut(hook);
 	leave_turn(hook);
+	list_remove(&hook->node);
 }
 
 static void on_change(struct job_listener *listener)
@@ -260,43 +262,127 @@ static void connect_to(struct webhook *hook)
 
 /* ---- an attempt ---- */
 
+static void resolve_next(struct job_table *table);
+
 static void resolve(struct job *work)
 {
 	struct webhook *hook = container_of(work, struct webhook, work);
 
-	hook->status = job_webhook_resolve(&hook->target, &hook->address);
+	hook->resolve_status = job_webhook_resolve(&hook->target, &hook->address);
+}
+
+/* The answer is that of all who have the same question. */
+static void take_address(struct webhook *hook, struct list_node *active)
+{
+	struct list_node *node, *following, same;
+
+	list_init(&same);
+	LIST_FOR_EACH_SAFE(node, following, active) {
+		const struct webhook *other = container_of(node, struct webhook, node);
+
+		if (!other->needs_address || !job_webhook_is_same_server(&other->target, &hook->target))
+			continue;
+		list_remove(node);
+		list_append(&same, node);
+	}
+	while (!list_is_empty(&same)) {
+		struct webhook *other = container_of(same.next, struct webhook, node);
+
+		list_remove(&other->node);
+		list_append(active, &other->node);
+		other->needs_address = false;
+		other->address = hook->address;
+		if (hook->resolve_status < 0)
+			settle(other, hook->resolve_status);
+		else
+			connect_to(other);
+	}
 }
 
 static void on_resolved(struct job *work)
 {
 	struct webhook *hook = container_of(work, struct webhook, work);
+	struct job_table *table = hook->job->table;
 
-	if (!hook->is_over && hook->status < 0)
-		settle(hook, hook->status);
-	else if (!hook->is_over)
-		connect_to(hook);
+	take_address(hook, &table->webhooks_active);
+	table->is_resolving = false;
+	resolve_next(table);
 	drop(hook);
+}
+
+/* One name at a time: a name server that does not answer is as bad as a dead file system, and must not
+ * take more of the pool than that one thread. */
+static void resolve_next(struct job_table *table)
+{
+	struct list_node *node;
+
+	if (table->is_resolving || table->is_closed)
+		return;
+	LIST_FOR_EACH(node, &table->webhooks_active) {
+		struct webhook *hook = container_of(node, struct webhook, node);
+
+		if (!hook->needs_address)
+			continue;
+		if (job_run(hook->loop, &hook->work, JOB_BULK, resolve, on_resolved) == 0) {
+			hook->live++;
+			table->is_resolving = true;
+			return;
+		}
+		hook->needs_address = false;
+		fail_later(hook, -EAGAIN);
+	}
 }
 
 static void start_attempt(struct webhook *hook)
 {
 	hook->is_taken = false;
 	hook->status = 0;
-	/* A name server that does not answer is as bad as a file system. */
-	if (job_run(hook->loop, &hook->work, JOB_BULK, resolve, on_resolved) < 0) {
-		fail_later(hook, -EAGAIN);
+	if (job_webhook_read_address(&hook->target, &hook->address) == 0) {
+		connect_to(hook);
 		return;
 	}
-	hook->live++;
+	hook->needs_address = true;
+	resolve_next(hook->job->table);
+}
+
+static size_t count_active(const struct job_table *table, const struct webhook *hook)
+{
+	const struct list_node *node;
+	size_t count = 0;
+
+	LIST_FOR_EACH(node, &table->webhooks_active)
+		count += job_webhook_is_same_server(&container_of(node, const struct webhook, node)->target,
+						    &hook->target);
+	return count;
+}
+
+/* The first that does not wait for its own server. */
+static struct webhook *find_next(struct job_table *table)
+{
+	const struct webhook *refused = NULL; /* thousands may wait for the same one */
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &table->webhooks_waiting) {
+		struct webhook *hook = container_of(node, struct webhook, node);
+
+		if (refused && job_webhook_is_same_server(&refused->target, &hook->target))
+			continue;
+		if (count_active(table, hook) < JOB_WEBHOOKS_OF_SERVER)
+			return hook;
+		refused = hook;
+	}
+	return NULL;
 }
 
 static void give_next_turn(struct job_table *table)
 {
-	while (!table->is_closed && table->webhooks_busy < JOB_WEBHOOKS_AT_ONCE &&
-	       !list_is_empty(&table->webhooks_waiting)) {
-		struct webhook *hook = container_of(table->webhooks_waiting.next, struct webhook, node);
+	while (!table->is_closed && table->webhooks_busy < JOB_WEBHOOKS_AT_ONCE) {
+		struct webhook *hook = find_next(table);
 
+		if (!hook)
+			return;
 		list_remove(&hook->node);
+		list_append(&table->webhooks_active, &hook->node);
 		hook->has_turn = true;
 		table->webhooks_busy++;
 		start_attempt(hook);

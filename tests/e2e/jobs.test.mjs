@@ -290,7 +290,8 @@ check("a terminal gets another size, which the command is told, also of an envd 
 	const own = join(folder, "resized"), port = await freePort();
 	let here = await startEnvd({ port, flags: ["-jobs-dir", own], keep: true }), client = jobsClient(here.url);
 	const { job } = await client.create({ command: {
-		argv: ["sh", "-c", "trap 'echo now $(stty size)' WINCH; echo ready; while read line; do echo $line: $(stty size); done; while :; do read line; done"],
+		// A signal ends a read.
+		argv: ["sh", "-c", "trap 'echo now $(stty size)' WINCH; echo ready; while :; do read line && echo $line: $(stty size); done"],
 		terminal: { cols: 80, rows: 24 },
 	} });
 	await client.wait({ ids: [job.id], until: { pattern: "ready" } });
@@ -457,6 +458,21 @@ check("a webhook is called, signed, and tried again", async () => {
 	assert.equal(told.event, "job.ended");
 	assert.deepEqual([told.job.id, told.job.state, told.job.exit.code, told.job.name], [job.id, "JOB_STATE_FAILED", 5, "hooked"]);
 	await eventually("it is known as delivered", async () => (await jobs.get({ id: job.id })).job.webhookDelivered);
+});
+
+check("a server that takes webhooks and never answers does not hold up those of another", async () => {
+	const dead = await serve(() => {}), taken = [];
+	const good = await serve((call, answer) => {
+		taken.push(call.headers["envd-job-id"]);
+		answer.end();
+	});
+	const hung = await Promise.all(Array.from({ length: 40 }, (_, n) =>
+		create({ ...shell("true"), webhook: { url: `http://${n % 2 ? "localhost" : "127.0.0.1"}:${dead.port}/` } })));
+	await Promise.all(hung.map((each) => ended(jobs, each.id)));
+	const job = await create({ ...shell("true"), webhook: { url: `http://localhost:${good.port}/` } });
+	await eventually("the other one is called", () => taken.includes(job.id), 5000);
+	assert.equal((await jobs.get({ id: hung[0].id })).job.webhookPending, true);
+	await Promise.all(hung.map((each) => jobs.delete({ id: each.id })));
 });
 
 check("a keeper is two pages, of which one is its own, also after a terminal's output and input", async () => {
