@@ -34,7 +34,6 @@
 #define END_OF_INPUT 4 /* what a terminal takes for it: ^D */
 #define NAME "envd-job"
 #define OPTION_SET_NAME 15
-#define OPTION_SUBREAPER 36
 #define E_AGAIN (-11)
 #define E_INTR (-4)
 #define E_IO (-5)
@@ -200,8 +199,6 @@ static void begin(struct keeper *keeper, const char *leader)
 	raw4(SYS_rt_sigprocmask, SIG_BLOCK, &all, NULL, sizeof(all));
 	raw3(SYS_fcntl, JOB_KEEPER_STATUS_FD, F_SETLK, &lock);
 	raw2(SYS_prctl, OPTION_SET_NAME, NAME);
-	/* What leaves the leader's session and loses its parent stays below us, where a kill finds it. */
-	raw2(SYS_prctl, OPTION_SUBREAPER, 1);
 	keeper->started_steady_ms = clock_ms(CLOCK_MONOTONIC);
 	keeper->is_terminal = is_open(JOB_KEEPER_LOG_FD);
 	keeper->feeds = is_open(JOB_KEEPER_INPUT_FD) && is_open(JOB_KEEPER_SINK_FD);

@@ -5,6 +5,7 @@
 #include <linux/types.h>
 #include <signal.h>
 #include <sys/ioctl.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -397,6 +398,9 @@ RAW_CODE static void divide(struct child_plan *plan)
 	pid_t leader = -ENOSYS;
 	int pidfd = -1;
 
+	/* What leaves the leader's session and loses its parent stays below the keeper, where a kill finds
+	 * it. Set before there is a leader that could fork; execs keep it. */
+	raw2(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
 	/* Born in its cgroup if that can be: to move there costs the kernel tens of milliseconds. */
 	if (plan->cgroup_fd >= 0)
 		leader = child_clone3(plan->cgroup_fd, &pidfd);

@@ -393,6 +393,17 @@ check("an ordinary user has jobs, too", async () => {
 	await envd.stop();
 });
 
+check("what leaves its session at once is the job's all the same", async () => {
+	const envd = await startEnvd({ flags: ["-jobs-dir", join(temporaryFolder(), "jobs"), "-no-cgroups"] });
+	const jobs = jobsClient(envd.url);
+	const all = await Promise.all(Array.from({ length: 40 }, () => jobs.create(shell("(setsid sleep 57.25 &); exec sleep 57.25"))));
+	const escaped = () => processTable().filter((each) => each.state !== "Z" && each.session === each.pid && each.arguments.includes("57.25"));
+	await eventually("all run", () => escaped().length === 2 * all.length);
+	await Promise.all(all.map(({ job }) => jobs.stop({ id: job.id, force: true })));
+	assert.deepEqual(escaped(), []);
+	await envd.stop();
+});
+
 check("nothing that envd was born with reaches a keeper or its job", async () => {
 	const directory = join(temporaryFolder(), "jobs");
 	const envd = await startEnvd({
