@@ -10,6 +10,9 @@
 /* "\r\n" of the chunk before, sixteen digits, "\r\n": what a chunk needs beside its extensions. */
 #define CHUNK_FRAMING_BYTES_MAX 20
 
+/* What llhttp sees of a run of bytes beyond ASCII in a target. */
+static const char stand_ins[] = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx";
+
 enum stop { STOP_NONE, STOP_HEAD, STOP_BODY, STOP_LAST_CHUNK, STOP_END };
 
 _Static_assert(sizeof(llhttp_t) <= sizeof(((struct http_parser *)0)->llhttp), "llhttp_t grew");
@@ -100,11 +103,19 @@ static int on_url(llhttp_t *l, const char *at, size_t len)
 {
 	struct http_parser *p = parser_of(l);
 
+	if (p->stands_in)
+		at = p->data + (at - stand_ins);
 	if (p->target.len == 0 && (byte_before(p, at, 1) != ' ' || byte_before(p, at, 2) == ' '))
 		return fail(p, 400, "malformed request line");
 	if (p->target.len + len > HTTP_TARGET_BYTES_MAX)
 		return fail(p, 414, "the request target is too long");
 	return append_text(p, &p->target, at, len);
+}
+
+static int on_url_complete(llhttp_t *l)
+{
+	parser_of(l)->target_complete = true;
+	return 0;
 }
 
 /* The span is "1.1"; what stands before it tells HTTP from RTSP and ICE, which llhttp also knows. */
@@ -307,6 +318,7 @@ static int on_message_complete(llhttp_t *l)
 
 static const llhttp_settings_t settings = {
 	.on_url = on_url,
+	.on_url_complete = on_url_complete,
 	.on_status = on_status,
 	.on_version = on_version,
 	.on_version_complete = on_version_complete,
@@ -416,18 +428,49 @@ static int count_framing(struct http_parser *p, const char *end)
 	return 0;
 }
 
+static bool is_beyond_ascii(char c)
+{
+	return (unsigned char)c >= 0x80;
+}
+
+/*
+ * How much of a request line llhttp is shown at once, and what: in the middle of the target stand-ins for
+ * bytes beyond ASCII, which then are in the target as they came; everywhere else such bytes are shown, and
+ * refused. That llhttp has the target's beginning means that it has seen all of it up to here.
+ */
+static size_t choose_shown(struct http_parser *p, const char *data, size_t len, const char **ret_shown)
+{
+	size_t count = 0;
+
+	*ret_shown = data;
+	p->stands_in = p->target.len && len && is_beyond_ascii(data[0]);
+	if (p->stands_in) {
+		*ret_shown = stand_ins;
+		len = size_min(len, sizeof(stand_ins) - 1);
+		while (count < len && is_beyond_ascii(data[count]))
+			count++;
+		return count;
+	}
+	while (count < len && data[count] != '\n' && (count == 0 || !is_beyond_ascii(data[count])))
+		count++;
+	return count < len && data[count] == '\n' ? len : count;
+}
+
 /* One run of llhttp up to its next stop. Returns 0 or what fail() does. */
 static int run(struct http_parser *p, const char *data, size_t len, size_t *ret_used)
 {
 	bool head = !p->head_done, lines = head || p->in_trailers;
+	const char *shown = data;
 	llhttp_errno_t error;
 
 	p->data = p->mark = data;
 	p->stop = STOP_NONE;
-	p->rerun = false;
-	error = llhttp_execute(machine(p), data, len);
+	p->rerun = p->stands_in = false;
+	if (p->request && !p->target_complete)
+		len = choose_shown(p, data, len, &shown);
+	error = llhttp_execute(machine(p), shown, len);
 	if (error == HPE_PAUSED)
-		*ret_used = (size_t)(llhttp_get_error_pos(machine(p)) - data);
+		*ret_used = (size_t)(llhttp_get_error_pos(machine(p)) - shown);
 	else
 		*ret_used = len;
 	if (error != HPE_OK && error != HPE_PAUSED) {

@@ -5,7 +5,8 @@
  *
  * llhttp in strict mode does the grammar. This adds what it leaves open (contract/proxy.md 3.11 and
  * 3.12): all limits, the version, Host, folded lines, bare LF, double blanks, transfer codings,
- * trailers, chunk overhead. Requests that fail come with the HTTP status to answer; responses that
+ * trailers, chunk overhead; and it takes what strict mode refuses though clients send it and servers
+ * want it: bytes beyond ASCII in a request target, as they are. Requests that fail come with the HTTP status to answer; responses that
  * fail are simply not HTTP.
  *
  * All text is copied into the arena given at the start; body pieces point into the caller's bytes.
@@ -45,6 +46,7 @@ struct http_parser {
 	uint8_t stop; /* why llhttp was paused */
 	uint8_t hosts, codings, lengths;
 	char first;          /* byte of the message */
+	bool target_complete, stands_in; /* llhttp is shown other bytes than those of `data` */
 	bool begun, version_seen, after_lf, in_trailers, head_told, end_pending, rerun, done;
 	bool skip_body;      /* response to HEAD */
 	bool head_done;

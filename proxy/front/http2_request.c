@@ -166,13 +166,13 @@ static int become_upgrade(struct http2_stream *x, const char **ret_reason)
 	return 0;
 }
 
-/* Neither blank nor control character, nor anything beyond ASCII, as HTTP/1.1's parser has it. */
+/* Neither blank nor control character, as HTTP/1.1's parser has it. */
 static bool is_path(struct str path)
 {
 	if (path.len == 0 || (path.p[0] != '/' && !str_equal(path, STR("*"))))
 		return false;
 	for (size_t i = 0; i < path.len; i++)
-		if ((unsigned char)path.p[i] <= ' ' || (unsigned char)path.p[i] >= 0x7F)
+		if ((unsigned char)path.p[i] <= ' ' || path.p[i] == 0x7F)
 			return false;
 	return true;
 }

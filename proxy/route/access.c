@@ -197,7 +197,8 @@ struct str access_clean_location(struct str path, struct str query, struct arena
 {
 	/* "//name" names a host, and browsers take "\" for "/": "/." in front keeps it a path. */
 	bool may_name_host =
-		path.len > 1 && (path.p[1] == '/' || path.p[1] == '\\' || path.p[1] <= ' ');
+		path.len > 1 && (path.p[1] == '/' || path.p[1] == '\\' ||
+				(unsigned char)path.p[1] <= ' ');
 	char *text = arena_printf(arena, "%s%.*s%s%.*s", may_name_host ? "/." : "", (int)path.len,
 				  path.p, query.p ? "?" : "", (int)query.len, query.p ? query.p : "");
 

@@ -78,7 +78,7 @@ class Requests(Test):
                            [("content-length", "5")], [(":path", "/2")]):
                 reset = client.ask(host, fields=fields)
                 self.assertEqual((reset.status, reset.reset), (None, Codes.PROTOCOL_ERROR), fields)
-            for path in ("", "x", "/a b", "/\r\nx: y", "http://evil/"):
+            for path in ("", "x", "/a b", "/ä b", "/ä\x01", "/ä\x7f", "/\r\nx: y", "http://evil/"):
                 reset = client.ask(host, path)
                 self.assertEqual((reset.status, reset.reset), (None, Codes.PROTOCOL_ERROR), path)
             self.assertEqual(client.ask(host, fields=[("host", "other")]).status, 400)
@@ -107,6 +107,7 @@ class Requests(Test):
         requests = [
             ("GET", "/", [], None), ("GET", "/a%2Fb//c/../d?x=1;y=%zz&&", [("accept", "*/*"), ("x-a", "1"), ("x-a", "2")], None),
             ("HEAD", "/h", [], None), ("DELETE", "/d", [], None), ("OPTIONS", "/o", [("origin", "http://x")], None),
+            ("GET", "/ä€𝄞?ü=%fc", [], None), ("GET", b"/\xff\xc3?\x80", [], None),
             ("POST", "/p", [("content-length", "5"), ("content-type", "text/plain")], b"hello"),
             ("POST", "/empty", [("content-length", "0")], b""), ("PUT", "/u", [("content-length", "70000")], b"x" * 70000),
             ("PATCH", "/latin", [("x-l", "caf\xe9"), ("content-length", "1")], b"\xff"),
@@ -115,11 +116,13 @@ class Requests(Test):
         ]
         for method, path, fields, body in requests:
             before = len(server.received)
+            path = path if isinstance(path, bytes) else path.encode()
             with proxy.connect() as client:
                 lines = "".join(f"{name}: {value}\r\n" for name, value in fields)
-                client.send(f"{method} {path} HTTP/1.1\r\nhost: {host}\r\n{lines}\r\n".encode("latin-1") + (body or b""))
+                client.send(f"{method} ".encode() + path + f" HTTP/1.1\r\nhost: {host}\r\n{lines}\r\n".encode("latin-1") + (body or b""))
                 first = client.response(to_head=method == "HEAD")
             by_http1 = server.received[before:]
+            self.assertEqual(by_http1.split(b"\r\n")[0], f"{method} ".encode() + path + b" HTTP/1.1")
             before = len(server.received)
             with Client(proxy) as client:
                 second = client.ask(host, path, method, [(n, v.encode("latin-1")) for n, v in fields], body=body)

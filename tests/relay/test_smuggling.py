@@ -248,9 +248,24 @@ class Smuggling(Test):
         # These pass, unchanged.
         for target in ("/%e2%82%ac", "/a//b/./../c", "/;a=b?c;d=%zz&&=", "/~!$&'()*+,;=:@-._", "/%2e%2e/%00"):
             self.assertTrue(self.passed(f"GET {target} HTTP/1.1\r\nHost: HOST\r\n\r\n").startswith(f"GET {target} HTTP/1.1\r\n".encode()))
-        # WebDAV's methods are known; bytes above 7F in a target are for clients to escape, as all do.
+        # WebDAV's methods are known.
         self.passed("PROPFIND / HTTP/1.1\r\nHost: HOST\r\n\r\n")
-        self.refused(b"GET /\xe2\x82\xac HTTP/1.1\r\nHost: HOST\r\n\r\n")
+
+    def test_s044_bytes_beyond_ascii_in_a_target(self):
+        """UTF-8 or not, they pass as they are; nowhere else, and nothing else with them."""
+        every = bytes(range(0x80, 0x100))
+        for target in (b"/\xe2\x82\xac", b"/a?b=\xc3\xa4&\xff", b"/" + every + b"?" + every, b"/\xc0\xafinit", b"/" + b"\xc4\x8d\xc4\x8a" * 4000):
+            seen = self.passed(b"GET " + target + b" HTTP/1.1\r\nHost: HOST\r\n\r\n")
+            self.assertEqual(seen.split(b"\r\n")[0], b"GET " + target + b" HTTP/1.1")
+        seen = self.passed(b"GET http://HOST/\xc3\xa4?\xc3 HTTP/1.1\r\nHost: HOST\r\n\r\n")
+        self.assertEqual(seen.split(b"\r\n")[0], b"GET /\xc3\xa4?\xc3 HTTP/1.1")
+        for byte in (*range(0x21), 0x7F):
+            for line in (b"GET /\xc3\xa4%c\xc3\xa4 HTTP/1.1", b"GET /\xc3\xa4?a%c\xc3 HTTP/1.1"):
+                self.refused(line % byte + b"\r\nHost: HOST\r\n\r\n")
+        for line in (b"GET http://\xc3\xa4HOST/ HTTP/1.1", b"GET \xc3\xa4 HTTP/1.1", b"GET /x HT\xd4P/1.1", b"GET /x \xa0HTTP/1.1"):
+            self.refused(line + b"\r\nHost: HOST\r\n\r\n")
+        for host in (b"\xc3\xa4HOST", b"HOST\xa0"):
+            self.refused(b"GET /\xc3\xa4 HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
 
     def test_canonical_form(self):
         """What leaves is made anew: one spelling of framing, nothing copied raw."""

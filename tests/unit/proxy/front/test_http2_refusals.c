@@ -99,7 +99,6 @@ static void requests_that_are_answered_by_a_status(void **state)
 		{":method: GET\n:scheme: ftp\n:authority: a\n:path: /\n", "400"},
 		{":method: GET\n:scheme: ftp\n:authority: a\n:path: http://b/\n", "400"},
 		{":method: GET\n:scheme: http\n:authority: a\n:path: /#x\n", "400"},
-		{":method: GET\n:scheme: http\n:authority: a\n:path: /\xc3\xa4\n", "400"},
 		{":method: OPTIONS\n:scheme: http\n:authority: a\n:path: *\n", "400"},
 		{":method: CONNECT\n:authority: a:443\n", "405"},
 		{":method: TRACE\n:scheme: http\n:authority: a\n:path: /\n", "405"},

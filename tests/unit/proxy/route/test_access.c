@@ -161,6 +161,7 @@ static void case_172_locations_stay_on_the_host(void **state)
 		{"/\\evil.test", NULL, "/./\\evil.test"},
 		{"/\t/evil.test", NULL, "/./\t/evil.test"},
 		{"/%0d%0aSet-Cookie:x", NULL, "/%0d%0aSet-Cookie:x"},
+		{"/\xc3\xa4", "\xc3\xa4", "/\xc3\xa4?\xc3\xa4"},
 		{"/javascript:alert(1)", NULL, "/javascript:alert(1)"},
 	};
 	struct arena arena;
