@@ -22,11 +22,6 @@ struct stream_uv {
 		uv_tcp_t tcp;
 		uv_pipe_t pipe;
 	} handle;
-	union { /* one after the other */
-		uv_connect_t connect;
-		uv_write_t write;
-		uv_shutdown_t shutdown;
-	};
 	void (*on_connected)(struct stream *stream, int status);
 	struct later later; /* reports a broken write or a drain from the loop, never re-entrantly */
 	struct hangup hangup; /* a peer that leaves while nobody reads */
@@ -36,6 +31,16 @@ struct stream_uv {
 	int broken; /* negative errno of a failed write */
 	bool closing, writing, shut, shutdown_wanted, full, ended, failed, reading;
 };
+
+/* What libuv keeps while it connects, writes or shuts down; its callback frees it. Streams that rest do
+ * without. */
+static void *request_new(struct stream_uv *s, size_t size)
+{
+	uv_req_t *request = xmalloc(size);
+
+	request->data = s;
+	return request;
+}
 
 static struct stream_uv *of(const struct stream *s)
 {
@@ -159,8 +164,9 @@ static void read_stop(struct stream *stream)
 
 static void on_shutdown(uv_shutdown_t *request, int status)
 {
-	struct stream_uv *s = container_of(request, struct stream_uv, shutdown);
+	struct stream_uv *s = request->data;
 
+	free(request);
 	(void)status; /* a peer that is already gone shows itself on the reading side */
 	if (!s->closing && s->stream.events && s->stream.events->on_shut)
 		s->stream.events->on_shut(&s->stream);
@@ -170,24 +176,28 @@ static void close_stream(struct stream *stream, bool reset);
 
 static void start_shutdown(struct stream_uv *s)
 {
-	int status = 0;
 	struct stat kind;
 
 	s->shut = true;
 	if (s->handle.any.type == UV_TCP || fstat(stream_fd(&s->stream), &kind) < 0 ||
-	    S_ISSOCK(kind.st_mode))
-		status = uv_shutdown(&s->shutdown, &s->handle.uv, on_shutdown);
-	else if (S_ISFIFO(kind.st_mode))
+	    S_ISSOCK(kind.st_mode)) {
+		uv_shutdown_t *request = request_new(s, sizeof(*request));
+
+		/* ENOTCONN: the peer is already gone, and reading says so. */
+		if (uv_shutdown(request, &s->handle.uv, on_shutdown) < 0)
+			free(request);
+	} else if (S_ISFIFO(kind.st_mode)) {
 		close_stream(&s->stream, false); /* a pipe's one direction ends with the descriptor */
-	(void)status; /* ENOTCONN: the peer is already gone, and reading says so */
+	}
 }
 
 static void start_write(struct stream_uv *s);
 
 static void on_written(uv_write_t *request, int status)
 {
-	struct stream_uv *s = container_of(request, struct stream_uv, write);
+	struct stream_uv *s = request->data;
 
+	free(request);
 	s->writing = false;
 	free(s->in_flight);
 	s->in_flight = NULL;
@@ -210,14 +220,16 @@ static void on_written(uv_write_t *request, int status)
 
 static void start_write(struct stream_uv *s)
 {
+	uv_write_t *request = request_new(s, sizeof(*request));
 	uv_buf_t piece;
 	int status;
 
 	s->in_flight = buf_detach(&s->queue, &s->in_flight_len);
 	piece = uv_buf_init(s->in_flight, (unsigned)s->in_flight_len);
 	s->writing = true;
-	status = uv_write(&s->write, &s->handle.uv, &piece, 1, on_written);
+	status = uv_write(request, &s->handle.uv, &piece, 1, on_written);
 	if (status < 0) {
+		free(request);
 		s->writing = false;
 		s->broken = status;
 		later_call(s->stream.loop, &s->later);
@@ -417,8 +429,9 @@ int stream_uv_open_tcp(struct loop *loop, int fd, struct stream **ret_stream)
 
 static void on_connected(uv_connect_t *request, int status)
 {
-	struct stream_uv *s = container_of(request, struct stream_uv, connect);
+	struct stream_uv *s = request->data;
 
+	free(request);
 	if (s->closing)
 		return;
 	if (status == 0)
@@ -440,6 +453,7 @@ int stream_uv_connect_socket(struct loop *loop, int fd, const struct sockaddr *a
 			     struct stream **ret_stream)
 {
 	struct stream_uv *s = stream_uv_new(loop);
+	uv_connect_t *request = request_new(s, sizeof(*request));
 	int status = uv_tcp_init(&loop->uv, &s->handle.tcp);
 
 	s->on_connected = connected;
@@ -449,8 +463,9 @@ int stream_uv_connect_socket(struct loop *loop, int fd, const struct sockaddr *a
 			close_fd(&fd);
 	}
 	if (status == 0)
-		status = uv_tcp_connect(&s->connect, &s->handle.tcp, address, on_connected);
+		status = uv_tcp_connect(request, &s->handle.tcp, address, on_connected);
 	if (status < 0) {
+		free(request);
 		s->closing = true;
 		uv_close(&s->handle.any, on_closed);
 		return status;

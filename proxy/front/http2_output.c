@@ -239,13 +239,17 @@ void http2_output_set_callbacks(nghttp2_session_callbacks *callbacks)
 
 void http2_flush(struct http2_session *s)
 {
+	struct http2_piece pieces[HTTP2_PIECES_MAX];
+
 	assert(!s->busy);
 	if (is_blocked(s))
 		return;
 	s->busy = true;
+	s->pieces = pieces;
 	if (nghttp2_session_send(s->nghttp2) < 0)
 		break_session(s, -ENOMEM);
 	write_gathered(s);
+	s->pieces = NULL;
 	s->busy = false;
 	if (s->own.capacity > KEPT_BYTES_MAX || s->stream_count == 0)
 		buf_reset(&s->own);

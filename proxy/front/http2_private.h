@@ -63,7 +63,7 @@ struct http2_session {
 	struct list_node marked;  /* ... those that something is to be done about */
 	size_t stream_count;
 	struct buf own; /* frames for the next write */
-	struct http2_piece pieces[HTTP2_PIECES_MAX];
+	struct http2_piece *pieces; /* HTTP2_PIECES_MAX, lent while frames are gathered */
 	size_t piece_count, gathered;
 	/* The frame being read: its header so far, what is left of it (of the preface, at first). */
 	unsigned char frame[9];

@@ -14,6 +14,7 @@ import signal
 import socket
 import ssl
 import statistics
+import struct
 import subprocess
 import sys
 import tempfile
@@ -456,6 +457,47 @@ backend back
         shutil.rmtree(folder)
 
 
+def http2_frame(kind, flags=0, stream=0, payload=b""):
+    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
+
+
+def idle_http2_kib(pid, port, host, count=2000):
+    """The same of one that speaks HTTP/2, once it has been idle for two seconds."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    head = b"\x82\x87\x84\x01" + bytes([len(host)]) + host.encode()
+
+    def connect():
+        client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4) + http2_frame(1, 5, 1, head))
+        data, ended = b"", False
+        while not ended:
+            piece = client.recv(65536)
+            if not piece:
+                raise RuntimeError("no answer by HTTP/2")
+            data += piece
+            while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
+                kind, flags = data[3:5]
+                if kind == 4 and not flags:
+                    client.sendall(http2_frame(4, 1))
+                ended |= kind in (0, 1) and flags & 1
+                data = data[9 + int.from_bytes(data[:3], "big"):]
+        return client
+
+    def resident():
+        time.sleep(2)
+        return sum(status_kib(each, "RssAnon") for each in family(pid))
+
+    held = [connect() for _ in range(100)]
+    before = resident()
+    held += [connect() for _ in range(count)]
+    after = resident()
+    for client in held:
+        client.close()
+    return (after - before) / count
+
+
 def load_http2(name, pid, port, host, scheme):
     """The same by HTTP/2: eight connections with 16 requests at once on each."""
     command = ["h2load", "-t1", "-c8", "-m16", "--warm-up-time=1", "-D5", f"--connect-to=127.0.0.1:{port}", f"{scheme}://{host}:{port}/"]
@@ -473,6 +515,7 @@ def load_http2(name, pid, port, host, scheme):
 def part_http2():
     folder = tempfile.mkdtemp(prefix="bench-")
     os.chmod(folder, 0o755)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
     try:
         subprocess.run([PROXY, "dev-certificate", folder], check=True, stdout=subprocess.DEVNULL)
         os.chmod(f"{folder}/tls.key", 0o644)
@@ -484,7 +527,8 @@ def part_http2():
             back = int(backend.process.stdout.readline())
             ports = {(name, scheme): free_port() for name in ("nginx", "haproxy", "proxy") for scheme in ("http", "https")}
             with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
-                file.write(NGINX_COMMON.format(folder=folder) + f"""
+                file.write(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
+                events {{ worker_connections 8000; }} worker_rlimit_nofile 20000;
                 http {{ access_log off; {nginx_paths(folder)} keepalive_requests 100000000;
                   upstream back {{ server 127.0.0.1:{back}; keepalive 200; keepalive_requests 100000000; }}
                   server {{ listen 127.0.0.1:{ports['nginx', 'http']} http2; listen 127.0.0.1:{ports['nginx', 'https']} ssl http2;
@@ -495,6 +539,7 @@ def part_http2():
                 file.write(f"""
 global
     nbthread 1
+    maxconn 8000
     tune.ssl.default-dh-param 2048
 defaults
     mode http
@@ -512,7 +557,8 @@ backend back
 
             def measure(name, running, host):
                 wait_for_port(ports[name, "https"], running.process)
-                return {scheme: load_http2(name, running.pid, ports[name, scheme], host, scheme) for scheme in ("http", "https")}
+                return {**{scheme: load_http2(name, running.pid, ports[name, scheme], host, scheme) for scheme in ("http", "https")},
+                        "idle": idle_http2_kib(running.pid, ports[name, "https"], host)}
 
             results = {}
             with nginx(folder, ports["nginx", "https"]) as other:
@@ -532,6 +578,9 @@ backend back
                 hold = {"target": "≤ 1.00 ×", "good": cost <= beside} if beside == better else {}
                 row(f"{what} (beside {name})", f"{cost:.1f} µs, {rate:.0f}/s", f"{name} {beside:.1f} µs, {beside_rate:.0f}/s",
                     cost / beside, **hold)
+        idle = results["proxy"]["idle"]
+        row("idle HTTP/2 connection over TLS, of 2,000", f"{idle:.1f} KiB",
+            f"haproxy {results['haproxy']['idle']:.1f}, nginx {results['nginx']['idle']:.1f} KiB", target="≤ 20 KiB", good=idle <= 20)
     finally:
         shutil.rmtree(folder)
 

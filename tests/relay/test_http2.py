@@ -7,7 +7,7 @@ import struct
 import threading
 
 from http2_support import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, Client, Codes, Raw, frame, head
-from support import PATIENCE, Proxy, Test, answer, main, plain, wait_for
+from support import PATIENCE, Proxy, Test, answer, main, plain, program, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -420,6 +420,32 @@ class Streams(Test):
                 self.assertEqual(client.answer(stream).body, b"late")
             self.assertEqual(client.ask(self.host(server)).body, b"late")
         self.assertEqual(proxy.metric("proxy_http2_refused_total"), 10)
+
+    def test_idle_connections_cost_little_and_serve_as_before(self):
+        server = self.serve()
+        proxy = self.start()
+
+        def ask(client):
+            self.assertEqual(client.ask(self.host(server), fields=[("x-kept", "in HPACK's table")]).status, 200)
+
+        def connect(count):
+            clients = [Client(proxy) for _ in range(count)]
+            for client in clients:
+                self.addCleanup(client.close)
+                ask(client)
+            return clients
+
+        clients = connect(50)
+        wait_for(lambda: proxy.metric("proxy_http2_connections_resting") == 50)
+        before = proxy.memory_kib()
+        clients += connect(200)
+        wait_for(lambda: proxy.metric("proxy_http2_connections_resting") == 250)
+        each = (proxy.memory_kib() - before) / 200
+        if "asan" not in program():
+            self.assertLess(each, 22 if proxy.over_tls else 6, "KiB for a connection that rests")
+        for client in clients:
+            ask(client)
+        self.assertEqual(proxy.metric("proxy_http2_requests_total"), 500)
 
     def test_s084_drain_loses_no_request(self):
         release = threading.Event()

@@ -296,7 +296,7 @@ class Tunnels(Test):
         clients += open_some(300)
         each = (proxy.memory_kib() - before) / 300
         if "asan" not in program():
-            self.assertLess(each, 8, "KiB for a tunnel that rests")
+            self.assertLess(each, 5, "KiB for a tunnel that rests")
         for client in clients:
             client.send("ping")
             self.assertEqual(client.take(4), b"ping")
