@@ -17,6 +17,7 @@ struct read {
 	struct redis_write *write; /* who wrote, or NULL */
 	bool of_scan;
 	unsigned empty;
+	bool told; /* Redis said that it was written */
 	struct redis_id id;
 };
 
@@ -87,12 +88,19 @@ static void ask_exists(struct read *read)
 	redis_link_send(read->source->commands, &read->command, ARRAY_LENGTH(arguments), arguments);
 }
 
+static bool is_of_cluster(const char *error)
+{
+	return strncmp(error, "MOVED ", 6) == 0 || strncmp(error, "ASK ", 4) == 0 ||
+	       strncmp(error, "CLUSTERDOWN ", 12) == 0;
+}
+
 static enum lookup_answer apply_error(struct read *read, const redisReply *reply)
 {
 	if (strncmp(reply->str, "WRONGTYPE", 9) == 0)
 		return redis_apply_unreadable(read->source, read->id.text, "not a string");
 	if (redis_may_complain(read->source))
-		log_warn("redis", "not read", LOG_S("sandbox", read->id.text), LOG_S("reason", reply->str));
+		log_warn("redis", "not read", LOG_S("sandbox", read->id.text), LOG_S("reason", reply->str),
+			 LOG_S("hint", is_of_cluster(reply->str) ? "nodes of a cluster are not spoken to" : ""));
 	return LOOKUP_UNAVAILABLE;
 }
 
@@ -113,7 +121,7 @@ static void on_value(struct redis_command *command, const redisReply *reply)
 		finish(read, redis_apply_unreadable(source, read->id.text, "too large"));
 	else
 		finish(read, redis_apply_value(source, read->id.text,
-					 (struct str){reply->str, reply->len}));
+					 (struct str){reply->str, reply->len}, read->told));
 }
 
 /* A range, so that no value can be larger than we want it. */
@@ -171,6 +179,7 @@ void redis_pump(struct redis_source *source)
 			return;
 		read = read_new(source, id.text);
 		read->of_scan = of_scan;
+		read->told = !of_scan;
 		source->scan.reads += of_scan;
 		source->reads++;
 		send_read(read);

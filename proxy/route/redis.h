@@ -10,8 +10,8 @@
  * catalog does not have is read at once when a request asks for it, so that a sandbox made a moment
  * ago is found before anybody told of it.
  *
- * What is read is applied only when its text is another one than before. So what the proxy itself
- * changed in the meantime (a sandbox that it woke) stands until the record in Redis changes.
+ * What is read is applied only when its text is another one than before, or when Redis says that it was
+ * written. So what the proxy itself changed in the meantime (a sandbox that it woke) stands until then.
  *
  * Reads are answered in the order in which Redis saw them, on one connection, so that what is applied
  * later is never older. Without a connection everything known stays; what is not known is

@@ -53,31 +53,47 @@ enum lookup_answer redis_apply_unreadable(struct redis_source *source, const cha
 	return LOOKUP_UNAVAILABLE;
 }
 
-enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value)
+static enum lookup_answer put(struct redis_source *source, const struct sandbox_entry *entry)
+{
+	struct err err;
+
+	if (catalog_put(source->catalog, entry, "", NULL, &err) == 0) {
+		source->totals.applied++;
+		return LOOKUP_FOUND;
+	}
+	if (err.kind == ERR_ALREADY_EXISTS) /* somebody with more to say knows it */
+		return LOOKUP_FOUND;
+	if (err.kind != ERR_RESOURCE_EXHAUSTED)
+		return redis_apply_unreadable(source, entry->id, err.message);
+	complain(source, entry->id, err.message); /* no room for one more */
+	return LOOKUP_UNAVAILABLE;
+}
+
+static bool is_elsewhere(const struct sandbox_entry *a, const struct sandbox_entry *b)
+{
+	return a->state != b->state || strcmp(a->address, b->address) != 0;
+}
+
+enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value,
+				     bool told)
 {
 	struct catalog_record *known = known_record(source, id);
 	enum lookup_answer answer = LOOKUP_FOUND;
 	struct sandbox_entry entry;
 	struct arena arena;
 	struct err err;
-	bool news = !known || known->entry.origin_version != redis_record_version(value);
+	bool same_text = known && known->entry.origin_version == redis_record_version(value);
 
+	if (!same_text || told) {
+		arena_init(&arena, RECORD_ARENA_BYTES);
+		if (redis_record_read(value, id, &arena, &entry, &err) < 0)
+			answer = redis_apply_unreadable(source, id, err.message);
+		else if (!same_text || is_elsewhere(&entry, &known->entry))
+			answer = put(source, &entry);
+		arena_release_wiped(&arena);
+	}
 	if (known)
 		catalog_record_release(known);
-	if (!news)
-		return LOOKUP_FOUND;
-	arena_init(&arena, RECORD_ARENA_BYTES);
-	if (redis_record_read(value, id, &arena, &entry, &err) < 0) {
-		answer = redis_apply_unreadable(source, id, err.message);
-	} else if (catalog_put(source->catalog, &entry, "", NULL, &err) == 0) {
-		source->totals.applied++;
-	} else if (err.kind == ERR_RESOURCE_EXHAUSTED) { /* no room for one more */
-		complain(source, id, err.message);
-		answer = LOOKUP_UNAVAILABLE;
-	} else if (err.kind != ERR_ALREADY_EXISTS) {
-		answer = redis_apply_unreadable(source, id, err.message);
-	}
-	arena_release_wiped(&arena);
 	return answer;
 }
 

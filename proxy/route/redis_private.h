@@ -63,7 +63,10 @@ void redis_read(struct redis_source *source, const char *id, struct lookup *look
 /* redis_apply.c */
 /* Whoever writes records could fill the log. */
 bool redis_may_complain(struct redis_source *source);
-enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value);
+/* `told`: Redis said that it was written, so it is news also when its text is the one that is known and the
+ * sandbox was changed here in between. */
+enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value,
+				     bool told);
 enum lookup_answer redis_apply_absent(struct redis_source *source, const char *id);
 enum lookup_answer redis_apply_unreadable(struct redis_source *source, const char *id,
 					  const char *reason);
