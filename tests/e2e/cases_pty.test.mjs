@@ -66,7 +66,8 @@ check("conformance_153_a_terminal_from_start_to_end", async () => {
 
 check("case_058_resizing_during_run_and_exit", async () => {
 	const stop = join(folder, "stop");
-	const { pid, stream } = await user.start("bash", ["-c",
+	// Not bash, which drops a signal that comes while it is in the trap: 2 of 25 times without any agent.
+	const { pid, stream } = await user.start("sh", ["-c",
 		`trap 'stty size' WINCH; echo ready; while [ ! -e ${stop} ]; do sleep 0.02; done`], { message: PTY });
 	await until(stream, "pty", "ready");
 	for (let i = 0; i < 300; i++)
