@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "build_info.h"
@@ -129,9 +130,11 @@ static void print_welcome(const struct app *app)
 		"For e2b clients:\n"
 		"  export E2B_DEBUG=true E2B_SANDBOX_URL=http://%s:%u\n"
 		"For novita-sandbox clients:\n"
-		"  export NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://%s:%u\n",
+		"  export NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://%s:%u\n"
+		"For this program's own (envd help):\n"
+		"  export ENVD_URL=http://%s:%u\n",
 		BUILD_VERSION, ENVD_PROTOCOL_VERSION, address, port, app->sandbox.default_user, address,
-		port, address, port);
+		port, address, port, address, port);
 	if (port == ENVD_PORT_DEFAULT)
 		dprintf(STDOUT_FILENO, "Old clients know the debug variables alone; they look for port %u, "
 				       "which this is.\n", ENVD_PORT_DEFAULT);
@@ -147,6 +150,9 @@ static int report_listen(const struct app *app, const struct err *err)
 		dprintf(STDERR_FILENO,
 			"Port %u is in use, perhaps by another envd. Choose another one with -port "
 			"(0: any that is free).\n", app->config.port);
+	if (app->config.is_standalone && err->sys == EACCES)
+		dprintf(STDERR_FILENO, "Low ports are for root. Choose another one with -port (0: any that is "
+				       "free).\n");
 	return EXIT_FAILURE;
 }
 
@@ -244,6 +250,7 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 static char *choose_jobs_directory(const struct arguments *arguments)
 {
 	const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+	struct stat st;
 	char path[4096];
 
 	if (arguments->jobs_directory && *arguments->jobs_directory)
@@ -252,7 +259,7 @@ static char *choose_jobs_directory(const struct arguments *arguments)
 		return xstrdup(JOBS_DIRECTORY_DEFAULT);
 	if (state && *state == '/')
 		snprintf(path, sizeof(path), "%s/envd/jobs", state);
-	else if (home && *home == '/')
+	else if (home && *home == '/' && stat(home, &st) == 0)
 		snprintf(path, sizeof(path), "%s/.local/state/envd/jobs", home);
 	else
 		snprintf(path, sizeof(path), "/tmp/envd-%u/jobs", geteuid());
@@ -300,6 +307,9 @@ static int start(const struct arguments *arguments)
 		config.uid = geteuid();
 		config.only_that_user = config.uid != 0;
 	} else {
+		if (geteuid() != 0)
+			log_warn("envd", "not started by root: it can act as no other user; -standalone is "
+					 "for that");
 		write_run_files(&config);
 		config.forward_address = FORWARDER_ADDRESS_DEFAULT;
 	}

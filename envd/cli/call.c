@@ -162,7 +162,7 @@ static void on_done(struct request *r, const struct err *lost)
 		if (!call->failed)
 			take_message(call, buf_str(&call->body));
 	} else if (!call->ended) {
-		err_set(&err, ERR_UNAVAILABLE, "the stream was cut off");
+		err_set_sys(&err, ERR_UNAVAILABLE, ECONNRESET, "the stream was cut off");
 		fail(call, &err);
 	}
 	buf_fini(&call->out);

@@ -1,54 +1,12 @@
 /* `envd job logs`, input, watch: streams that go on where they were when a connection is lost. */
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "envd/cli/job.h"
+#include "envd/cli/retry.h"
 #include "lib/limits.h"
 
-#define RETRY_FIRST_MS 100
-#define RETRY_MAX_MS 5000
-#define RETRY_DEFAULT_S 60
 #define INPUT_BYTES (64 * 1024)
-
-/* ---- after a lost connection ---- */
-
-struct retry {
-	int64_t limit_ms, failing_since_ms; /* since 0: not failing */
-	int64_t wait_ms;
-	bool said;
-};
-
-static void retry_succeeded(struct retry *retry)
-{
-	if (retry->said)
-		dprintf(STDERR_FILENO, "envd: connected again\n");
-	retry->failing_since_ms = 0;
-	retry->said = false;
-}
-
-/* False when it is hopeless: not a matter of the connection, or for too long. */
-static bool retry_again(struct retry *retry, const struct err *err)
-{
-	int64_t now_ms = monotonic_ms();
-	struct timespec pause;
-
-	if (err->kind != ERR_UNAVAILABLE)
-		return false;
-	if (!retry->failing_since_ms) {
-		retry->failing_since_ms = now_ms;
-		retry->wait_ms = RETRY_FIRST_MS;
-	} else if (!retry->said) {
-		retry->said = true;
-		dprintf(STDERR_FILENO, "envd: the connection is lost, trying again\n");
-	}
-	if (now_ms - retry->failing_since_ms >= retry->limit_ms)
-		return false;
-	pause = (struct timespec){retry->wait_ms / 1000, retry->wait_ms % 1000 * 1000000};
-	nanosleep(&pause, NULL);
-	retry->wait_ms = retry->wait_ms * 2 < RETRY_MAX_MS ? retry->wait_ms * 2 : RETRY_MAX_MS;
-	return true;
-}
 
 /* ---- output ---- */
 
@@ -169,7 +127,7 @@ int job_logs(int argc, char **argv)
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
-		result = cli_usage("job logs: which job?");
+		result = cli_usage("job logs: one job, by its id");
 	else if (offset < 0 || what.retry_s < 0 || what.retry_s > INT32_MAX || (only_stdout && only_stderr))
 		result = cli_usage("job logs: one stream, and numbers from 0 up");
 	else if (target_open(&target, &err) < 0)
@@ -233,8 +191,7 @@ static int write_input(struct input *in, const char *data, size_t len, bool clos
 		if (len == 0)
 			return 0;
 		/* It is slow to read. */
-		wait_ms = taken ? RETRY_FIRST_MS : wait_ms * 2 < RETRY_MAX_MS ? wait_ms * 2 : RETRY_MAX_MS;
-		nanosleep(&(struct timespec){wait_ms / 1000, wait_ms % 1000 * 1000000}, NULL);
+		wait_ms = retry_pause(taken ? RETRY_FIRST_MS : wait_ms);
 	}
 }
 
@@ -292,7 +249,7 @@ int job_input(int argc, char **argv)
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
-		result = cli_usage("job input: which job?");
+		result = cli_usage("job input: one job, by its id");
 	else {
 		in.id = argv[rest];
 		result = target_open(&target, &in.err) < 0 || find_offset(&in) < 0 || pass_input(&in) < 0

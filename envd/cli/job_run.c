@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "envd/cli/job.h"
+#include "envd/cli/retry.h"
 #include "lib/limits.h"
 
 static const char summary[] =
@@ -104,7 +105,7 @@ static int failed(const struct run *run, const struct err *err)
 static int create(struct run *run)
 {
 	struct job_follow what = {
-		.stream = JOBS__STREAM__STREAM_BOTH, .follow = true, .retry_s = 60};
+		.stream = JOBS__STREAM__STREAM_BOTH, .follow = true, .retry_s = RETRY_DEFAULT_S};
 	const Jobs__Job *job;
 	ProtobufCMessage *message;
 	struct arena arena;

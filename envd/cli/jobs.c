@@ -4,11 +4,14 @@
 
 #include "envd/cli/job.h"
 #include "envd/cli/name.h"
+#include "envd/cli/retry.h"
 #include "lib/limits.h"
 
 #define LIST_PAGE_SIZE 1000
 /* What is longer is cut in tables; `get` has all of it. */
 #define COMMAND_LINE_BYTES 200
+/* A connection that held for so long was one. */
+#define WAITED_MS 1000
 
 /* ---- what all of them need ---- */
 
@@ -247,7 +250,6 @@ static int for_each(struct target *target, const struct each *each, char **ids, 
 		arena_init(&arena, RPC_ARENA_BYTES);
 		*id_field = ids[i];
 		if (call_unary(target, each->path, request, each->output, &arena, &message, &err) < 0) {
-			err_wrap(&err, "%s", ids[i]);
 			result = print_failure(&err);
 		} else if (target->json) {
 			print_json(message);
@@ -437,6 +439,33 @@ static int waited(const struct target *target, const Jobs__WaitResponse *respons
 	return for_end && response->job ? job_exit_code(response->job) : EXIT_SUCCESS;
 }
 
+/* Asks again after a lost connection: what is waited for does not go away. What was left of the time
+ * then is. */
+static int wait_patiently(struct target *target, Jobs__WaitRequest *request, struct arena *arena,
+			  ProtobufCMessage **ret_message, struct err *err)
+{
+	struct retry retry = {.limit_ms = RETRY_DEFAULT_S * 1000};
+	int64_t end_ms = monotonic_ms() + (int64_t)request->timeout_ms;
+	bool has_end = request->timeout_ms != 0;
+	int status;
+
+	for (;;) {
+		int64_t begun_ms = monotonic_ms();
+
+		status = call_unary(target, "/jobs.Jobs/Wait", &request->base,
+				    &jobs__wait_response__descriptor, arena, ret_message, err);
+		if (status == 0)
+			return 0;
+		/* It was there, and waited. */
+		if (monotonic_ms() - begun_ms > WAITED_MS)
+			retry_succeeded(&retry);
+		if (!retry_again(&retry, err))
+			return status;
+		if (has_end)
+			request->timeout_ms = (uint64_t)(end_ms > monotonic_ms() ? end_ms - monotonic_ms() : 1);
+	}
+}
+
 static int wait_for(int argc, char **argv)
 {
 	static const struct each each = {
@@ -475,7 +504,7 @@ static int wait_for(int argc, char **argv)
 		until.port = (uint32_t)port;
 		if (pattern || port)
 			request.until = &until;
-		if (call_unary(&target, each.path, &request.base, each.output, &arena, &message, &err) < 0)
+		if (wait_patiently(&target, &request, &arena, &message, &err) < 0)
 			result = cli_unknown(&err);
 		else
 			result = waited(&target, (Jobs__WaitResponse *)message, !request.until);

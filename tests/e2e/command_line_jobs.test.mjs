@@ -2,11 +2,14 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { closeSync, openSync } from "node:fs";
+import { closeSync, openSync, writeFileSync } from "node:fs";
+import net from "node:net";
 import { join } from "node:path";
-import { test } from "node:test";
+import { after, test } from "node:test";
 import { runCli } from "./support/cli.mjs";
-import { envdProgram, eventually, freePort, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
+import {
+	envdProgram, eventually, freePort, isAlive, processesWith, startEnvd, startProxy, temporaryFolder, within,
+} from "./support/programs.mjs";
 
 const folder = temporaryFolder();
 const flags = ["-jobs-dir", join(folder, "jobs")];
@@ -112,6 +115,131 @@ check("following goes on where it was when envd is killed and started again", as
 	await next.stop();
 });
 
+// A way to `port` that breaks after so many bytes have gone by, in the middle of whatever it is, until it was cut `cuts` times.
+async function brittleWay(port, cuts, most) {
+	const way = { cuts: 0 };
+	const server = net.createServer((socket) => {
+		const other = net.connect(port, "127.0.0.1");
+		const both = [socket, other];
+		let left = way.cuts < cuts ? Math.ceil(Math.random() * most) : Infinity;
+		for (const [from, to] of [both, [other, socket]]) {
+			from.on("error", () => {});
+			from.on("close", () => to.destroy());
+			from.on("end", () => to.end());
+			from.on("data", (chunk) => {
+				if (chunk.length < left) {
+					left -= chunk.length;
+					to.write(chunk);
+				} else if (left) {
+					to.write(chunk.subarray(0, left), () => both.forEach((each) => way.cuts % 2 ? each.resetAndDestroy() : each.destroy()));
+					left = 0;
+					way.cuts++;
+				}
+			});
+		}
+	});
+	await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+	after(() => server.close());
+	way.env = { ENVD_URL: `http://127.0.0.1:${server.address().port}`, ENVD_SANDBOX: "sbx1" };
+	return way;
+}
+
+const numbered = (word, count) => Array.from({ length: count }, (_, i) => `${word} ${i}\n`).join("");
+// Also in the middle of a line, where a piece of the job's ended.
+const withoutOurs = (stderr) => stderr.replace(/envd: (the connection is lost, trying again|connected again)\n/g, "");
+
+check("following loses and repeats no byte over connections that are cut anywhere", async () => {
+	// Long enough for an answer with as much as one has at most.
+	const lines = 6000, pad = "x".repeat(150), way = await brittleWay(proxy.port, 20, 300000);
+	const id = await run(["sh", "-c", `i=0; while [ $i -lt ${lines} ]; do echo "out ${pad} $i"; echo "err ${pad} $i" >&2; i=$((i+1)); [ $((i % 100)) != 0 ] || sleep 0.02; done; exit 6`]);
+	const both = await Promise.all([job(["logs", "-follow", "-stdout", id], { env: way.env }), job(["logs", "-stderr", "-follow", id], { env: way.env }),
+		job(["logs", "-follow", "-stdout", "-offset", "6", id], { env: way.env })]);
+	assert.ok(way.cuts >= 5, `${way.cuts} cuts`);
+	assert.deepEqual(both.map((each) => each.code), [6, 6, 6], both.map((each) => each.stderr.slice(-300)).join());
+	assert.equal(both[0].stdout.toString(), numbered(`out ${pad}`, lines));
+	assert.equal(withoutOurs(both[1].stderr), numbered(`err ${pad}`, lines));
+	assert.equal(both[2].stdout.toString(), numbered(`out ${pad}`, lines).slice(6));
+});
+
+check("input over connections that are cut anywhere arrives once", async () => {
+	const data = randomBytes(3000000);
+	const way = await brittleWay(proxy.port, 20, 200000);
+	const id = await run(["-i", "sh", "-c", "tee /dev/stderr | md5sum"]);
+	const { code, stderr } = await job(["input", id], { env: way.env, input: data });
+	assert.equal(code, 0, stderr);
+	assert.ok(way.cuts >= 5, `${way.cuts} cuts`);
+	assert.equal((await job(["logs", "-follow", "-stdout", id])).stdout.toString(), `${md5(data)}  -\n`);
+});
+
+check("following goes on while the proxy is restarted", async () => {
+	const own = await startProxy({ sandboxes: { sbx1: envd.port }, flags: ["--drain-ms", "100"] });
+	const lines = 4000;
+	const id = await run(["sh", "-c", `i=0; while [ $i -lt ${lines} ]; do echo "out $i"; i=$((i+1)); [ $((i % 50)) != 0 ] || sleep 0.03; done; exit 7`]);
+	let child, seen = 0, pid = own.pid;
+	const following = job(["logs", "-follow", id], { env: { ENVD_URL: own.url, ENVD_SANDBOX: "sbx1" }, more: (c) => { child = c; } });
+	child.stdout.on("data", (chunk) => { seen += chunk.length; });
+	for (let restarts = 1; restarts <= 3; restarts++) {
+		const before = seen;
+		await eventually("it flows", () => seen > before + 2000, 10000);
+		process.kill(pid, "SIGUSR2");
+		const successors = () => [...own.output.matchAll(/"a successor serves"[^}]*"pid":"?(\d+)/g)].map((match) => Number(match[1]));
+		await eventually("a successor serves", () => successors().length === restarts, 10000);
+		pid = successors().at(-1);
+		after(() => isAlive(pid) && process.kill(pid, "SIGKILL"));
+	}
+	const { code, stdout, stderr } = await following;
+	assert.deepEqual([code, withoutOurs(stderr)], [7, ""]);
+	assert.equal(stdout.toString(), numbered("out", lines));
+	process.kill(pid, "SIGTERM");
+	await within(10000, "the first one has ended", own.exited);
+	await eventually("and the last", () => !isAlive(pid));
+});
+
+check("watching and waiting go on over cut connections", async () => {
+	const way = await brittleWay(proxy.port, 12, 2500);
+	let child, seen = "";
+	const watching = job(["watch"], { env: way.env, more: (c) => { child = c; } });
+	child.stdout.on("data", (chunk) => { seen += chunk; });
+	await eventually("it has begun", async () => {
+		const id = await run(["true"]);
+		await job(["wait", id]);
+		return seen.includes(id);
+	});
+	const ids = [];
+	for (let i = 0; i < 50; i++)
+		ids.push(await run(["sh", "-c", "exit 0"]));
+	await eventually("the end of all", () => ids.every((id) => new RegExp(`^${id} +completed`, "m").test(seen)), 30000);
+	for (const id of ids)
+		assert.equal(seen.match(new RegExp(`^${id} +completed`, "gm")).length, 1, "each change is told once");
+	assert.ok(way.cuts >= 2, `${way.cuts} cuts`);
+	child.kill("SIGTERM");
+	await watching;
+	const long = await run(["sh", "-c", "sleep 1; exit 9"]);
+	assert.equal((await job(["wait", long], { env: (await brittleWay(proxy.port, 3, 40)).env })).code, 9);
+});
+
+check("a stop reaches the job that was meant, also after its pid is another's", async () => {
+	const first = await run(["sh", "-c", "trap '' TERM HUP; setsid sleep 1234.5 & exec sleep 1234.5"]);
+	const pid = Number(/^pid +(\d+)$/m.exec((await job(["get", first])).stdout)[1]);
+	assert.ok(isAlive(pid));
+	assert.equal((await job(["stop", "-force", first])).code, 0);
+	assert.ok(!isAlive(pid));
+	assert.deepEqual(processesWith("1234.5"), [], "nothing it started is left");
+	assert.match((await job(["get", first])).stdout.toString(), /^state +cancelled$/m);
+	// The next process with that very number is not the job's, whatever is asked of the job.
+	let other;
+	try {
+		writeFileSync("/proc/sys/kernel/ns_last_pid", String(pid - 1));
+		other = spawn("sleep", ["1000"]);
+		after(() => other.kill("SIGKILL"));
+	} catch {
+		// not allowed here
+	}
+	for (const args of [["stop", first], ["stop", "-force", first], ["rm", first], ["stop", first]])
+		await job(args);
+	assert.ok(!other || isAlive(other.pid), `pid ${other?.pid}, the job's was ${pid}`);
+});
+
 check("a full disk here is told, a reader that leaves is not; the job goes on", async () => {
 	const id = await run(["sh", "-c", "while :; do echo line; sleep 0.01; done"]);
 	const full = openSync("/dev/full", "w");
@@ -126,6 +254,17 @@ check("a full disk here is told, a reader that leaves is not; the job goes on", 
 	assert.deepEqual([left.code, left.stderr], [141, ""]);
 	assert.match((await job(["get", id])).stdout.toString(), /^state +running$/m);
 	assert.equal((await job(["stop", "-force", id])).code, 0);
+});
+
+check("who was never reached is not waited for", async () => {
+	for (const args of [["logs", "-follow", "x"], ["wait", "x"], ["watch"], ["input", "x"], ["run", "-follow", "true"]])
+		for (const env of [{ ENVD_URL: "http://127.0.0.1:1" }, { ENVD_URL: proxy.url, ENVD_SANDBOX: "nobody" }]) {
+			const begun = Date.now();
+			const { code, stderr } = await job(args, { env, input: "" });
+			assert.notEqual(code, 0);
+			assert.match(stderr, /^envd: unavailable: .*\n$/, args.join(" "));
+			assert.ok(Date.now() - begun < 5000, args.join(" "));
+		}
 });
 
 check("mistakes", async () => {
