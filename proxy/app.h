@@ -33,7 +33,7 @@ struct app {
 	enum app_phase phase;
 	struct handover *predecessor, *successor; /* NULL: none */
 	bool predecessor_quiet; /* or there is none */
-	bool admin_closing, admin_closed, left_to_successor, said_over, closed;
+	bool admin_closing, admin_closed, left_to_successor, told_to_end, said_over, closed;
 	char **argv;
 	char token[TOKEN_FILE_BYTES_MAX + 1];
 	int access_log_fd; /* -1: none */

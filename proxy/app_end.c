@@ -164,10 +164,16 @@ void app_end_drained(void *user)
 	uv_async_send(&app->drained);
 }
 
-/* The first signal drains, the second does not wait any longer. */
+/* The first signal drains, the second does not wait any longer (contract/proxy.md S95). Who drains because
+ * a successor serves hears of it first, too: a service manager that stops both tells each of them once. */
 static void stop(struct app *app)
 {
-	if (app->phase == PHASE_SERVING) {
+	bool first = !app->told_to_end;
+
+	app->told_to_end = true;
+	if (first && app->left_to_successor) {
+		log_info("proxy", "told to end while draining for a successor: going on with that");
+	} else if (app->phase == PHASE_SERVING) {
 		/* Who is to end does not want to be followed any more. */
 		handover_close(app->successor);
 		app->successor = NULL;

@@ -230,6 +230,26 @@ class Handover(Following):
         self.assertTrue(is_alive(self.pids[0]))
         stays.close()
 
+    def test_s095_the_old_one_told_to_end_goes_on_draining_and_told_twice_does_not(self):
+        server = self.serve(held)
+        self.start()
+        tunnel, stream = self.begin(server, "/tunnel"), self.begin(server, "/stream")
+        old = self.pids[0]
+        self.restart()
+        os.kill(old, signal.SIGTERM)
+        wait_for(lambda: any("going on with that" in line for line in self.proxy.log), "the old one's word")
+        for client in (tunnel, stream):
+            client.sock.settimeout(0.2)
+            with self.assertRaises(TimeoutError):
+                client.sock.recv(1)
+            client.sock.settimeout(PATIENCE)
+        os.kill(old, signal.SIGTERM)
+        for client in (tunnel, stream):
+            client.take_all()
+            self.assertTrue(client.reset)
+        self.assertEqual(self.proxy.process.wait(PATIENCE), 0)
+        self.assertTrue(is_alive(self.pids[1]))
+
     def test_changes_made_during_a_handover_are_in_the_successor(self):
         proxy = self.start()
         stop, made, failures = threading.Event(), [], []
