@@ -35,6 +35,7 @@ struct http_conn_shared {
 	struct list_node idle;	/* ... those between requests, longest idle first */
 	size_t count;
 	bool stopping;
+	uint64_t stop_began_ms; /* stopping */
 	uint64_t stop_idle_ms; /* stopping: until then connections may rest between requests */
 	char date[32];
 	uint64_t date_until_ms;

@@ -290,16 +290,29 @@ static void on_preface(struct http_conn_shared *shared, struct stream *stream, c
 	shared->config.on_http2(of(shared), stream, peer, early);
 }
 
+static void fill(unsigned *timeout, unsigned usual)
+{
+	if (!*timeout)
+		*timeout = usual;
+}
+
+static void fill_timeouts(struct http_server_timeouts *t)
+{
+	fill(&t->first_byte, HTTP_FIRST_BYTE_TIMEOUT_MS);
+	fill(&t->head, HTTP_HEAD_TIMEOUT_MS);
+	fill(&t->body_idle, HTTP_BODY_IDLE_TIMEOUT_MS);
+	fill(&t->write_stall, HTTP_WRITE_STALL_TIMEOUT_MS);
+	fill(&t->linger, HTTP_LINGER_TIMEOUT_MS);
+	fill(&t->linger_total, HTTP_LINGER_TOTAL_MS);
+	fill(&t->ping_silence, HTTP2_PING_SILENCE_MS);
+	fill(&t->ping_wait, HTTP2_PING_WAIT_MS);
+	fill(&t->drain, PROXY_DRAIN_MS);
+	fill(&t->drain_quiet, HTTP2_DRAIN_QUIET_MS);
+	fill(&t->rest, HTTP2_REST_MS);
+}
+
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config)
 {
-	static const struct http_server_timeouts usual = {
-		.first_byte = HTTP_FIRST_BYTE_TIMEOUT_MS,
-		.head = HTTP_HEAD_TIMEOUT_MS,
-		.body_idle = HTTP_BODY_IDLE_TIMEOUT_MS,
-		.write_stall = HTTP_WRITE_STALL_TIMEOUT_MS,
-		.linger = HTTP_LINGER_TIMEOUT_MS,
-		.linger_total = HTTP_LINGER_TOTAL_MS,
-	};
 	struct http_server *server = xcalloc(1, sizeof(*server));
 
 	server->shared.loop = loop;
@@ -309,15 +322,9 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 		server->shared.config.connections_max = HTTP_CONNECTIONS_MAX;
 	if (!server->shared.config.idle_timeout_ms)
 		server->shared.config.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS;
-	server->shared.timeouts = config->timeouts ? *config->timeouts : usual;
-	if (!server->shared.timeouts.ping_silence)
-		server->shared.timeouts.ping_silence = HTTP2_PING_SILENCE_MS;
-	if (!server->shared.timeouts.ping_wait)
-		server->shared.timeouts.ping_wait = HTTP2_PING_WAIT_MS;
-	if (!server->shared.timeouts.drain_quiet)
-		server->shared.timeouts.drain_quiet = HTTP2_DRAIN_QUIET_MS;
-	if (!server->shared.timeouts.rest)
-		server->shared.timeouts.rest = HTTP2_REST_MS;
+	if (config->timeouts)
+		server->shared.timeouts = *config->timeouts;
+	fill_timeouts(&server->shared.timeouts);
 	server->shared.on_gone = on_gone;
 	server->shared.on_http2 = config->on_http2 ? on_preface : NULL;
 	list_init(&server->guests);
@@ -410,6 +417,11 @@ bool http_server_is_stopping(const struct http_server *server)
 	return server->shared.stopping;
 }
 
+uint64_t http_server_stopping_since_ms(const struct http_server *server)
+{
+	return server->shared.stopping ? server->shared.stop_began_ms : 0;
+}
+
 bool http_server_is_waiting(const struct http_server *server)
 {
 	return server->shared.stopping && loop_now_ms(server->shared.loop) < server->shared.stop_idle_ms;
@@ -479,7 +491,8 @@ void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
 	if (server->shared.stopping)
 		return;
 	server->shared.stopping = true;
-	server->shared.stop_idle_ms = loop_now_ms(server->shared.loop) + idle_ms;
+	server->shared.stop_began_ms = loop_now_ms(server->shared.loop);
+	server->shared.stop_idle_ms = server->shared.stop_began_ms + idle_ms;
 	if (server->fd >= 0) {
 		server->poll.data = server->retry.data = server;
 		uv_close((uv_handle_t *)&server->poll, on_handle_closed);

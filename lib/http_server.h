@@ -31,13 +31,14 @@
 
 struct http_server;
 
-/* Those of lib/limits.h unless given; in milliseconds. */
+/* In milliseconds; 0: as in lib/limits.h. */
 struct http_server_timeouts {
 	unsigned first_byte, head, body_idle, write_stall, linger, linger_total;
 	/* HTTP/2 alone: silence of a client with requests open until it is asked for a sign of life,
-	 * and how long it has for that; how long the notice of an orderly stop waits for the end of
-	 * open requests; how long one without requests keeps its memory. 0: as in lib/limits.h. */
-	unsigned ping_silence, ping_wait, drain_quiet, rest;
+	 * and how long it has for that; how long an orderly stop takes before http_server_abort, and the
+	 * notice of it waits for a moment without a request; how long a connection without requests
+	 * keeps its memory. */
+	unsigned ping_silence, ping_wait, drain, drain_quiet, rest;
 };
 
 struct http_server_config {
@@ -86,6 +87,8 @@ const struct http_server_config *http_server_config_of(const struct http_server 
 const struct http_server_timeouts *http_server_timeouts_of(const struct http_server *server);
 struct loop *http_server_loop(const struct http_server *server);
 bool http_server_is_stopping(const struct http_server *server);
+/* On the loop's clock; 0: it is not. */
+uint64_t http_server_stopping_since_ms(const struct http_server *server);
 /* ... and what is on its way may still arrive: http_server_stop_gently, within its time. */
 bool http_server_is_waiting(const struct http_server *server);
 

@@ -90,9 +90,11 @@
 /* A session without requests rests after so long, if what has to be kept of it is no more than that. */
 #define HTTP2_REST_MS 1000
 #define HTTP2_FOLDED_BYTES_MAX (6 * 1024)
-/* At an orderly stop, how long at most a moment without a request is waited for before "no new requests,
- * please"; and then until "no new requests". */
+/* At an orderly stop, once the requests are over that were open when it began, how long at most a moment
+ * without any is waited for before "no new requests, please"; how much of the stop's time is left at least
+ * (a third of it, if that is less); and then until "no new requests". */
 #define HTTP2_DRAIN_QUIET_MS (5 * 1000)
+#define HTTP2_DRAIN_LEFT_MS (5 * 1000)
 #define HTTP2_DRAIN_NOTICE_MS 1000
 
 /* The pool behind job_run, a thread more than may be taken by what waits or computes. Queued work

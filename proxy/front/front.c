@@ -151,7 +151,9 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 	struct front *front = w->front;
 	const struct front_config *config = &front->config;
 	const struct front_address *listen = &config->listen[which];
+	const struct http_server_timeouts timeouts = {.drain = config->drain_ms};
 	const struct http_server_config server = {
+		.timeouts = &timeouts,
 		.on_http2 = on_http2,
 		.dispatch = relay_dispatch,
 		.on_bad_request = relay_bad_request,

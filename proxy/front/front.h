@@ -31,6 +31,7 @@ struct front_config {
 	struct access_sink *access_sink; /* NULL: no access log */
 	size_t descriptors; /* how many the process may have */
 	size_t connections_max; /* of clients; 0: as many as descriptors allow */
+	unsigned drain_ms; /* from front_drain to front_abort */
 	/* A listening socket that was inherited, once; -1: none (any more), bind one. May be NULL. */
 	int (*take_socket)(void *user, enum front_listener which);
 	/* The last exchange of the last worker has ended, after front_drain. */

@@ -79,7 +79,8 @@ struct http2_session {
 	uint32_t past_count, newest_id;
 	uint64_t opened_ms, last_read_ms, pinged_ms, since_ms; /* since: in this state */
 	uint64_t idle_since_ms; /* 0: at work */
-	uint64_t drain_since_ms; /* draining or, later, noticed */
+	uint64_t drain_since_ms; /* draining without the requests of before or, later, noticed */
+	size_t before_drain; /* requests that were open when it began */
 	uint64_t armed_for_ms; /* 0: timer not running */
 	uint64_t written;
 	struct stall_clock stall;
@@ -131,6 +132,7 @@ struct http2_stream {
 	bool begun, ended, end_sent;
 	bool bodyless, tunnel, deferred, full;
 	bool client_reset, gone, abort_wanted, reset_sent;
+	bool before_drain; /* counted there */
 	bool speaking; /* we answer ourselves, after the handler was told that it is over */
 };
 
@@ -146,7 +148,8 @@ bool http2_spend_reset(struct http2_session *s);
 /* Ends the session now; exchanges still open are told `status`. */
 void http2_close(struct http2_session *s, int status, bool reset);
 /* Two steps: no new requests, please; and no new requests. Some clients give up their open requests at
- * the first, whatever it says, so it waits for a moment when there are none, but not for long. */
+ * the first, whatever it says. So it waits for a moment when there are none: for those that were open before as
+ * long as the stop may take, for later ones not so long, or a busy client would never go. */
 void http2_drain(struct http2_session *s);
 void http2_give_notice(struct http2_session *s);
 void http2_finish_drain(struct http2_session *s);

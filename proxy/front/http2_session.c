@@ -102,10 +102,15 @@ bool http2_spend_reset(struct http2_session *s)
 
 void http2_drain(struct http2_session *s)
 {
+	struct list_node *node;
+
 	if (s->draining || s->state != HTTP2_SERVING)
 		return;
 	s->draining = true;
 	s->drain_since_ms = loop_now_ms(s->loop);
+	LIST_FOR_EACH(node, &s->streams)
+		container_of(node, struct http2_stream, node)->before_drain = true;
+	s->before_drain = s->stream_count;
 	http2_poke(s);
 }
 

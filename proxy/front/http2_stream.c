@@ -78,6 +78,8 @@ void http2_stream_drop(struct http2_stream *x)
 	list_remove(&x->mark);
 	list_remove(&x->node);
 	s->stream_count--;
+	if (x->before_drain && --s->before_drain == 0 && !s->noticed)
+		s->drain_since_ms = loop_now_ms(s->loop);
 	x->session = NULL;
 	http_exchange_release(&x->ex);
 }

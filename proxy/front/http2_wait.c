@@ -97,10 +97,17 @@ static uint64_t rest_deadline(const struct http2_session *s)
 
 static uint64_t drain_deadline(const struct http2_session *s)
 {
+	uint64_t begun = http_server_stopping_since_ms(s->guest.server), limit = s->timeouts->drain;
+
 	if (!s->draining || s->drained)
 		return UINT64_MAX;
-	return s->drain_since_ms +
-	       (s->noticed ? HTTP2_DRAIN_NOTICE_MS : s->timeouts->drain_quiet);
+	if (s->noticed)
+		return s->drain_since_ms + HTTP2_DRAIN_NOTICE_MS;
+	/* Not stopping: it makes room for another one. */
+	limit = (begun ? begun : s->drain_since_ms) + limit - size_min(limit / 3, HTTP2_DRAIN_LEFT_MS);
+	if (!s->before_drain)
+		earlier(&limit, s->drain_since_ms + s->timeouts->drain_quiet);
+	return limit;
 }
 
 static uint64_t write_deadline(struct http2_session *s)

@@ -550,9 +550,74 @@ static int set_up_impatient(void **state)
 	struct http_server_timeouts timeouts = long_ones;
 
 	(void)state;
-	timeouts.drain_quiet = 1;
+	timeouts.drain = 3;
 	open_with(timeouts, 65535);
 	return 0;
+}
+
+static int set_up_unquiet(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+
+	(void)state;
+	timeouts.drain = 60000;
+	timeouts.drain_quiet = 20;
+	open_with(timeouts, 65535);
+	return 0;
+}
+
+static void pass_time(unsigned ms)
+{
+	uint64_t until = uv_hrtime() + ms * 1000000u;
+
+	HTTP2_LAB_WAIT(uv_hrtime() >= until);
+}
+
+/* Clients that take the notice for the end lose nothing that was open when the stop began. */
+static void s084_the_notice_waits_for_the_requests_of_before(void **state)
+{
+	int32_t running = http2_lab_get("/running"), other = http2_lab_get("/other"), later;
+
+	(void)state;
+	http_server_stop(lab.server, on_stopped, &lab.stopped);
+	later = http2_lab_get("/later");
+	pass_time(60);
+	assert_int_equal(lab.goaways, 0);
+	http_respond(lab.heard[0].ex, 200, NULL, STR("one"));
+	pass_time(60);
+	assert_int_equal(lab.goaways, 0);
+	http_respond(lab.heard[1].ex, 200, NULL, STR("two"));
+	http2_lab_settle();
+	assert_str(buf_str(&http2_lab_seen(running)->body), "one");
+	assert_str(buf_str(&http2_lab_seen(other)->body), "two");
+	/* A later one is waited for, too, but not for ever. */
+	HTTP2_LAB_WAIT(lab.goaways > 0);
+	assert_int_equal(lab.heard[2].closed, 0);
+	http_respond(lab.heard[2].ex, 200, NULL, STR("three"));
+	http2_lab_settle();
+	assert_str(buf_str(&http2_lab_seen(later)->body), "three");
+	stream_mem_feed_eof(lab.m);
+	http2_lab_settle();
+	assert_true(lab.stopped);
+	assert_false(lab.m->reset);
+}
+
+/* ... and of later ones nothing that ends in time. */
+static void s084_later_requests_get_their_quiet_moment(void **state)
+{
+	int32_t running = http2_lab_get("/running"), later;
+
+	(void)state;
+	http_server_stop(lab.server, on_stopped, &lab.stopped);
+	later = http2_lab_get("/later");
+	http_respond(lab.heard[0].ex, 200, NULL, STR("one"));
+	http2_lab_settle();
+	assert_true(http2_lab_seen(running)->ended);
+	assert_int_equal(lab.goaways, 0);
+	http_respond(lab.heard[1].ex, 200, NULL, STR("two"));
+	http2_lab_settle();
+	assert_str(buf_str(&http2_lab_seen(later)->body), "two");
+	assert_int_equal(lab.goaways, 1);
 }
 
 static void s084_the_notice_waits_for_open_requests(void **state)
@@ -673,6 +738,8 @@ int main(void)
 		TEST(s084_the_notice_waits_for_open_requests, set_up_usual),
 		TEST(s084_a_request_that_crosses_the_notice_is_served, set_up_usual),
 		TEST(s084_goaway_in_two_steps, set_up_impatient),
+		TEST(s084_the_notice_waits_for_the_requests_of_before, set_up_unquiet),
+		TEST(s084_later_requests_get_their_quiet_moment, set_up_usual),
 		TEST(s084_a_client_that_does_not_answer_gets_the_second_step, set_up_impatient),
 	};
 
