@@ -152,6 +152,9 @@
 #define PROCESS_KILL_SCAN_MS 1000
 /* Orderly stop of envd: SIGTERM, and this long later SIGKILL. */
 #define PROCESS_STOP_GRACE_MS 1500
+/* How long a child may take to its exec: before it is made killable for want of memory ... */
+#define PROCESS_SLOW_START_MS 100
+/* ... and before it is given up, unless it is frozen. */
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
 #define TERMINAL_SIZE_MAX 65535
 

@@ -25,7 +25,6 @@
 #define CLOSE_RANGE_CLOEXEC (1U << 2)
 #endif
 
-#define OOM_SCORE_ADJ "100"
 #define IOPRIO_BEST_EFFORT_4 ((2 << 13) | 4)
 #define IOPRIO_WHO_PROCESS 1
 #define PATH_BYTES 4096
@@ -45,6 +44,8 @@
 #define SPARE_DESCRIPTOR 64
 #define KEEPER_FIRST_DESCRIPTOR 3
 
+#define PID_DIGITS_MAX 12
+
 #define NOT_RUNNABLE 126
 #define NOT_FOUND 127
 
@@ -59,7 +60,9 @@ RAW_CODE __attribute__((noreturn)) static void fail(const struct child_plan *pla
 {
 	struct child_report report = {.stage = (int32_t)stage, .error = (int32_t)-error};
 
-	raw3(SYS_write, plan->status_fd, &report, sizeof(report));
+	/* A pipe takes memory, too. Until there is some, or the kernel kills somebody who has it. */
+	while (raw3(SYS_write, plan->status_fd, &report, sizeof(report)) == -ENOMEM)
+		raw0(SYS_sched_yield);
 	leave(NOT_FOUND);
 }
 
@@ -119,16 +122,21 @@ RAW_CODE static void set_stdio(struct child_plan *plan)
 	close_the_rest();
 }
 
+RAW_CODE static void set_oom_score(const char *path)
+{
+	long fd = raw4(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CLOEXEC, 0);
+
+	if (fd < 0)
+		return;
+	raw3(SYS_write, fd, CHILD_OOM_SCORE_ADJ, sizeof(CHILD_OOM_SCORE_ADJ) - 1);
+	raw1(SYS_close, fd);
+}
+
 /* The agent's own protection and priority must not reach what it starts (contract/envd.md 1.6).
  * Refusals are ignored: an ordinary user may not lower values. */
 RAW_CODE static void set_priorities(void)
 {
-	long fd = raw4(SYS_openat, AT_FDCWD, "/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC, 0);
-
-	if (fd >= 0) {
-		raw3(SYS_write, fd, OOM_SCORE_ADJ, sizeof(OOM_SCORE_ADJ) - 1);
-		raw1(SYS_close, fd);
-	}
+	set_oom_score("/proc/self/oom_score_adj");
 	raw3(SYS_setpriority, 0 /* PRIO_PROCESS */, 0, 0);
 	raw3(SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, IOPRIO_BEST_EFFORT_4);
 }
@@ -320,9 +328,10 @@ RAW_CODE static void open_stdin(const struct child_plan *plan)
 
 /* ---- the keeper ---- */
 
-RAW_CODE static void write_number(char *text, pid_t number)
+/* Returns where it ends. */
+RAW_CODE static char *write_number(char *text, pid_t number)
 {
-	char digits[12];
+	char digits[PID_DIGITS_MAX];
 	int count = 0;
 
 	do {
@@ -332,6 +341,23 @@ RAW_CODE static void write_number(char *text, pid_t number)
 	while (count > 0)
 		*text++ = digits[--count];
 	*text = '\0';
+	return text;
+}
+
+/* Born in a cgroup without memory, the leader does not get as far as giving up the agent's protection,
+ * and as long as it has that nobody ends its waiting for memory. */
+RAW_CODE static void unprotect(pid_t leader)
+{
+	static const char before[] = "/proc/", after[] = "/oom_score_adj";
+	char path[sizeof(before) + PID_DIGITS_MAX + sizeof(after)], *end = path;
+	size_t i;
+
+	for (i = 0; before[i]; i++)
+		*end++ = before[i];
+	end = write_number(end, leader);
+	for (i = 0; i < sizeof(after); i++)
+		end[i] = after[i];
+	set_oom_score(path);
 }
 
 /* Everything but the keeper's descriptors closes with the exec. */
@@ -377,6 +403,7 @@ RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *
 
 	raw0(SYS_setsid);
 	raw3(SYS_write, plan->status_fd, &report, sizeof(report));
+	unprotect(leader);
 	write_number(keeper->argv[1], leader);
 	/* Where they are, they may be in the way. */
 	program = raw3(SYS_fcntl, keeper->program_fd, F_DUPFD_CLOEXEC, SPARE_DESCRIPTOR);

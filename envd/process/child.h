@@ -79,6 +79,8 @@ struct child_plan {
 };
 
 #define CHILD_KERNEL_SIGNALS 64
+/* What the kernel's OOM killer thinks of commands (contract/envd.md 1.6). */
+#define CHILD_OOM_SCORE_ADJ "100"
 
 void child_run(struct child_plan *plan) __attribute__((noreturn));
 /* clone(2) without libc's bookkeeping: 0 in the child, the pid or a negative errno in the parent.

@@ -105,7 +105,7 @@ static void become_running(struct process *process)
 
 	enter(process, PROCESS_RUNNING);
 	log_info("process", "started", LOG_I("pid", process->pid));
-	process->start_due_ms = 0;
+	process->start_due_ms = process->slow_start_ms = 0;
 	process_end_start(process);
 	process_table_insert(process->table, process);
 	process_plan_timer(process);
@@ -152,6 +152,7 @@ static void give_up_start(struct process *process, const struct err *err)
 		process_signal_leader(process, SIGKILL);
 		*process->err = *err;
 		fail_start(process);
+		process_release_start(process);
 	}
 }
 
@@ -385,7 +386,9 @@ static void on_frozen_known(struct job *job)
 	struct process *process = container_of(job, struct process, job);
 	struct err err;
 
-	if (process->state == PROCESS_STARTING && process->is_frozen) {
+	if (process->state == PROCESS_STARTING && process->status_has_ended) {
+		process_look_into_end(process);
+	} else if (process->state == PROCESS_STARTING && process->is_frozen) {
 		/* Born into a frozen cgroup: it starts when that thaws (case 79). */
 		process->start_due_ms = loop_now_ms(process->loop) + PROCESS_STATUS_PIPE_MS;
 		process_plan_timer(process);
@@ -405,6 +408,11 @@ static void ask_whether_frozen(struct process *process)
 {
 	process->start_due_ms = 0;
 	process->is_frozen = false;
+	if (process->job.active && process->pid != 0) {
+		/* It looks already. */
+		process->start_due_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
+		return;
+	}
 	if (process->pid != 0 && job_run(process->loop, &process->job, JOB_QUICK, look_whether_frozen,
 					 on_frozen_known) == 0) {
 		process_hold(process);
@@ -421,6 +429,8 @@ static void on_timer(uv_timer_t *timer)
 	struct process_subscriber *starter;
 
 	process->timer_due_ms = 0;
+	if (process->state == PROCESS_STARTING && is_due(process->slow_start_ms, now))
+		process_hurry_start(process);
 	if (process->state == PROCESS_STARTING && is_due(process->start_due_ms, now))
 		ask_whether_frozen(process);
 	if (is_due(process->deadline_ms, now) &&
@@ -448,6 +458,7 @@ void process_plan_timer(struct process *process)
 
 	if (process->timer_is_closing)
 		return;
+	next = earlier(next, process->slow_start_ms);
 	next = earlier(next, process->start_due_ms);
 	next = earlier(next, process->deadline_ms);
 	next = earlier(next, process->kill_due_ms);

@@ -118,13 +118,16 @@ struct process {
 	uint64_t timer_due_ms; /* what the timer is set to */
 	struct later replan;
 	/* On the loop's clock; 0: not set. */
-	uint64_t start_due_ms, deadline_ms, kill_due_ms, expire_due_ms;
+	uint64_t slow_start_ms, start_due_ms, deadline_ms, kill_due_ms, expire_due_ms;
 	uint64_t drain_quiet_ms; /* when the quiet began */
 	uint64_t drain_left_ms, drain_since_ms;
 	uint64_t drain_owed_end; /* what was in the pipes at the exit ends here, as a log position */
 	unsigned live; /* handles, jobs, the tracked child */
 	bool is_tracked, drain_is_paused, status_is_open, timer_is_closing, prepare_failed, is_frozen;
 	bool kill_is_owed;
+	/* It takes long to start: it is held at the reaper, so that how the start went is known before how
+	 * the process ended; and what the end of the status pipe means is looked into. */
+	bool starts_slowly, status_has_ended;
 };
 
 /* Starts a process; `starter` may be NULL, otherwise it is subscribed from the beginning. 0, and

@@ -27,6 +27,12 @@ int process_begin_start(struct process *process) NODISCARD;
 /* Reads the status pipe; dispatches EXEC_OK or EXEC_FAIL when it tells. */
 void process_check_status(struct process *process);
 void process_end_start(struct process *process);
+/* Not started PROCESS_SLOW_START_MS after the clone. */
+void process_hurry_start(struct process *process);
+/* The status pipe of a slow start has ended: with the exec, or with the child. */
+void process_look_into_end(struct process *process);
+/* For when it may be no longer STARTING; may dispatch EXIT. */
+void process_release_start(struct process *process);
 
 /* process_subscriber.c */
 void process_attach(struct process *process, struct process_subscriber *subscriber);

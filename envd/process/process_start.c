@@ -3,6 +3,14 @@
 #include "envd/process/process_internal.h"
 
 #include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "lib/limits.h"
+
+/* For the moment between the kernel's kill and the child's end. */
+#define END_TRIES 50
+#define END_PAUSE_US 1000
 
 /* ---- the copy: everything in one block, strings behind the arrays ---- */
 
@@ -92,7 +100,10 @@ static void prepare(struct job *job)
 
 static void on_status(uv_poll_t *poll, int status, int events)
 {
-	process_check_status(container_of(poll, struct process, status_poll));
+	struct process *process = container_of(poll, struct process, status_poll);
+
+	process_check_status(process);
+	process_release_start(process);
 }
 
 static void on_status_closed(uv_handle_t *handle)
@@ -159,6 +170,9 @@ static void on_prepared(struct job *job)
 				    "error starting process");
 			process_signal_leader(process, SIGKILL);
 			process_dispatch(process, PROCESS_EXEC_FAIL);
+		} else {
+			process->slow_start_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
+			process_plan_timer(process);
 		}
 	}
 	process_drop(process);
@@ -197,6 +211,96 @@ int process_begin_start(struct process *process)
 	return 0;
 }
 
+/* ---- slow starts ---- */
+
+/* The kernel counts its kill before it kills, and the pipe ends before the child can be waited for. */
+static bool was_killed(pid_t pid)
+{
+	siginfo_t info;
+	int tries;
+
+	for (tries = 0; tries < END_TRIES; tries++) {
+		memset(&info, 0, sizeof(info));
+		if (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT) < 0)
+			return false;
+		if (info.si_pid == pid)
+			return info.si_code != CLD_EXITED && info.si_status == SIGKILL;
+		usleep(END_PAUSE_US);
+	}
+	return false;
+}
+
+static void find_out_of_memory(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	process->record.out_of_memory =
+		cgroup_saw_out_of_memory(&process->table->cgroups, process->place) &&
+		was_killed(process->pid);
+}
+
+static void on_memory_known(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	if (process->state == PROCESS_STARTING && process->record.out_of_memory) {
+		spawn_ran_out_of_memory(&process->request, process->plan->cwd, process->err);
+		process_dispatch(process, PROCESS_EXEC_FAIL);
+	} else if (process->state == PROCESS_STARTING) {
+		process_dispatch(process, PROCESS_EXEC_OK);
+	}
+	process_release_start(process);
+	process_drop(process);
+}
+
+void process_look_into_end(struct process *process)
+{
+	if (process->job.active)
+		return;
+	if (job_run(process->loop, &process->job, JOB_QUICK, find_out_of_memory, on_memory_known) == 0)
+		process_hold(process);
+	else
+		process_dispatch(process, PROCESS_EXEC_OK);
+}
+
+static void unprotect(struct job *job)
+{
+	spawn_unprotect(container_of(job, struct process, job)->pid);
+}
+
+static void on_unprotected(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+
+	if (process->state == PROCESS_STARTING && process->status_has_ended)
+		process_look_into_end(process);
+	process_release_start(process);
+	process_drop(process);
+}
+
+void process_hurry_start(struct process *process)
+{
+	process->slow_start_ms = 0;
+	if (job_run(process->loop, &process->job, JOB_QUICK, unprotect, on_unprotected) < 0)
+		return;
+	process_hold(process);
+	reaper_hold(&process->child);
+	process->starts_slowly = true;
+}
+
+void process_release_start(struct process *process)
+{
+	if (process->state == PROCESS_STARTING || !process->starts_slowly)
+		return;
+	/* Its pid must stay its own until they have looked. */
+	if (process->job.active && (process->job.fn == unprotect || process->job.fn == find_out_of_memory))
+		return;
+	process->starts_slowly = false;
+	reaper_release(&process->child);
+}
+
+/* ---- the end of the start ---- */
+
 void process_check_status(struct process *process)
 {
 	struct spawn_plan *plan = process->plan;
@@ -205,7 +309,13 @@ void process_check_status(struct process *process)
 	case SPAWN_PENDING:
 		break;
 	case SPAWN_RUNNING:
-		process_dispatch(process, PROCESS_EXEC_OK);
+		if (!process->starts_slowly) {
+			process_dispatch(process, PROCESS_EXEC_OK);
+			break;
+		}
+		uv_poll_stop(&process->status_poll);
+		process->status_has_ended = true;
+		process_look_into_end(process);
 		break;
 	case SPAWN_FAILED:
 		process_dispatch(process, PROCESS_EXEC_FAIL);

@@ -8,6 +8,7 @@
 
 #include "envd/process/spawn_internal.h"
 #include "lib/limits.h"
+#include "lib/log.h"
 
 /* How much of a command line is repeated in an error message. */
 #define SHOWN_BYTES_MAX 256
@@ -332,6 +333,23 @@ int spawn_clone(struct spawn_plan *plan, struct err *err)
 }
 
 /* ---- how it went ---- */
+
+void spawn_unprotect(pid_t pid)
+{
+	char path[64];
+	auto_close int fd = -1;
+
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", pid);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0 && write(fd, CHILD_OOM_SCORE_ADJ, strlen(CHILD_OOM_SCORE_ADJ)) < 0)
+		log_debug("process", "the child cannot be unprotected", LOG_I("pid", pid));
+}
+
+void spawn_ran_out_of_memory(const struct spawn_request *request, const char *cwd, struct err *err)
+{
+	err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "killed before it began");
+	wrap_start_error(request, cwd, err);
+}
 
 static const char *const stage_names[] = {
 	[CHILD_SESSION] = "setsid",

@@ -106,6 +106,13 @@ int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings
 /* Loop thread; fills pid and pidfd and closes the child's ends. The child is then the reaper's. */
 int spawn_clone(struct spawn_plan *plan, struct err *err) NODISCARD;
 
+/* For a child that takes long. Born in a cgroup that has no memory left, it may not have come as far as
+ * giving up the protection from the OOM killer that it has from envd: then nobody is there to be
+ * killed, and it would ask for memory for ever. Blocking, for jobs; the child is uncollected. */
+void spawn_unprotect(pid_t pid);
+/* Fills err for a child that the kernel killed for its memory before the exec. */
+void spawn_ran_out_of_memory(const struct spawn_request *request, const char *cwd, struct err *err);
+
 enum spawn_status { SPAWN_PENDING, SPAWN_RUNNING, SPAWN_FAILED };
 /* Reads the status pipe, without waiting. SPAWN_FAILED fills err; the child is about to exit. */
 enum spawn_status spawn_read_status(int status_fd, const struct spawn_request *request,

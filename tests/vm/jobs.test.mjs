@@ -26,6 +26,14 @@ check("a_job_that_takes_too_much_memory_dies_alone_and_as_a_whole", async () => 
 	assert.equal((await jobs.stop({ id: bystander.id, force: true })).job.exit.outOfMemory, false);
 });
 
+// Its leader gets no page of memory, and has envd's protection when it asks for the first.
+check("a_job_that_cannot_even_begin_in_its_memory_is_over_at_once", async () => {
+	const { job } = await jobs.create({ ...shell("echo up"), limits: { memoryBytes: 1n } });
+	const told = await ended(jobs, job.id, 10000);
+	assert.deepEqual([told.state, told.failure, told.exit.signal], [State.FAILED, Cause.OUT_OF_MEMORY, 9]);
+	await jobs.delete({ id: job.id });
+});
+
 check("processes_and_processors_are_limited", async () => {
 	const { job } = await jobs.create({
 		...shell("(n=0; while [ $n -lt 20 ]; do sleep 1000 & n=$((n+1)); done) 2>&1; echo all; read line"),

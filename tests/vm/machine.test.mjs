@@ -139,7 +139,7 @@ check("conformance_127_memory_of_a_cgroup_decides", async () => {
 	const small = await client.run("tail", ["-c", "16000000", "/dev/zero"]);
 	assert.deepEqual([small.end.exited, small.end.status], [false, "signal: killed"]);
 	await eventually("the log names it", async () => (await outOfMemory()).includes(small.pid));
-	// So little that not even the beginning fits.
+	// So little that not even the beginning fits; as a rule not even the cgroup for it.
 	await system(`echo 0 > ${place}`);
 	try {
 		const hopeless = await client.run("true");
@@ -149,6 +149,29 @@ check("conformance_127_memory_of_a_cgroup_decides", async () => {
 		await system(`echo ${usual} > ${place}`); // the other tests share this machine
 	}
 	assert.equal((await need()).out.trim(), "16000000");
+});
+
+// A child that is born but finds no memory for its first step, while it still has envd's protection from the
+// kernel's killer: nobody else is there to be killed, so it would wait for ever.
+check("conformance_127_a_child_without_memory_for_its_first_step_is_not_waited_for", async () => {
+	const place = "/sys/fs/cgroup/user";
+	const usual = await ask(client, `cat ${place}/memory.max`);
+	const system = async (script) => (await client.sh(script, { message: { tag: "_system" } })).out;
+	for (let i = 0; i < 5; i++) {
+		await system(`echo 1 > ${place}/cgroup.freeze`);
+		const hopeless = client.run("true");
+		await eventually("it is born", async () => (await system(`cat ${place}/c*/cgroup.procs`)).trim() !== "");
+		await system(`echo 0 > ${place}/memory.max; echo 0 > ${place}/cgroup.freeze`);
+		try {
+			const { error, end } = await within(10000, "an answer", hopeless);
+			assert.equal(error?.code, "resource_exhausted", JSON.stringify(end));
+			await machine.health();
+		} finally {
+			await system(`echo ${usual} > ${place}/memory.max`);
+		}
+		await eventually("nobody is left", async () => (await system(`cat ${place}/c*/cgroup.procs`)).trim() === "");
+	}
+	assert.equal(await ask(client, "echo again"), "again");
 });
 
 for (const limit of ["200", "the usual"])

@@ -300,6 +300,97 @@ static void write_at(int directory, const char *name, const char *text)
 	close(fd);
 }
 
+static bool starts_slowly(void *user)
+{
+	const struct capture *run = user;
+
+	return run->process->starts_slowly && !run->process->job.active;
+}
+
+/* A command that cannot get to its exec, once envd has noticed. */
+static void open_frozen(struct process_lab *lab, struct capture *run, const char *script)
+{
+	write_at(lab->table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
+	capture_init(run);
+	capture_shell(lab, run, script);
+	lab_run_until_true(lab, starts_slowly, run);
+	assert_false(run->started);
+}
+
+static void assert_file(const char *path, const char *expected)
+{
+	char text[64] = "";
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_true(read(fd, text, sizeof(text) - 1) > 0);
+	close(fd);
+	assert_string_equal(text, expected);
+}
+
+/* It has not run one instruction, so it was not the child who did it. */
+static void conformance_127_a_slow_start_is_left_to_the_out_of_memory_killer(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+	char path[64];
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	open_frozen(&lab, &run, "cat /proc/self/oom_score_adj; exit 3");
+	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", run.process->pid);
+	assert_file(path, "100\n");
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
+	capture_wait(&lab, &run);
+	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "100\n");
+	assert_int_equal(run.record.code, 3);
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+/* The status pipe ends as if it had begun; nobody says that memory was the reason. */
+static void a_slow_start_can_be_killed(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	open_frozen(&lab, &run, "echo never");
+	assert_int_equal(kill(run.process->pid, SIGKILL), 0);
+	capture_wait(&lab, &run);
+	assert_string_equal(run.order, "se");
+	assert_int_equal(run.record.signal, SIGKILL);
+	assert_false(run.record.out_of_memory);
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
+/* Its failure comes as that of a quick one. */
+static void a_slow_start_can_fail(void **state)
+{
+	static const char *const args[] = {"true", NULL};
+	struct process_lab lab;
+	struct process_spec spec;
+	struct capture run;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	lab_spec(&spec, args);
+	spec.cwd = "/nonexistent";
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
+	capture_init(&run);
+	capture_open(&lab, &run, &spec);
+	lab_run_until_true(&lab, starts_slowly, &run);
+	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
+	capture_wait(&lab, &run);
+	assert_string_equal(run.order, "f");
+	assert_int_equal(run.err.kind, ERR_INVALID_ARGUMENT);
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
 /* Everything but the frozen command goes on; it starts when the cgroup thaws. */
 static void case_079_spawning_into_a_frozen_cgroup(void **state)
 {
@@ -393,6 +484,9 @@ int main(void)
 		cmocka_unit_test(leftovers_of_an_earlier_agent_are_removed),
 		cmocka_unit_test(placement_by_kind_and_tag),
 		cmocka_unit_test(case_079_spawning_into_a_frozen_cgroup),
+		cmocka_unit_test(conformance_127_a_slow_start_is_left_to_the_out_of_memory_killer),
+		cmocka_unit_test(a_slow_start_can_be_killed),
+		cmocka_unit_test(a_slow_start_can_fail),
 		cmocka_unit_test(a_frozen_command_can_be_killed),
 		cmocka_unit_test(a_frozen_start_can_be_given_up),
 	};
