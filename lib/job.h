@@ -11,6 +11,9 @@
  * waits for nothing; it has JOB_COMPUTE_MAX threads. One is always left for JOB_QUICK: starting and
  * stopping processes, answering about the sandbox. Beyond JOB_QUEUE_MAX queued jobs that touch files,
  * or as many of the other two kinds, job_run refuses with -EAGAIN.
+ *
+ * Threads of the pool start no children: their stacks are left out of what a clone copies. Where libc
+ * is musl its fork() must not be used any more, by no thread; envd/process/child.h does without libc.
  */
 #ifndef LIB_JOB_H
 #define LIB_JOB_H

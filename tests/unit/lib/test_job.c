@@ -268,6 +268,58 @@ static void too_much_queued_work_is_refused(void **state)
 	free(work);
 }
 
+/* What the kernel says about the mapping around an address: a line of two-letter words. */
+static void find_flags(const void *address, char flags[256])
+{
+	FILE *file = fopen("/proc/self/smaps", "re");
+	unsigned long long begin, end;
+	bool is_it = false;
+	char line[512];
+
+	flags[0] = '\0';
+	if (!file)
+		return;
+	while (fgets(line, sizeof(line), file)) {
+		if (sscanf(line, "%llx-%llx ", &begin, &end) == 2)
+			is_it = begin <= (uintptr_t)address && (uintptr_t)address < end;
+		else if (is_it && strncmp(line, "VmFlags:", 8) == 0)
+			snprintf(flags, 256, "%s", line);
+	}
+	fclose(file);
+}
+
+struct look {
+	struct job job;
+	char flags[256];
+};
+
+static void look_at_own_stack(struct job *job)
+{
+	find_flags(__builtin_frame_address(0), container_of(job, struct look, job)->flags);
+}
+
+static void on_looked(struct job *job)
+{
+}
+
+/* dc: not copied for a child. */
+static void stacks_of_the_pool_are_not_for_children(void **state)
+{
+	struct loop loop;
+	struct look look = {0};
+	char flags[256];
+
+	loop_init(&loop);
+	assert_int_equal(job_run(&loop, &look.job, JOB_QUICK, look_at_own_stack, on_looked), 0);
+	loop_run(&loop);
+	if (!*look.flags)
+		skip();
+	assert_non_null(strstr(look.flags, " dc"));
+	find_flags(__builtin_frame_address(0), flags);
+	assert_null(strstr(flags, " dc"));
+	loop_fini(&loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -279,6 +331,7 @@ int main(void)
 		cmocka_unit_test_setup(stuck_file_work_does_not_hold_up_computing, reset),
 		cmocka_unit_test_setup(computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(too_much_queued_work_is_refused, reset),
+		cmocka_unit_test(stacks_of_the_pool_are_not_for_children),
 	};
 
 	job_pool_configure();
