@@ -429,7 +429,10 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 
 void job_table_open(struct job_table *table)
 {
-	if (job_run(table->loop, &table->load_job, JOB_QUICK, load, on_loaded) < 0)
+	/* Most sandboxes start without: the threads of the pool, 16 KiB each, are then left to whom comes. */
+	if (!job_store_exists(&table->store))
+		tell_loaded(table);
+	else if (job_run(table->loop, &table->load_job, JOB_QUICK, load, on_loaded) < 0)
 		tell_loaded(table);
 	else
 		table->live++;
