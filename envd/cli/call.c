@@ -230,8 +230,11 @@ void call_open(struct call *call, struct target *target, enum call_kind kind, co
 		err_set_sys(&call->err, ERR_INVALID_ARGUMENT, status, "the request");
 		call->failed = true;
 	}
-	request_open(&call->request, target, &request_handler, "POST", path, type,
-		     kind == CALL_CLIENT_STREAM ? HTTP_LENGTH_CHUNKED : (int64_t)buf_length(&call->out));
+	request_open(&call->request, target, &request_handler, "POST", path,
+		     (struct request_body){.type = type,
+					   .length = kind == CALL_CLIENT_STREAM
+							     ? HTTP_LENGTH_CHUNKED
+							     : (int64_t)buf_length(&call->out)});
 	if (call->failed)
 		request_cancel(&call->request);
 }

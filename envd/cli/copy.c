@@ -20,7 +20,8 @@ static const char summary[] =
 	"  tar c . | envd cp - :/tmp/all.tar\n"
 	"Permissions are kept, as far as the umask lets; there as with a umask of 022. Symbolic links and\n"
 	"special files below a directory are left out, which is said. A file that cannot be copied is told,\n"
-	"and the rest goes on; the exit code is 1 then. No half file ever has the name of a whole one.\n";
+	"and the rest goes on; the exit code is 1 then. No half file ever has the name of a whole one. Holes of\n"
+	"files stay holes; there, where fallocate can dig them.\n";
 
 void copy_fail(struct copy *copy, const struct err *err)
 {

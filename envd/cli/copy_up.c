@@ -4,6 +4,7 @@
 #include "envd/cli/call.h"
 #include "envd/cli/copy.h"
 #include "envd/cli/name.h"
+#include "envd/cli/remote.h"
 #include "envd/cli/transfer.h"
 #include "lib/limits.h"
 
@@ -37,18 +38,32 @@ static int make_directory(struct copy *copy, const char *path, mode_t mode, stru
 	return status;
 }
 
+/* Where the sandbox has a fallocate that can; else they are zeros that take room. */
+static void dig_holes(struct copy *copy, const char *path)
+{
+	auto_free char *bytes = name_from_wire(path);
+	char *arguments[] = {(char[]){"--dig-holes"}, bytes};
+
+	if (str_is_utf8(str_of(bytes)))
+		remote_run(&copy->target, "fallocate", arguments, ARRAY_LENGTH(arguments), NULL);
+}
+
 static void upload_file(struct copy *copy, const char *local, const char *remote)
 {
-	auto_free char *path = NULL;
+	struct transfer_uploaded uploaded;
 	struct err err;
 	mode_t mode;
 
-	if (transfer_upload(&copy->target, local, remote, &mode, &path, &err) < 0) {
+	if (transfer_upload(&copy->target, local, remote, &uploaded, &err) < 0) {
 		copy_fail(copy, &err);
 		return;
 	}
-	if (local && path && (mode & MODE_MASK) != FILE_MODE && (mode & MODE_MASK) != (0666 & MODE_MASK))
-		permissions_add(&copy->files, path, mode & MODE_MASK);
+	mode = uploaded.mode & MODE_MASK;
+	if (uploaded.path && uploaded.has_holes)
+		dig_holes(copy, uploaded.path);
+	if (uploaded.path && local && mode != FILE_MODE)
+		permissions_add(&copy->files, uploaded.path, mode);
+	free(uploaded.path);
 	if (permissions_are_many(&copy->files) && !permissions_set(&copy->files))
 		copy->failed = true;
 }

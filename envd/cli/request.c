@@ -167,8 +167,14 @@ static void connect_next(struct request *r, int status)
 	end(r);
 }
 
+static void add_field(struct request *r, struct str name, struct str value)
+{
+	if (r->head.target.p && http_headers_add(&r->head.headers, &r->arena, name, value) < 0)
+		r->head.target = (struct str){NULL, 0};
+}
+
 void request_open(struct request *r, struct target *target, const struct request_handler *handler,
-		  const char *method, const char *path, const char *content_type, int64_t length)
+		  const char *method, const char *path, struct request_body body)
 {
 	*r = (struct request){.target = target, .handler = handler, .secure = {.complaints = -1}};
 	arena_init(&r->arena, REQUEST_ARENA_BYTES);
@@ -176,15 +182,14 @@ void request_open(struct request *r, struct target *target, const struct request
 	later_init(&r->begin, connect_securely);
 	r->next_address = target->addresses;
 	r->head.method = str_of(method);
-	r->head.length = length;
+	r->head.length = body.length;
 	r->head.target = arena_str(&r->arena, str_of(path));
-	for (size_t i = 0; r->head.target.p && i < target->fields.count; i++)
-		if (http_headers_add(&r->head.headers, &r->arena, target->fields.items[i].name,
-				     target->fields.items[i].value) < 0)
-			r->head.target = (struct str){NULL, 0};
-	if (r->head.target.p && content_type &&
-	    http_headers_add(&r->head.headers, &r->arena, STR("Content-Type"), str_of(content_type)) < 0)
-		r->head.target = (struct str){NULL, 0};
+	for (size_t i = 0; i < target->fields.count; i++)
+		add_field(r, target->fields.items[i].name, target->fields.items[i].value);
+	if (body.type)
+		add_field(r, STR("Content-Type"), str_of(body.type));
+	if (body.coding)
+		add_field(r, STR("Content-Encoding"), str_of(body.coding));
 	if (!r->head.target.p) {
 		fail(r, ERR_INVALID_ARGUMENT, ENAMETOOLONG, "the request");
 		end(r);

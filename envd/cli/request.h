@@ -38,9 +38,15 @@ struct request {
 	int status; /* of the response, 0 before */
 };
 
-/* `path` with its query, percent-encoded. `length`: bytes of the body or HTTP_LENGTH_*. */
+/* What a request says of its body. */
+struct request_body {
+	const char *type, *coding; /* NULL: nothing */
+	int64_t length;		   /* bytes, or HTTP_LENGTH_* */
+};
+
+/* `path` with its query, percent-encoded. */
 void request_open(struct request *r, struct target *target, const struct request_handler *handler,
-		  const char *method, const char *path, const char *content_type, int64_t length);
+		  const char *method, const char *path, struct request_body body);
 /* 0, STREAM_FULL (taken; wait for on_room), or negative: it is over, on_done tells. */
 int request_write(struct request *r, const struct iovec *pieces, size_t count);
 void request_end(struct request *r);

@@ -8,6 +8,7 @@
 #include "envd/cli/call.h"
 #include "envd/cli/name.h"
 #include "envd/cli/print.h"
+#include "lib/gzip.h"
 #include "lib/json.h"
 #include "lib/limits.h"
 
@@ -19,9 +20,10 @@
 /* Somebody who waits longer than this wants to know how long it will take. */
 #define PROGRESS_AFTER_MS 1000
 #define PROGRESS_PERIOD_MS 200
+#define PROGRESS_NAME_CHARACTERS 30
 
 struct progress {
-	const char *name;
+	const char *name, *label;
 	uint64_t done, total; /* total 0: unknown */
 	int64_t began_ms, shown_ms;
 	bool wanted, shown;
@@ -37,6 +39,8 @@ struct transfer {
 	bool failed;
 	bool is_sparse; /* down, into a file: holes stay holes */
 	char *chunk;
+	struct gzip_writer *gzip; /* up, of a file with holes; `packed` has room for a chunk */
+	char *packed;
 	uv_signal_t signals[3];
 	bool watches; /* signals */
 	int signal;   /* that came; 0: none */
@@ -48,6 +52,17 @@ static void progress_init(struct progress *p, const char *name, uint64_t total)
 {
 	*p = (struct progress){.name = name, .total = total, .began_ms = monotonic_ms()};
 	p->wanted = isatty(STDERR_FILENO) == 1;
+	p->label = strrchr(name, '/') && strrchr(name, '/')[1] ? strrchr(name, '/') + 1 : name;
+}
+
+/* The bytes of the first characters. */
+static size_t visible_part(const char *text)
+{
+	size_t used = 0;
+
+	for (int i = 0; i < PROGRESS_NAME_CHARACTERS && text[used]; i++)
+		used += name_visible(text + used);
+	return used;
 }
 
 static void show(struct progress *p, int64_t now_ms)
@@ -55,14 +70,16 @@ static void show(struct progress *p, int64_t now_ms)
 	char done[PRINT_TEXT_BYTES], total[PRINT_TEXT_BYTES], speed[PRINT_TEXT_BYTES];
 	uint64_t elapsed = (uint64_t)(now_ms - p->began_ms) + 1;
 	FILE *file = fdopen(dup(STDERR_FILENO), "w");
+	auto_free char *quoted = NULL;
 
 	if (!file)
 		return;
 	p->shown = true;
 	p->shown_ms = now_ms;
 	fputs("\r\033[K", file);
-	print_safe(file, p->name);
-	fprintf(file, "  %s", print_size(p->done, done));
+	/* A line that does not fit would not be written over. */
+	quoted = name_quote(p->label);
+	fprintf(file, "%.*s  %s", (int)visible_part(quoted), quoted, print_size(p->done, done));
 	if (p->total)
 		fprintf(file, " of %s  %llu %%", print_size(p->total, total),
 			(unsigned long long)(p->done * 100 / p->total));
@@ -167,7 +184,7 @@ static int path_of(struct target *target, const char *remote, struct buf *b)
 }
 
 static int run(struct transfer *t, struct target *target, const struct request_handler *handler,
-	       const char *method, const char *remote, const char *type, int64_t length)
+	       const char *method, const char *remote, struct request_body body)
 {
 	struct buf path;
 
@@ -176,7 +193,7 @@ static int run(struct transfer *t, struct target *target, const struct request_h
 		buf_fini(&path);
 		return err_set(t->err, ERR_INVALID_ARGUMENT, "the path is too long");
 	}
-	request_open(&t->request, target, handler, method, buf_data(&path), type, length);
+	request_open(&t->request, target, handler, method, buf_data(&path), body);
 	target_run(target);
 	progress_end(&t->progress);
 	buf_fini(&path);
@@ -196,37 +213,48 @@ static void on_upload_body(struct request *r, const char *data, size_t len)
 	keep_answer(container_of(r, struct transfer, request), data, len);
 }
 
+/* Sends `len` bytes of the chunk, `is_last` when there are no more. As request_write. */
+static int send_chunk(struct transfer *t, size_t len, bool is_last)
+{
+	struct str input = {t->chunk, len};
+	bool has_ended = false;
+	int status = 0;
+
+	if (!t->gzip)
+		return len ? request_write(&t->request, &(struct iovec){t->chunk, len}, 1) : 0;
+	while (status >= 0 && !has_ended && (input.len || is_last)) {
+		size_t packed = gzip_writer_write(t->gzip, &input, is_last, t->packed, CHUNK_BYTES, &has_ended);
+		int result = packed ? request_write(&t->request, &(struct iovec){t->packed, packed}, 1) : 0;
+
+		status = result ? result : status;
+	}
+	return status;
+}
+
 static void on_upload_room(struct request *r)
 {
 	struct transfer *t = container_of(r, struct transfer, request);
+	struct progress *p = &t->progress;
 	int status = 0;
 
 	while (status == 0) {
-		ssize_t len = read(t->fd, t->chunk, CHUNK_BYTES);
+		/* A file that grows meanwhile is sent as long as it was. */
+		size_t most = p->total ? size_min(CHUNK_BYTES, p->total - p->done) : CHUNK_BYTES;
+		ssize_t len = most ? read(t->fd, t->chunk, most) : 0;
 
 		if (len < 0 && errno == EINTR)
 			continue;
-		if (len < 0) {
-			fail_here(t, errno);
+		/* ... and one that shrinks ends the request short, which is a failure. */
+		if (len < 0 || (len == 0 && most && p->total)) {
+			fail_here(t, len < 0 ? errno : ENODATA);
 			return;
 		}
-		/* A file that shrinks meanwhile ends the request short, which is a failure. */
-		if (len == 0) {
-			if (t->progress.total && t->progress.done < t->progress.total)
-				fail_here(t, ENODATA);
-			else
-				request_end(r);
-			return;
-		}
-		/* ... and one that grows is sent as long as it was. */
-		if (t->progress.total)
-			len = (ssize_t)size_min((size_t)len, t->progress.total - t->progress.done);
+		status = send_chunk(t, (size_t)len, len == 0);
 		if (len == 0) {
 			request_end(r);
 			return;
 		}
-		status = request_write(r, &(struct iovec){t->chunk, (size_t)len}, 1);
-		progress_add(&t->progress, (size_t)len);
+		progress_add(p, (size_t)len);
 	}
 }
 
@@ -247,32 +275,49 @@ static char *read_path(struct str answer)
 	return result;
 }
 
-int transfer_upload(struct target *target, const char *local, const char *remote, mode_t *ret_mode,
-		    char **ret_path, struct err *err)
+/* Not only stored in less than its size, as file systems that compress have it. */
+static bool has_holes(int fd, const struct stat *st)
+{
+	bool result = S_ISREG(st->st_mode) && st->st_blocks * 512 < st->st_size &&
+		      lseek(fd, 0, SEEK_HOLE) < st->st_size;
+
+	return lseek(fd, 0, SEEK_SET) == 0 && result;
+}
+
+int transfer_upload(struct target *target, const char *local, const char *remote,
+		    struct transfer_uploaded *ret_uploaded, struct err *err)
 {
 	static const struct request_handler handler = {
 		.on_body = on_upload_body, .on_room = on_upload_room, .on_done = on_done};
 	auto_close int fd = local ? open(local, O_RDONLY | O_CLOEXEC) : dup(STDIN_FILENO);
 	auto_free char *chunk = xmalloc(CHUNK_BYTES);
-	struct transfer t = {.err = err, .fd = fd, .chunk = chunk};
-	int64_t length = HTTP_LENGTH_CHUNKED;
+	auto_free char *packed = xmalloc(CHUNK_BYTES);
+	struct transfer t = {.err = err, .fd = fd, .chunk = chunk, .packed = packed};
+	struct request_body body = {"application/octet-stream", NULL, HTTP_LENGTH_CHUNKED};
 	struct stat st;
 	int status;
 
-	*ret_path = NULL;
+	*ret_uploaded = (struct transfer_uploaded){.mode = 0666};
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local ? local : "stdin");
 	if (S_ISDIR(st.st_mode))
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s is a directory (use -r)", local);
-	if (local && S_ISREG(st.st_mode))
-		length = st.st_size;
-	progress_init(&t.progress, local ? local : "stdin", length > 0 ? (uint64_t)length : 0);
-	*ret_mode = S_ISREG(st.st_mode) ? st.st_mode & 0777 : 0666;
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s is a directory", local ? local : "stdin");
+	if (local && S_ISREG(st.st_mode)) {
+		ret_uploaded->mode = st.st_mode & 0777;
+		ret_uploaded->has_holes = has_holes(fd, &st);
+		body.length = st.st_size;
+	}
+	progress_init(&t.progress, local ? local : "stdin", body.length > 0 ? (uint64_t)body.length : 0);
+	if (ret_uploaded->has_holes && (t.gzip = gzip_writer_new(false))) {
+		body.length = HTTP_LENGTH_CHUNKED;
+		body.coding = "gzip";
+	}
 	buf_init(&t.answer, ANSWER_BYTES_MAX);
-	status = run(&t, target, &handler, "POST", remote, "application/octet-stream", length);
+	status = run(&t, target, &handler, "POST", remote, body);
 	if (status == 0)
-		*ret_path = read_path(buf_str(&t.answer));
+		ret_uploaded->path = read_path(buf_str(&t.answer));
 	buf_fini(&t.answer);
+	gzip_writer_free(t.gzip);
 	return status;
 }
 
@@ -339,7 +384,8 @@ static int receive(struct transfer *t, struct target *target, const char *remote
 
 	progress_init(&t->progress, remote, 0);
 	buf_init(&t->answer, ANSWER_BYTES_MAX);
-	status = run(t, target, &handler, "GET", remote, NULL, HTTP_LENGTH_NONE);
+	status = run(t, target, &handler, "GET", remote,
+		     (struct request_body){.length = HTTP_LENGTH_NONE});
 	buf_fini(&t->answer);
 	if (status == 0 && t->is_sparse && ftruncate(t->fd, (off_t)t->progress.done) < 0)
 		status = err_set_sys(t->err, err_kind_from_errno(errno), errno, "%s", remote);

@@ -89,7 +89,7 @@ check("names that are not UTF-8 arrive as they are, both ways, and so do those t
 	assert.deepEqual(readFileSync(at(folder, Buffer.from("x\xfe", "latin1"))), names[0]);
 });
 
-check("holes stay holes on the way here", async () => {
+check("holes stay holes both ways", async () => {
 	const folder = openFolder();
 	const from = join(folder, "from"), size = 64 << 20;
 	const fd = openSync(from, "w");
@@ -103,6 +103,16 @@ check("holes stay holes on the way here", async () => {
 	assert.ok(statSync(join(folder, "down")).blocks * 512 < 1 << 20, `${statSync(join(folder, "down")).blocks} blocks`);
 	await copy(join(folder, "down"), `:${folder}/up`);
 	assert.ok(readFileSync(from).equals(readFileSync(join(folder, "up"))));
+	assert.ok(statSync(join(folder, "up")).blocks * 512 < 1 << 20, `${statSync(join(folder, "up")).blocks} blocks there`);
+	// What has no end of its own, nothing in it, or one more hole than content.
+	for (const [size, name] of [[0, "empty"], [1, "one"], [262144, "chunk"], [10 << 20, "hole"]]) {
+		writeFileSync(join(folder, name), "");
+		spawnSync("truncate", ["-s", String(size), join(folder, name)]);
+		await copy(join(folder, name), `:${folder}/${name}.up`);
+		await copy(`:${folder}/${name}.up`, join(folder, `${name}.down`));
+		assert.deepEqual([statSync(join(folder, `${name}.up`)).size, statSync(join(folder, `${name}.down`)).size], [size, size]);
+		assert.ok(readFileSync(join(folder, `${name}.down`)).every((byte) => byte === 0));
+	}
 });
 
 check("what cannot be copied is told, and the rest goes on", async () => {
