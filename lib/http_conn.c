@@ -547,6 +547,25 @@ static void on_timer(uv_timer_t *timer)
 	run(c, NULL, 0);
 }
 
+/* Past the head, a body of known length is all that can come next, as far as that goes. */
+static char *on_room(struct stream *s, size_t *ret_len)
+{
+	struct http_conn *c = s->user;
+	struct http_conn_exchange *x = c->exchange;
+	struct http_exchange *ex = x ? &x->ex : NULL;
+	uint64_t left;
+	char *room;
+
+	if (c->state != HTTP_CONN_EXCHANGE || !ex->handler->on_body_room || !x->started || x->paused ||
+	    x->ended || x->tunnel || x->request_complete || ex->request.length <= 0 ||
+	    buf_length(&c->held))
+		return NULL;
+	left = (uint64_t)ex->request.length - ex->received;
+	room = ex->handler->on_body_room(ex, ret_len);
+	*ret_len = (size_t)(room && left < *ret_len ? left : *ret_len);
+	return room;
+}
+
 static void on_read(struct stream *s, const char *data, size_t len)
 {
 	struct http_conn *c = s->user;
@@ -609,6 +628,7 @@ static void on_later(struct later *later)
 }
 
 static const struct stream_events events = {
+	.on_room = on_room,
 	.on_read = on_read,
 	.on_end = on_end,
 	.on_hangup = on_hangup,

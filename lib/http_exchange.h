@@ -32,6 +32,10 @@
 struct http_exchange;
 
 struct http_exchange_handler {
+	/* Where the next bytes of the body are to be put, at most *ret_len (more than 0) of them; NULL:
+	 * nowhere in particular. If any come, on_body follows at once and finds them there; it may as well
+	 * find others elsewhere, because not every connection and body can do so. May be NULL. */
+	char *(*on_body_room)(struct http_exchange *ex, size_t *ret_len);
 	void (*on_body)(struct http_exchange *ex, const char *data, size_t len);
 	/* The request body is complete (in a tunnel: the client ended its direction). Never called
 	 * for a body that was cut short: that is on_closed with an error. */

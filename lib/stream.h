@@ -24,6 +24,10 @@
 struct stream;
 
 struct stream_events {
+	/* Where what comes next is to be put, at most *ret_len bytes; NULL: wherever the stream likes. The
+	 * on_read of those bytes follows at once, or none. Only of streams that carry bytes as they are;
+	 * the others may not ask. May be NULL. */
+	char *(*on_room)(struct stream *s, size_t *ret_len);
 	void (*on_read)(struct stream *s, const char *data, size_t len);
 	/* 0: the peer ended its direction (EOF), at most once. Negative errno: the stream is broken,
 	 * at most once; it may follow an EOF, when writing to the peer fails later. */

@@ -1,7 +1,8 @@
 /*
  * POST /files: one job makes the checks and opens what can be opened before the body flows; then the
- * body is collected into chunks, and a job takes a chunk through the content coding and the form into
- * files while the next one fills. Two full chunks pause the client.
+ * body is collected into chunks (read straight into them when its length is known), and a job takes a
+ * chunk through the content coding and the form into files while the next one fills. Two full chunks
+ * pause the client.
  */
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
@@ -192,6 +193,33 @@ static void submit(struct post *post)
 	resume(post);
 }
 
+/* The rest of the chunk, so that nothing is copied on its way from the socket to the file. */
+static char *on_body_room(struct http_exchange *ex, size_t *ret_len)
+{
+	struct post *post = ex->user;
+	struct buf *chunk = &post->chunks[post->filling];
+	size_t most = files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES), used = buf_length(chunk);
+	char *room;
+
+	if (post->is_answered || used >= most)
+		return NULL;
+	if ((uint64_t)ex->request.length - ex->received < most - used)
+		most = used + (size_t)((uint64_t)ex->request.length - ex->received);
+	if (most == used || buf_reserve(chunk, most - used, &room) < 0)
+		return NULL;
+	*ret_len = size_min(most - used, FILE_CHUNK_BYTES);
+	return room;
+}
+
+static int take(struct buf *chunk, const char *data, size_t len)
+{
+	if (chunk->memory && data == chunk->memory + chunk->end) {
+		buf_commit(chunk, len);
+		return 0;
+	}
+	return buf_append(chunk, data, len);
+}
+
 static void on_body(struct http_exchange *ex, const char *data, size_t len)
 {
 	struct post *post = ex->user;
@@ -203,7 +231,7 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 		size_t piece = size_min(len, FILE_CHUNK_BYTES);
 
 		chunk = &post->chunks[post->filling];
-		if (buf_append(chunk, data, piece) < 0) {
+		if (take(chunk, data, piece) < 0) {
 			refuse(post);
 			return;
 		}
@@ -241,6 +269,7 @@ static void on_closed(struct http_exchange *ex, int status)
 }
 
 static const struct http_exchange_handler handler = {
+	.on_body_room = on_body_room,
 	.on_body = on_body,
 	.on_body_end = on_body_end,
 	.on_closed = on_closed,

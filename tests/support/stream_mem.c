@@ -19,13 +19,31 @@ static void append(struct buf *b, const void *data, size_t len)
 	b->end += len;
 }
 
+/* As much as there is room for where the reader wants it. */
+static bool deliver_into_room(struct stream_mem *m)
+{
+	size_t len = 0;
+	char *room = m->stream.events->on_room ? m->stream.events->on_room(&m->stream, &len) : NULL;
+
+	if (!room)
+		return false;
+	assert(len > 0);
+	len = size_min(len, buf_length(&m->input));
+	memcpy(room, buf_data(&m->input), len);
+	buf_consume(&m->input, len);
+	m->stream.events->on_read(&m->stream, room, len);
+	return true;
+}
+
 static void deliver(struct stream_mem *m)
 {
-	struct buf input = m->input;
-
+	while (m->reading && !m->closed && buf_length(&m->input) && deliver_into_room(m))
+		;
 	if (!m->reading || m->closed)
 		return;
-	if (buf_length(&input)) {
+	if (buf_length(&m->input)) {
+		struct buf input = m->input;
+
 		buf_init(&m->input, input.max);
 		m->stream.events->on_read(&m->stream, buf_data(&input), buf_length(&input));
 		buf_fini(&input);
