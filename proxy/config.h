@@ -28,7 +28,8 @@ struct config {
 	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct sources_config sources;
 	struct option_list sandboxes, certificates, probe_texts, embed_origins;
-	int64_t connections_max; /* of clients, over all workers; 0: as many as descriptors allow */
+	/* Of clients, over all workers; 0: as many as descriptors allow with another one for each. */
+	int64_t connections_max;
 	int64_t workers, drain_ms, drain_delay_ms;
 	int64_t wake_timeout_ms, wake_waiters;
 	int64_t access_cookie_seconds;

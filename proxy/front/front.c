@@ -106,7 +106,8 @@ static size_t idle_max(const struct front_config *config)
 	return size_min(PROXY_IDLE_UPSTREAMS_MAX, config->descriptors / 8) / config->workers;
 }
 
-/* ... and the rest for clients, each of which may need another one towards its sandbox. */
+/* ... and the rest for clients, each of which may need another one towards its sandbox. Who says how many
+ * there may be knows how many of them rest. */
 static size_t connections_max(const struct front_config *config)
 {
 	size_t taken = DESCRIPTORS_RESERVED + config->descriptors / 8;
@@ -114,7 +115,7 @@ static size_t connections_max(const struct front_config *config)
 	size_t clients = rest / 2, listeners = 0;
 
 	if (config->connections_max)
-		clients = size_min(clients, config->connections_max);
+		clients = size_min(rest, config->connections_max);
 	for (size_t i = 0; i < FRONT_LISTENERS; i++)
 		listeners += config->listen[i].address != NULL;
 	return size_max(size_min(HTTP_CONNECTIONS_MAX, clients / config->workers / listeners), 1);

@@ -30,7 +30,7 @@ struct front_config {
 	const struct relay_options *options;
 	struct access_sink *access_sink; /* NULL: no access log */
 	size_t descriptors; /* how many the process may have */
-	size_t connections_max; /* of clients; 0: as many as descriptors allow */
+	size_t connections_max; /* of clients; 0: as many as descriptors allow with another one for each */
 	unsigned drain_ms; /* from front_drain to front_abort */
 	/* A listening socket that was inherited, once; -1: none (any more), bind one. May be NULL. */
 	int (*take_socket)(void *user, enum front_listener which);

@@ -359,6 +359,19 @@ class Hostile(Test):
         second.close()
         third.close()
 
+    @unittest.skipIf(OVER_TLS, "the descriptors are the same")
+    def test_the_operator_may_allow_more_connections_than_have_a_second_descriptor(self):
+        server = self.serve()
+        self.workers = 1
+        self.descriptors = 200
+        proxy = self.start("--connections-max", "100")
+        clients = [proxy.connect() for _ in range(90)]
+        for client in clients:
+            self.addCleanup(client.close)
+            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+            self.assertEqual(client.response().status, 200)
+        self.assertEqual(proxy.metric("orchestrator_proxy_server_connections_open"), 90)
+
     def test_s100_cookies_pass_as_the_server_set_them(self):
         """Whose domain it is, is for the operator to say (Public Suffix List); see the README."""
         def script(connection):
