@@ -107,7 +107,7 @@ for (const scheme of ["http", "https"]) {
 			await context.close();
 		}
 	});
-	const evaluate = (page, fn, argument) => within(10000, "the page's answer", page.evaluate(fn, argument));
+	const evaluate = (page, fn, argument) => within(20000, "the page's answer", page.evaluate(fn, argument));
 
 	check("case_155_s069_a_public_port", async (page) => {
 		const answer = await page.goto(site.url("pub", "/hello?x=%20y"));

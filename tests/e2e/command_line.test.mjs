@@ -311,7 +311,7 @@ check("https_stays_while_ctrl_c_is_passed_on", async () => {
 	const closed = new Promise((resolve) => child.on("close", resolve));
 	await eventually("it runs", () => processesWith(mark).some((each) => each.command === "sleep"));
 	process.kill(-child.pid, "SIGINT"); // to all of the group, as a terminal does
-	assert.equal(await within(10000, "it ends", closed), 143);
+	assert.equal(await within(20000, "it ends", closed), 143);
 	await eventually("no helper is left", () => !processTable().some((each) => each.command === "openssl"));
 });
 
@@ -351,7 +351,7 @@ check("cp_writes_to_pipes_and_devices_and_replaces_none", async () => {
 	const closed = new Promise((resolve) => reader.on("close", resolve));
 	assert.equal((await cli(["cp", ":/etc/passwd", pipe])).code, 0);
 	assert.ok(statSync(pipe).isFIFO(), "still a pipe");
-	await within(10000, "the reader ends", closed);
+	await within(20000, "the reader ends", closed);
 	assert.equal(read, readFileSync("/etc/passwd", "utf8"));
 });
 
@@ -361,7 +361,7 @@ check(`a_full_disk_here_is_told ${what[0]}`, async () => {
 	const child = spawn(envdProgram(), what, { env: roads.directly, stdio: ["ignore", full, "pipe"] });
 	let stderr = "";
 	child.stderr.on("data", (chunk) => { stderr += chunk; });
-	const code = await within(10000, "it ends", new Promise((resolve) => child.on("close", resolve)));
+	const code = await within(20000, "it ends", new Promise((resolve) => child.on("close", resolve)));
 	closeSync(full);
 	assert.equal(code, what[0] === "exec" ? 255 : 1);
 	assert.match(stderr, /no space left/);

@@ -214,7 +214,7 @@ check(`${signal} leaves nothing behind`, async () => {
 	await eventually("it has begun", () => readdirSync(folder).some((name) => statSync(join(folder, name)).size > 0));
 	assert.notDeepEqual(readdirSync(folder), ["x"]);
 	child.kill(signal);
-	assert.equal(await within(10000, "it ends", closed), signal);
+	assert.equal(await within(20000, "it ends", closed), signal);
 	assert.deepEqual(readdirSync(folder), []);
 	sockets.forEach((socket) => socket.destroy());
 	server.close();
@@ -227,7 +227,7 @@ check("an upload that is interrupted leaves the old content", async () => {
 	const closed = new Promise((resolve) => child.on("close", resolve));
 	child.stdin.write(randomBytes(3 << 20), () => child.kill("SIGINT"));
 	child.stdin.on("error", () => {});
-	await within(10000, "it ends", closed);
+	await within(20000, "it ends", closed);
 	assert.equal(readFileSync(join(folder, "target"), "utf8"), "old");
 	assert.deepEqual(readdirSync(folder), ["target"]);
 });

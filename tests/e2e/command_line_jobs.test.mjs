@@ -246,7 +246,7 @@ check("a full disk here is told, a reader that leaves is not; the job goes on", 
 	const child = spawn(envdProgram(), ["job", "logs", "-follow", id], { env: direct, stdio: ["ignore", full, "pipe"] });
 	let stderr = "";
 	child.stderr.on("data", (chunk) => { stderr += chunk; });
-	const code = await within(10000, "it ends", new Promise((resolve) => child.on("close", resolve)));
+	const code = await within(20000, "it ends", new Promise((resolve) => child.on("close", resolve)));
 	closeSync(full);
 	assert.equal(code, 255);
 	assert.match(stderr, /no space left/);

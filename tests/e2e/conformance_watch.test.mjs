@@ -61,7 +61,7 @@ while True:
 	else: answer(b"", -38)
 `;
 	const child = spawn("python3", ["-c", script, place], { stdio: ["ignore", "pipe", "inherit"] });
-	const deadline = Date.now() + 5000;
+	const deadline = Date.now() + 20000;
 	while (Date.now() < deadline) {
 		if (readFileSync("/proc/self/mountinfo", "latin1").includes(` ${place} `))
 			return {

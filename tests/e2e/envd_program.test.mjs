@@ -11,7 +11,7 @@ import {
 } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
-const run = (...args) => spawnSync(envdProgram(), args, { encoding: "utf8", timeout: 10000 });
+const run = (...args) => spawnSync(envdProgram(), args, { encoding: "utf8", timeout: 20000 });
 const USER = 1000, OTHER = 1001; // made by support/enter.sh
 
 // Starts envd with exactly these arguments; resolves with {child, output(), exited} once it listens.
@@ -34,12 +34,18 @@ async function launch(args, { prefix = [], port } = {}) {
 	envd.client = (options) => new Client(envd.url, options);
 	envd.stop = async () => {
 		child.kill("SIGTERM");
-		return await within(8000, "it ends", envd.exited);
+		return await within(20000, "it ends", envd.exited);
 	};
 	return envd;
 }
 
 const switches = (pid) => Number(/^voluntary_ctxt_switches:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))[1]);
+// Until it is done with what it was given before.
+const rests = (pid) => eventually("it rests", async () => {
+	const before = switches(pid);
+	await sleep(300);
+	return switches(pid) === before;
+});
 
 check("flags_follow_the_agreed_rules", () => {
 	for (const flag of ["-version", "--version", "-version=true"]) {
@@ -161,7 +167,7 @@ check("case_073_stopping_is_orderly_as_process_1", async () => {
 	process.kill(inside, "SIGHUP"); // by rule: nothing
 	const began = Date.now();
 	process.kill(inside, "SIGTERM");
-	const [kind, hard, soft] = await within(10000, "the streams end", Promise.all([trapper, stubborn, plain].map((each) => drain(each.stream))));
+	const [kind, hard, soft] = await within(20000, "the streams end", Promise.all([trapper, stubborn, plain].map((each) => drain(each.stream))));
 	assert.equal(kind.stdout.toString(), "bye\n");
 	assert.equal(kind.end.exitCode, 5);
 	assert.equal(readFileSync(`${folder}/saved`, "utf8"), "saved\n");
@@ -169,8 +175,8 @@ check("case_073_stopping_is_orderly_as_process_1", async () => {
 	assert.equal(soft.end.status, "signal: terminated");
 	for (const each of [trapper, stubborn, plain])
 		assert.equal(each.stream.ends, 1, String(each.stream.failure));
-	assert.deepEqual(await within(5000, "it ends", envd.exited), { code: 0, signal: null });
-	assert.ok(Date.now() - began < 6000, `${Date.now() - began} ms`);
+	assert.deepEqual(await within(20000, "it ends", envd.exited), { code: 0, signal: null });
+	assert.ok(Date.now() - began < 15000, `${Date.now() - began} ms`);
 });
 
 check("case_073_process_1_ends_also_what_commands_left_behind", async () => {
@@ -191,8 +197,8 @@ check("case_073_process_1_ends_also_what_commands_left_behind", async () => {
 	assert.equal(left.length, 2);
 	const began = Date.now();
 	process.kill(inside, "SIGTERM");
-	assert.deepEqual(await within(8000, "it ends", envd.exited), { code: 0, signal: null });
-	assert.ok(Date.now() - began < 6000, `${Date.now() - began} ms`);
+	assert.deepEqual(await within(20000, "it ends", envd.exited), { code: 0, signal: null });
+	assert.ok(Date.now() - began < 15000, `${Date.now() - began} ms`);
 	assert.equal(readFileSync(`${folder}/saved`, "utf8"), "saved\n");
 	for (const { pid } of left)
 		assert.ok(!isAlive(pid));
@@ -209,7 +215,7 @@ check("process_1_goes_before_what_it_starts", async () => {
 	assert.equal(out, "100\n0\n");
 	const [score, nice] = valueOf(inside);
 	process.kill(inside, "SIGTERM");
-	await within(8000, "it ends", envd.exited);
+	await within(20000, "it ends", envd.exited);
 	// Each only where there is the right to.
 	const may = (script) => spawnSync("sh", ["-c", script], { encoding: "utf8" }).status === 0;
 	assert.equal(score, may("echo -1000 2>/dev/null > /proc/self/oom_score_adj") ? "-1000" : valueOf("self")[0]);
@@ -231,8 +237,8 @@ check("case_073_a_second_signal_is_impatient", async () => {
 		}
 	});
 	envd.child.kill("SIGINT");
-	assert.equal((await within(5000, "it ends", envd.exited)).signal, null);
-	assert.ok(Date.now() - began < 1500, `${Date.now() - began} ms`);
+	assert.equal((await within(20000, "it ends", envd.exited)).signal, null);
+	assert.ok(Date.now() - began < 4500, `${Date.now() - began} ms`); // patience is five seconds
 	await eventually("the process is gone", () => !isAlive(stubborn.pid));
 });
 
@@ -259,7 +265,7 @@ check("case_083_the_first_connection_accepted_is_served", async () => {
 		if (round % 2 === 0)
 			assert.ok(text.includes(Buffer.from("served\n").toString("base64")) && text.includes('"end"'), text);
 		child.kill("SIGTERM");
-		await within(8000, "it ends", new Promise((resolve) => child.on("exit", resolve)));
+		await within(20000, "it ends", new Promise((resolve) => child.on("exit", resolve)));
 	}
 });
 
@@ -270,7 +276,7 @@ check("case_072_quiet_children_are_left_alone", async () => {
 	const sleeper = await client.start("sleep", ["3600"]);
 	terminal.stream.abort();
 	sleeper.stream.abort();
-	await sleep(300);
+	await rests(envd.pid);
 	// Nothing in the agent wakes up, so nothing in it can lose patience, however long this goes on.
 	const before = switches(envd.pid);
 	await sleep(3000);
@@ -315,7 +321,7 @@ check("case_142_init_repeated_late_and_parallel", async () => {
 
 check("case_081_an_idle_agent_costs_nothing", async () => {
 	const envd = await startEnvd({ init: null });
-	await sleep(200);
+	await rests(envd.pid);
 	const before = switches(envd.pid);
 	await sleep(2000);
 	assert.ok(switches(envd.pid) - before <= 1, `${switches(envd.pid) - before} wake-ups in 2 s`);

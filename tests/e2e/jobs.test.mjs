@@ -350,7 +350,7 @@ check("a wait is over when its client has left", async () => {
 	// It is sent and taken before the end is.
 	await jobs.get({ id: job.id });
 	socket.end();
-	await eventually("envd lets go", () => isClosed, 5000);
+	await eventually("envd lets go", () => isClosed);
 	await jobs.stop({ id: job.id, force: true });
 });
 
@@ -449,7 +449,7 @@ check("a webhook is called, signed, and tried again", async () => {
 	});
 	const job = await create({ ...shell("exit 5"), name: "hooked", webhook: { url: `http://localhost:${server.port}/hook?x=1`, key: "k3y" } });
 	await ended(jobs, job.id);
-	await eventually("the second attempt", () => seen.length === 2, 10000);
+	await eventually("the second attempt", () => seen.length === 2);
 	const [, taken] = seen;
 	assert.deepEqual([taken.method, taken.url, taken.headers["envd-job-id"]], ["POST", "/hook?x=1", job.id]);
 	const [, time, mac] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(taken.headers["envd-signature"]);

@@ -34,13 +34,13 @@ check("case_151_a_server_that_is_late_gets_the_request_once", async () => {
 	let asked = 0;
 	const begin = Date.now();
 	const answer = fetch_(port, { method: "POST", body: "once" });
-	await sleep(1500);
+	await sleep(1000);
 	const server = await serve((req, res) => {
 		asked++;
 		req.pipe(res);
 	}, { port });
 	assert.deepEqual([(await answer).status, (await answer).text], [200, "once"]);
-	assert.ok(Date.now() - begin < 3500);
+	assert.ok(Date.now() - begin < 10000);
 	assert.equal(asked, 1);
 	await server.stop();
 	// Closed again: said after the retries, in the form clients know.
@@ -63,7 +63,7 @@ check("case_160_events_pass_as_they_come", async () => {
 		req.on("close", () => clearInterval(timer));
 	});
 	const delays = [];
-	await within(10000, "all events", new Promise((resolve, reject) => {
+	await within(20000, "all events", new Promise((resolve, reject) => {
 		http.get({ host: "127.0.0.1", port: proxy.port, headers: { host: proxy.hostOf("sbx1", server.port) } }, (res) => {
 			assert.equal(res.headers["content-type"], "text/event-stream");
 			res.setEncoding("utf8");
@@ -77,7 +77,7 @@ check("case_160_events_pass_as_they_come", async () => {
 	}));
 	assert.equal(delays.length, 30);
 	delays.sort((a, b) => a - b);
-	assert.ok(delays[15] < 50, `the median took ${delays[15]} ms`);
+	assert.ok(delays[15] < 100, `the median took ${delays[15]} ms`);
 });
 
 check("a_large_download_is_complete", async () => {
@@ -126,12 +126,15 @@ check("case_143_internal_paths_are_refused_for_known_and_unknown_sandboxes", asy
 
 check("a_command_streams_through_the_proxy_without_delay", async () => {
 	const { pid, stream } = await client.start("cat", [], { message: { stdin: true } });
+	const took = [];
 	for (let i = 0; i < 50; i++) {
 		const begin = Date.now();
 		await client.input(pid, `${i};`);
 		await until(stream, "stdout", `${i};`);
-		assert.ok(Date.now() - begin < 1000);
+		took.push(Date.now() - begin);
 	}
+	took.sort((a, b) => a - b);
+	assert.ok(took[25] < 200, `the median took ${took[25]} ms`);
 	await client.signal(pid);
 	await drain(stream);
 });

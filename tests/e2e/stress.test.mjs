@@ -186,7 +186,7 @@ for (const road of ["direct", "proxied"]) {
 			assert.equal(program.status, undefined);
 			// The proxy keeps connections to envd for a while, no more than there were clients at once.
 			const kept = program === proxy ? 2 * 24 : 0;
-			await eventually(`${program.name}'s descriptors are back`, () => program.descriptors() <= before[k][0] + 4 + kept, 8000);
+			await eventually(`${program.name}'s descriptors are back`, () => program.descriptors() <= before[k][0] + 4 + kept);
 			const memory = program.memory();
 			assert.ok(isSanitized() || memory < before[k][1] + 12 * 1024, `${program.name}: ${before[k][1]} KiB became ${memory} KiB`);
 			if (program === proxy)

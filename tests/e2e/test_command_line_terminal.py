@@ -15,7 +15,8 @@ from support.programs import eventually, main, start_envd
 
 
 def become_session_with_terminal():
-    for number in (signal.SIGINT, signal.SIGQUIT):  # ignored in what a script starts in the background
+    # Ignored in what a script starts in the background, or nohup.
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -54,9 +54,9 @@ function open(path = "/", options = {}) {
 		headers: { host: proxy.hostOf("sbx1", server.port), ...headers }, maxPayload: 2 * LARGE, perMessageDeflate: false, ...rest,
 	});
 }
-const opened = (ws) => within(10000, "it opens", new Promise((resolve, reject) => ws.on("open", () => resolve(ws)).on("error", reject)));
+const opened = (ws) => within(20000, "it opens", new Promise((resolve, reject) => ws.on("open", () => resolve(ws)).on("error", reject)));
 const message = (ws) => within(30000, "a message", new Promise((resolve) => ws.once("message", (data, isBinary) => resolve({ data, isBinary }))));
-const closed = (ws) => within(10000, "it closes", new Promise((resolve) => ws.on("close", (code, reason) => resolve({ code, reason: String(reason) }))));
+const closed = (ws) => within(20000, "it closes", new Promise((resolve) => ws.on("close", (code, reason) => resolve({ code, reason: String(reason) }))));
 const echo = async (ws, data, options) => {
 	const answer = message(ws);
 	ws.send(data, options);
@@ -109,10 +109,10 @@ check("case_155_subprotocols", async () => {
 
 check("case_155_pings", async () => {
 	const ws = await opened(open());
-	const pong = within(5000, "a pong", new Promise((resolve) => ws.once("pong", resolve)));
+	const pong = within(20000, "a pong", new Promise((resolve) => ws.once("pong", resolve)));
 	ws.ping("payload");
 	assert.equal(String(await pong), "payload");
-	const ping = within(5000, "a ping", new Promise((resolve) => ws.once("ping", resolve)));
+	const ping = within(20000, "a ping", new Promise((resolve) => ws.once("ping", resolve)));
 	seen.at(-1).socket.ping("from the server");
 	assert.equal(String(await ping), "from the server");
 	ws.terminate();
@@ -141,7 +141,7 @@ check("case_155_s062_the_first_message_with_the_answer", async () => {
 
 check("case_155_s063_a_refusal_passes_with_its_body", async () => {
 	for (const status of [401, 403, 426]) {
-		const refused = await within(5000, "the refusal", new Promise((resolve, reject) => {
+		const refused = await within(20000, "the refusal", new Promise((resolve, reject) => {
 			const ws = open(`/refuse/${status}`);
 			ws.on("open", () => reject(new Error("it opened")));
 			ws.on("error", () => {});
@@ -160,7 +160,7 @@ check("case_155_s063_a_refusal_passes_with_its_body", async () => {
 
 check("case_155_upgrade_to_a_closed_port_or_an_unknown_sandbox", async () => {
 	for (const host of [proxy.hostOf("sbx1", 1), proxy.hostOf("sbx9", server.port)]) {
-		const status = await within(15000, "the refusal", new Promise((resolve) => {
+		const status = await within(20000, "the refusal", new Promise((resolve) => {
 			const ws = open("/", { headers: { host } });
 			ws.on("error", () => {});
 			ws.on("unexpected-response", (req, res) => {
@@ -195,7 +195,7 @@ check("case_155_two_hundred_at_once_and_all_are_released", async () => {
 		else
 			ws.close();
 	}
-	await eventually("descriptors are back", () => proxy.descriptors() <= before + 8, 10000);
+	await eventually("descriptors are back", () => proxy.descriptors() <= before + 8);
 });
 
 // --- Upgrades by hand: half-close and back-pressure.
@@ -264,12 +264,12 @@ check("case_168_s065_the_client_ends_its_side_and_still_gets_everything", async 
 check("case_168_s065_the_server_ends_its_side_first", async () => {
 	tunnels.received = undefined;
 	const socket = tunnel("/first");
-	await within(10000, "its end comes", socket.ended);
+	await within(20000, "its end comes", socket.ended);
 	assert.match(Buffer.concat(socket.text).toString(), /that was all from here\n$/);
 	await sleep(200);
 	socket.write(Buffer.alloc(200000, 0x63));
 	socket.end();
-	await eventually("the server got it all", () => tunnels.received !== undefined, 10000);
+	await eventually("the server got it all", () => tunnels.received !== undefined);
 	assert.equal(tunnels.received, 200000);
 });
 
@@ -277,7 +277,7 @@ check("s062_bytes_sent_before_the_answer_are_not_lost", async () => {
 	const socket = tunnel("/count", "early bytes");
 	await answered(socket);
 	socket.end();
-	await within(10000, "the end", socket.ended);
+	await within(20000, "the end", socket.ended);
 	assert.match(Buffer.concat(socket.text).toString("latin1"), /\ncounted 11\n$/);
 });
 

@@ -11,7 +11,9 @@ import { Client, request } from "./connect.mjs";
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../../..");
 const START_DEADLINE_MS = 20000;
-const STOP_DEADLINE_MS = 8000;
+const STOP_DEADLINE_MS = 20000;
+// What has not come by then does not come: machines that run tests are busy.
+const PATIENCE_MS = 20000;
 
 function program(variable, ...places) {
 	const found = process.env[variable] ?? places.map((place) => join(ROOT, place)).find((place) => existsSync(place));
@@ -35,7 +37,7 @@ export function assertMemory(program, kib) {
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
 // Asks until `ask` returns something true; fails with `what` after the deadline.
-export async function eventually(what, ask, deadline = 5000, pause = 10) {
+export async function eventually(what, ask, deadline = PATIENCE_MS, pause = 10) {
 	const end = Date.now() + deadline;
 	for (;;) {
 		const answer = await ask();
@@ -193,6 +195,15 @@ class Program {
 
 	ticks() {
 		return processTable().find((each) => each.pid === this.pid).ticks;
+	}
+
+	// Until it is done with what it was given before.
+	async rests() {
+		await eventually(`${this.name} rests`, async () => {
+			const before = this.ticks();
+			await sleep(300);
+			return this.ticks() === before;
+		});
 	}
 
 	// As the kernel would: at once, and without a word to what it had started.

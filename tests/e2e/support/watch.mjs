@@ -106,7 +106,7 @@ export class Watch {
 			return at === wanted.length;
 		};
 		try {
-			await eventually("in order", complete, 10000);
+			await eventually("in order", complete);
 		} catch {
 			assert.fail(`not in this order: ${wanted.join(", ")}\ngot: ${this.told.slice(-60).join(", ")}`);
 		}
@@ -129,7 +129,7 @@ export class Watch {
 	}
 
 	async ended() {
-		await within(10000, "the stream ends", this.stream.done);
+		await within(20000, "the stream ends", this.stream.done);
 		await this.collected;
 		return this.stream;
 	}
