@@ -77,7 +77,7 @@ struct app {
 
 /* The texts in `config` are borrowed. Blocks (start-up). */
 void app_init(struct app *app, const struct app_config *config);
-/* Listens. Fills err when it cannot; app_fini is then all that is left to do. */
+/* Listens. Fills err when it cannot; then it can be tried again, or app_fini is all that is left to do. */
 int app_open(struct app *app, struct err *err) NODISCARD;
 unsigned app_port(const struct app *app);
 /* Returns when the orderly stop is complete. */

@@ -156,6 +156,19 @@ static int report_listen(const struct app *app, const struct err *err)
 	return EXIT_FAILURE;
 }
 
+/* What a killed envd had just cloned holds its port for the moment until it is what it was cloned for. */
+static int open_app(struct app *app, struct err *err)
+{
+	int64_t until = monotonic_ms() + START_AGAIN_MS;
+	int status;
+
+	do {
+		status = app_open(app, err);
+	} while (status < 0 && err->sys == EADDRINUSE && monotonic_ms() < until &&
+		 usleep(START_AGAIN_PAUSE_US) == 0);
+	return status;
+}
+
 static int run(const struct app_config *config)
 {
 	struct app *app = xcalloc(1, sizeof(*app));
@@ -164,7 +177,7 @@ static int run(const struct app_config *config)
 	struct err err;
 
 	app_init(app, config);
-	if (app_open(app, &err) < 0) {
+	if (open_app(app, &err) < 0) {
 		result = report_listen(app, &err);
 	} else {
 		log_info("envd", "listening", LOG_S("address", config->address), LOG_I("port", app_port(app)),

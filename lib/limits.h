@@ -158,6 +158,9 @@
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
 #define TERMINAL_SIZE_MAX 65535
 
+/* What an envd that was killed a moment ago may still hold is asked for again. */
+#define START_AGAIN_MS 500
+#define START_AGAIN_PAUSE_US 2000
 /* Background jobs: how many at once, and how many ended ones are kept, for how long, with how much output
  * in all (flags of envd say otherwise). */
 #define JOBS_RUNNING_MAX 4096

@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -16,7 +17,7 @@
 #endif
 
 /* A keeper that was started a moment before its envd died has yet to write down that it lives. */
-#define BEGIN_WAIT_MS 500
+#define BEGIN_WAIT_MS 5000
 
 static int read_record(const struct job_store *store, const char *id, struct job_record *ret_record)
 {
@@ -112,28 +113,60 @@ bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgrou
 	return true;
 }
 
-static void find_out(const struct job_store *store, struct cgroups *cgroups, const char *boot_id,
+/* Somebody is about to become the keeper. */
+static bool is_beginning(const struct job_store *store, const char *id)
+{
+	auto_close int fd = job_store_open_file(store, id, "status", O_RDONLY);
+
+	if (fd < 0) {
+		fd = -1;
+		return false;
+	}
+	return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
+}
+
+static void wait_for_beginning(const struct job_store *store, struct job_found *found,
+			       struct job_status *ret_status)
+{
+	int64_t until = monotonic_ms() + BEGIN_WAIT_MS;
+	bool may_begin;
+
+	do {
+		may_begin = is_beginning(store, found->record.id);
+		find_keeper(store, found);
+		/* After the look for the keeper: the last it does is to write the end. */
+		if (job_store_read_status(store, found->record.id, ret_status) < 0)
+			*ret_status = (struct job_status){.start.magic = 0};
+	} while ((found->keeper || may_begin) && !ret_status->start.magic && monotonic_ms() < until &&
+		 usleep(1000) == 0);
+}
+
+/* False when the command was never started, and never will be. Nobody was told of the job, and who asks
+ * for it again, with its client key, gets one that runs. */
+static bool find_out(const struct job_store *store, struct cgroups *cgroups, const char *boot_id,
 		     struct job_found *found)
 {
 	struct job_record *record = &found->record;
-	int64_t until = monotonic_ms() + BEGIN_WAIT_MS;
 	struct job_status status;
 
 	found->is_changed = true;
-	do {
-		find_keeper(store, found);
-		/* After the look for the keeper: the last it does is to write the end. */
-		if (job_store_read_status(store, record->id, &status) < 0)
-			status = (struct job_status){.start.magic = 0};
-	} while (found->keeper && !status.start.magic && monotonic_ms() < until && usleep(1000) == 0);
+	wait_for_beginning(store, found, &status);
 	if (job_status_apply_end(&status, record)) {
 		close_fd(&found->pidfd);
 		found->keeper = 0;
 		job_record_settle(record);
+		/* What it has left, whose keeper is not there to be asked any more. */
+		if (record->stop_requested_ms && cgroups)
+			(void)cgroup_kill(cgroups, record->place);
 	} else if (found->keeper && status.start.magic) {
 		record->state = JOB_RUNNING;
 		found->elapsed_ms = (int64_t)monotonic_ms() - status.start.started_steady_ms;
+	} else if (!status.start.magic && !found->keeper && record->state == JOB_PENDING &&
+		   !is_beginning(store, record->id)) {
+		return false;
 	} else if (!status.start.magic) {
+		close_fd(&found->pidfd);
+		found->keeper = 0;
 		set_lost(record, JOB_FAILURE_START, "envd ended before the command was started");
 	} else if (strcmp(record->boot_id, boot_id) != 0) {
 		set_lost(record, JOB_FAILURE_LOST, "the machine was restarted while the job ran");
@@ -143,6 +176,7 @@ static void find_out(const struct job_store *store, struct cgroups *cgroups, con
 	} else {
 		set_lost(record, JOB_FAILURE_LOST, "the job and its keeper ended together: how is not known");
 	}
+	return true;
 }
 
 static bool load_one(const struct job_store *store, struct cgroups *cgroups, const char *id,
@@ -160,8 +194,13 @@ static bool load_one(const struct job_store *store, struct cgroups *cgroups, con
 			  LOG_S("reason", errno_text(status)));
 		return false;
 	}
-	if (!job_state_is_end(found->record.state))
-		find_out(store, cgroups, boot_id, found);
+	if (!job_state_is_end(found->record.state) && !find_out(store, cgroups, boot_id, found)) {
+		if (cgroups && found->record.place.kind != CGROUP_NONE)
+			(void)cgroup_remove(cgroups, found->record.place);
+		job_store_remove(store, id);
+		job_record_fini(&found->record);
+		return false;
+	}
 	job_store_extents(store, id, extents, &found->stored_bytes);
 	return true;
 }

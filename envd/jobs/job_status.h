@@ -4,6 +4,8 @@
  *
  * - The keeper holds a POSIX record lock on the file (F_SETLK): whoever asks the kernel for the lock's
  *   holder learns the keeper's pid, or that it is gone. A pid that was used again cannot deceive.
+ * - From the file's making until the keeper has begun it is under a flock() that envd, and whoever it has
+ *   cloned to become the keeper, hold together: once nobody does, a job without a start will have none.
  * - Before the keeper collects its leader, which gives the leader's pid free, it takes an exclusive
  *   flock(). Whoever holds that lock while the keeper lives may rely on the leader's pid and session.
  *

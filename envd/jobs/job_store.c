@@ -97,6 +97,18 @@ static int check_owner(const char *directory)
 	return about.st_uid == geteuid() ? 0 : -EPERM;
 }
 
+/* What a killed envd had just cloned holds its lock, too, until it is what it was cloned for. */
+static int lock_store(int fd)
+{
+	int64_t until = monotonic_ms() + START_AGAIN_MS;
+	int status;
+
+	do {
+		status = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
+	} while (status == -EWOULDBLOCK && monotonic_ms() < until && usleep(START_AGAIN_PAUSE_US) == 0);
+	return status;
+}
+
 static int open_store(struct job_store *store, struct err *err)
 {
 	char path[PATH_BYTES];
@@ -114,8 +126,8 @@ static int open_store(struct job_store *store, struct err *err)
 	store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (store->lock_fd < 0)
 		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", path);
-	if (flock(store->lock_fd, LOCK_EX | LOCK_NB) < 0) {
-		status = -errno;
+	status = lock_store(store->lock_fd);
+	if (status < 0) {
 		close_fd(&store->lock_fd);
 		if (status == -EWOULDBLOCK)
 			return err_set(err, ERR_UNAVAILABLE,
@@ -220,7 +232,7 @@ static int open_new(const struct job_store *store, const char *id, const char *n
 	return 0;
 }
 
-/* Its blocks must exist before a full disk can keep them from it. */
+/* Its blocks must exist before a full disk can keep them from it. It is locked until the job has begun. */
 static int open_status(const struct job_store *store, const char *id, int *ret_fd)
 {
 	static const char nothing[JOB_STATUS_BYTES];
@@ -228,6 +240,8 @@ static int open_status(const struct job_store *store, const char *id, int *ret_f
 
 	if (status == 0 && pwrite(*ret_fd, nothing, sizeof(nothing), 0) != (ssize_t)sizeof(nothing))
 		status = errno == EDQUOT ? -EDQUOT : -ENOSPC;
+	if (status == 0 && flock(*ret_fd, LOCK_EX | LOCK_NB) < 0)
+		status = -errno;
 	return status;
 }
 

@@ -349,6 +349,7 @@ static void tell_loaded(struct job_table *table)
 	struct list_node waiters;
 
 	table->is_loaded = true;
+	table->is_load_owed = table->load_status < 0;
 	list_init(&waiters);
 	list_splice(&waiters, &table->load_waiters);
 	while (!list_is_empty(&waiters)) {
@@ -376,6 +377,15 @@ static void on_loaded(struct job *job)
 	if (!table->is_closed)
 		drop_old(table);
 	job_table_drop_live(table);
+}
+
+bool job_table_is_loaded(struct job_table *table)
+{
+	if (table->is_loaded && table->is_load_owed && !table->is_closed) {
+		table->is_loaded = false;
+		job_table_open(table);
+	}
+	return table->is_loaded;
 }
 
 void job_table_wait_loaded(struct job_table *table, struct job_load_waiter *waiter)
@@ -430,7 +440,8 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 void job_table_open(struct job_table *table)
 {
 	/* Most sandboxes start without: the threads of the pool, 16 KiB each, are then left to whom comes. */
-	if (!job_store_exists(&table->store))
+	table->load_status = job_store_exists(&table->store) ? -EAGAIN : 0;
+	if (table->load_status == 0)
 		tell_loaded(table);
 	else if (job_run(table->loop, &table->load_job, JOB_QUICK, load, on_loaded) < 0)
 		tell_loaded(table);

@@ -93,7 +93,7 @@ struct job_table {
 	struct err load_err;
 	struct job disk_job;
 	uint64_t disk_room, disk_found; /* bytes; the last seen, and of disk_job */
-	bool is_loaded, is_closed;
+	bool is_loaded, is_load_owed, is_closed; /* owed: another envd had the directory */
 	struct list_node load_waiters;
 };
 
@@ -140,6 +140,8 @@ void job_table_open(struct job_table *table);
 void job_table_close(struct job_table *table);
 void job_table_free(struct job_table *table);
 
+/* False when it has to be waited for; also when it was not possible before, and may be now. */
+bool job_table_is_loaded(struct job_table *table);
 void job_table_wait_loaded(struct job_table *table, struct job_load_waiter *waiter);
 
 struct background_job *job_table_find(struct job_table *table, struct str id);

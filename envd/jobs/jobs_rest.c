@@ -310,7 +310,7 @@ void jobs_rest_serve(struct http_exchange *ex, struct job_table *table)
 	rest->waiter.on_loaded = on_loaded;
 	list_init(&rest->waiter.node);
 	http_exchange_set_handler(ex, &handler, rest);
-	if (table->is_loaded)
+	if (job_table_is_loaded(table))
 		find(rest);
 	else
 		job_table_wait_loaded(table, &rest->waiter);

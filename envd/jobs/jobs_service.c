@@ -403,7 +403,7 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 		jobs_fail_closed(call);
 		return;
 	}
-	if (table->is_loaded) {
+	if (job_table_is_loaded(table)) {
 		start(call, message);
 		return;
 	}

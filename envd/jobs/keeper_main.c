@@ -210,6 +210,7 @@ static void begin(struct keeper *keeper, const char *leader)
 	start.leader_pid = keeper->leader;
 	start.checksum = job_status_checksum(&start, sizeof(start));
 	write_slot(&start, sizeof(start), JOB_STATUS_START_AT);
+	raw2(SYS_flock, JOB_KEEPER_STATUS_FD, LOCK_UN);
 	raw1(SYS_close, JOB_KEEPER_READY_FD);
 }
 

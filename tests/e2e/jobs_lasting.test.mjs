@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Code } from "@connectrpc/connect";
@@ -64,6 +64,30 @@ check("kill -9 in the middle of 100 jobs: every byte and exit code is right", as
 		const again = await here.jobs.create({ ...shell("exit 99"), clientKey: `key ${n}` });
 		assert.deepEqual([again.existed, again.job.id], [true, id]);
 	}
+});
+
+check("envd is killed while jobs are being started: each runs once, whoever asks again", async () => {
+	const here = await place(), folder = temporaryFolder();
+	chmodSync(folder, 0o777);
+	await ended(here.jobs, (await here.jobs.create(shell("true"))).job.id); // so that there is a directory
+	for (let round = 0; round < 15; round++) {
+		const keys = Array.from({ length: 8 }, (_, n) => `start-${round}-${n}`);
+		const make = (key) => here.jobs.create({ ...shell(`echo run >> ${join(folder, key)}; exit 3`), clientKey: key });
+		const asked = Promise.allSettled(keys.map(make));
+		// At any time between the first record and the last start.
+		await eventually("there is a job", () => readdirSync(here.directory).length > 2 + 8 * round);
+		await new Promise((resolve) => setTimeout(resolve, round));
+		await here.restart();
+		const told = (await asked).map((each) => each.value?.job.id);
+		for (const [n, key] of keys.entries()) {
+			const { job } = await make(key);
+			assert.equal(told[n] ?? job.id, job.id, "the same one, if it was told");
+			const done = await ended(here.jobs, job.id);
+			assert.deepEqual([done.exit?.code, done.message], [3, ""]);
+			assert.equal(readFileSync(join(folder, key), "utf8"), "run\n");
+		}
+	}
+	assert.equal((await here.jobs.list({ pageSize: 1000 })).jobs.length, 1 + 15 * 8);
 });
 
 check("what ended while envd was not there is told truthfully, and called", async () => {
@@ -271,7 +295,11 @@ check("two envds do not share jobs", async () => {
 	const other = await startEnvd({ flags: ["-jobs-dir", here.directory] });
 	await refused(jobsClient(other.url).create(shell("true")), Code.Unavailable, /another envd/);
 	assert.equal((await jobsClient(other.url).list({})).jobs.length, 0);
+	// It is its own to have once the first one is gone, with all there is.
+	await here.envd.kill();
+	assert.equal((await jobsClient(other.url).list({})).jobs.length, 1);
 	await other.stop();
+	await here.start();
 });
 
 check("a full disk: no new job, no broken record, lost output is flagged, exit codes stay", async () => {
