@@ -1,8 +1,8 @@
 #include "proxy/route/dns.h"
 
-#include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "proxy/route/dns_client.h"
 
 #define BUCKETS 4096
 #define TICK_MS 500
@@ -20,17 +20,13 @@ struct known {
 
 /* One question on its way. */
 struct question {
-	struct job job;
 	struct list_node node;
 	struct dns_source *source;
-	struct lookup *lookup; /* NULL: a refresh, or one that took too long and was answered */
+	struct dns_query *query;
+	struct lookup *lookup; /* NULL: a refresh */
 	uint64_t sequence;
-	bool refresh;
-	atomic_bool pointless; /* nobody waits for it */
 	char id[HOST_NAME_ID_BYTES_MAX + 1];
 	char name[DNS_NAME_BYTES];
-	int status;
-	struct dns_answer answer;
 };
 
 struct absent {
@@ -42,7 +38,8 @@ struct dns_source {
 	struct source source;
 	struct loop *loop;
 	struct catalog *catalog;
-	struct dns_config config;
+	struct dns_template template;
+	struct dns_client *client;
 	uv_timer_t timer; /* refreshes, deadlines */
 	struct list_node buckets[BUCKETS];
 	struct list_node order;
@@ -52,7 +49,7 @@ struct dns_source {
 	struct absent absent[PROXY_DNS_NEGATIVE_MAX]; /* one for each value of a hash */
 	struct dns_totals totals;
 	uint64_t complained_ms;
-	bool closing, timer_closed;
+	bool closing;
 };
 
 /* ---- what is known ---- */
@@ -181,11 +178,12 @@ static const union address *choose(const struct dns_answer *answer, const struct
 	return best;
 }
 
-static enum lookup_answer put(struct dns_source *source, struct question *question)
+static enum lookup_answer put(struct dns_source *source, const struct question *question,
+			      const struct dns_answer *found)
 {
 	struct catalog_record *record = record_of(source, question->id);
-	const union address *address = choose(&question->answer, record);
-	uint64_t now = loop_now_ms(source->loop), ttl_ms = question->answer.ttl_s * (uint64_t)1000;
+	const union address *address = choose(found, record);
+	uint64_t now = loop_now_ms(source->loop), ttl_ms = found->ttl_s * (uint64_t)1000;
 	char text[ADDRESS_TEXT_BYTES];
 	struct sandbox_entry entry;
 	struct known *known;
@@ -242,15 +240,16 @@ static bool is_absent(struct dns_source *source, const char *id)
 	return loop_now_ms(source->loop) < absent->until_ms && strcmp(absent->id, id) == 0;
 }
 
-static enum lookup_answer apply(struct dns_source *source, struct question *question)
+static enum lookup_answer apply(struct dns_source *source, const struct question *question, int status,
+				const struct dns_answer *found)
 {
 	struct known *known = find(source, question->id);
 	bool is_old = known && known->sequence > question->sequence;
 
-	switch (question->status) {
+	switch (status) {
 	case 0:
 		source->totals.found++;
-		return is_old ? LOOKUP_FOUND : put(source, question);
+		return is_old ? LOOKUP_FOUND : put(source, question, found);
 	case -ENOENT:
 		source->totals.absent++;
 		return is_old ? LOOKUP_FOUND : remove_absent(source, question);
@@ -265,75 +264,49 @@ static enum lookup_answer apply(struct dns_source *source, struct question *ques
 
 /* ---- asking ---- */
 
-static void release_if_done(struct dns_source *source)
+/* It is answered, or nobody waits for it any more. */
+static void drop_question(struct question *question)
 {
-	if (source->timer_closed && list_is_empty(&source->questions))
-		free(source);
+	struct dns_source *source = question->source;
+	struct known *known = question->lookup ? NULL : find(source, question->id);
+
+	list_remove(&question->node);
+	if (!question->lookup)
+		source->refreshing--;
+	if (known)
+		known->refreshing = false;
+	free(question);
 }
 
-static void on_resolve(struct job *job)
+static void on_answer(void *user, int status, const struct dns_answer *found)
 {
-	struct question *question = container_of(job, struct question, job);
-	const struct dns_config *config = &question->source->config;
-
-	/* While name servers do not answer, a queue builds up of what nobody waits for any more. */
-	question->status = -ECANCELED;
-	if (!atomic_load(&question->pointless))
-		question->status = dns_name_resolve(question->name,
-						    config->has_server ? &config->server : NULL,
-						    &question->answer);
-}
-
-static void answer_lookup(struct question *question, enum lookup_answer answer)
-{
+	struct question *question = user;
 	struct lookup *lookup = question->lookup;
+	enum lookup_answer answer = apply(question->source, question, status, found);
 
-	question->lookup = NULL;
+	drop_question(question);
 	if (lookup)
 		lookup_answer(lookup, answer);
 }
 
-static void on_resolved(struct job *job)
-{
-	struct question *question = container_of(job, struct question, job);
-	struct dns_source *source = question->source;
-	enum lookup_answer answer = LOOKUP_UNAVAILABLE;
-	struct known *known;
-
-	list_remove(&question->node);
-	if (!source->closing && question->status != -ECANCELED)
-		answer = apply(source, question);
-	if (question->refresh) {
-		source->refreshing--;
-		known = find(source, question->id);
-		if (known)
-			known->refreshing = false;
-	}
-	answer_lookup(question, answer);
-	free(question);
-	if (source->closing)
-		release_if_done(source);
-}
-
 static void on_tick(uv_timer_t *timer);
 
-/* False when nobody can be asked. */
+/* False when no name can be so long. */
 static bool put_question(struct dns_source *source, const char *id, struct lookup *lookup)
 {
 	struct question *question = xcalloc(1, sizeof(*question));
 
-	question->source = source;
-	question->lookup = lookup;
-	question->refresh = !lookup;
-	question->sequence = ++source->sequence;
-	snprintf(question->id, sizeof(question->id), "%s", id);
-	atomic_init(&question->pointless, false);
-	if (dns_template_expand(&source->config.template, id, question->name) < 0 ||
-	    job_run(source->loop, &question->job, JOB_FILES, on_resolve, on_resolved) < 0) {
+	if (dns_template_expand(&source->template, id, question->name) < 0) {
 		free(question);
 		return false;
 	}
-	source->refreshing += question->refresh;
+	question->source = source;
+	question->lookup = lookup;
+	question->sequence = ++source->sequence;
+	snprintf(question->id, sizeof(question->id), "%s", id);
+	question->query = dns_client_ask(source->client, question->name, lookup != NULL, on_answer,
+					 question);
+	source->refreshing += !lookup;
 	list_append(&source->questions, &question->node);
 	if (!uv_is_active((uv_handle_t *)&source->timer))
 		uv_timer_start(&source->timer, on_tick, TICK_MS, TICK_MS);
@@ -343,31 +316,48 @@ static bool put_question(struct dns_source *source, const char *id, struct looku
 static void ask(struct source *base, struct lookup *lookup)
 {
 	struct dns_source *source = container_of(base, struct dns_source, source);
-	char name[DNS_NAME_BYTES];
 
 	lookup->deadline_ms = loop_now_ms(source->loop) + PROXY_DNS_MS;
 	if (source->closing)
 		lookup_answer(lookup, LOOKUP_UNAVAILABLE);
-	else if (is_absent(source, lookup->id) ||
-		 dns_template_expand(&source->config.template, lookup->id, name) < 0)
+	else if (is_absent(source, lookup->id) || !put_question(source, lookup->id, lookup))
 		lookup_answer(lookup, LOOKUP_ABSENT);
-	else if (!put_question(source, lookup->id, lookup))
-		lookup_answer(lookup, LOOKUP_UNAVAILABLE);
 }
 
 /* ---- time ---- */
 
-static void answer_overdue(struct dns_source *source, uint64_t now)
+static void give_up(struct question *question)
 {
-	struct list_node *node, *following;
+	struct lookup *lookup = question->lookup;
 
-	LIST_FOR_EACH_SAFE(node, following, &source->questions) {
+	dns_query_cancel(question->query);
+	drop_question(question);
+	if (lookup)
+		lookup_answer(lookup, LOOKUP_UNAVAILABLE);
+}
+
+static struct question *first_overdue(struct dns_source *source, uint64_t now)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &source->questions) {
 		struct question *question = container_of(node, struct question, node);
 
-		if (!question->lookup || question->lookup->deadline_ms > now)
-			continue;
-		atomic_store(&question->pointless, true);
-		answer_lookup(question, LOOKUP_UNAVAILABLE);
+		if (question->lookup && question->lookup->deadline_ms <= now)
+			return question;
+	}
+	return NULL;
+}
+
+/* To give up one may end others. */
+static void answer_overdue(struct dns_source *source, uint64_t now)
+{
+	struct question *question;
+
+	while ((question = first_overdue(source, now))) {
+		source->totals.failed++;
+		complain(source, question, "no answer from a name server in time");
+		give_up(question);
 	}
 }
 
@@ -413,7 +403,8 @@ struct dns_source *dns_open(struct loop *loop, struct catalog *catalog,
 	source->source.ask = ask;
 	source->loop = loop;
 	source->catalog = catalog;
-	source->config = *config;
+	source->template = config->template;
+	source->client = dns_client_open(loop, config->has_server ? &config->server : NULL);
 	for (size_t i = 0; i < BUCKETS; i++)
 		list_init(&source->buckets[i]);
 	list_init(&source->order);
@@ -442,10 +433,7 @@ void dns_totals(const struct dns_source *source, struct dns_totals *ret_totals)
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-	struct dns_source *source = container_of((uv_timer_t *)handle, struct dns_source, timer);
-
-	source->timer_closed = true;
-	release_if_done(source);
+	free(container_of((uv_timer_t *)handle, struct dns_source, timer));
 }
 
 void dns_close(struct dns_source *source)
@@ -453,13 +441,11 @@ void dns_close(struct dns_source *source)
 	struct list_node *node, *following;
 
 	source->closing = true;
-	LIST_FOR_EACH_SAFE(node, following, &source->questions) {
-		struct question *question = container_of(node, struct question, node);
-
-		atomic_store(&question->pointless, true);
-		answer_lookup(question, LOOKUP_UNAVAILABLE);
-	}
+	/* Those that wait for their turn first. */
+	while (!list_is_empty(&source->questions))
+		give_up(container_of(source->questions.previous, struct question, node));
 	LIST_FOR_EACH_SAFE(node, following, &source->order)
 		drop(source, container_of(node, struct known, in_order));
+	dns_client_close(source->client);
 	uv_close((uv_handle_t *)&source->timer, on_timer_closed);
 }

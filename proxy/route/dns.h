@@ -1,6 +1,6 @@
 /*
  * DNS as a source of the catalog, for sandboxes that are pods: an id that nobody else knows is turned
- * into a name (dns_name.h) and resolved, off the loop. Belongs to one loop (the main thread's).
+ * into a name (dns_name.h) and resolved (dns_client.h). Belongs to one loop (the main thread's).
  *
  * The lifecycle of such a sandbox is its address: another address is another life, and what is
  * connected to the old one is reset. Of several addresses the one in use stays while it is among them,
@@ -38,7 +38,7 @@ struct source *dns_as_source(struct dns_source *source);
 /* A record that the catalog has from DNS already is refreshed, and dropped, like one that was found here. */
 void dns_adopt(struct dns_source *source, const char *id);
 void dns_totals(const struct dns_source *source, struct dns_totals *ret_totals);
-/* Open lookups are answered. Freed when its handles are closed and no question is on its way. */
+/* Open lookups are answered. Freed when its handles are closed. */
 void dns_close(struct dns_source *source);
 
 #endif

@@ -1,17 +1,13 @@
 #include "proxy/route/dns_name.h"
 
 #include <arpa/nameser.h>
-#include <netdb.h>
-#include <poll.h>
-#include <resolv.h>
-#include <sys/socket.h>
-
-#include "lib/limits.h"
 
 #define LABEL_BYTES_MAX 63
-#define ANSWER_BYTES 65535
-#define UDP_ANSWER_BYTES 4096
-#define TRUNCATED 0x02 /* in the third byte of a message (RFC 1035 section 4.1.1) */
+/* In the third and fourth byte of a message (RFC 1035 section 4.1.1). */
+#define FLAG_ANSWER 0x80
+#define FLAG_CUT 0x02
+#define FLAG_RECURSE 0x01
+#define RCODE_MASK 0x0f
 #define NAME_BYTES_MAX 253
 
 /* ---- templates ---- */
@@ -72,7 +68,28 @@ int dns_template_expand(const struct dns_template *template, const char *id,
 	return len < DNS_NAME_BYTES && is_name(ret_name) ? 0 : -ENAMETOOLONG;
 }
 
-/* ---- asking ---- */
+/* ---- messages ---- */
+
+size_t dns_question_write(const char *name, int type, uint16_t id,
+			  unsigned char ret_message[DNS_QUESTION_BYTES])
+{
+	unsigned char *at = ret_message + NS_HFIXEDSZ;
+	struct str rest = str_of(name), label;
+
+	memset(ret_message, 0, NS_HFIXEDSZ);
+	ns_put16(id, ret_message);
+	ret_message[2] = FLAG_RECURSE;
+	ret_message[5] = 1; /* questions */
+	while (str_split(&rest, '.', &label) && label.len > 0) {
+		*at++ = (unsigned char)label.len;
+		memcpy(at, label.p, label.len);
+		at += label.len;
+	}
+	*at++ = 0;
+	ns_put16((unsigned)type, at);
+	ns_put16(ns_c_in, at + NS_INT16SZ);
+	return (size_t)(at + NS_QFIXEDSZ - ret_message);
+}
 
 static void take_record(const ns_rr *record, int type, struct dns_answer *answer)
 {
@@ -94,166 +111,44 @@ static void take_record(const ns_rr *record, int type, struct dns_answer *answer
 		answer->ttl_s = ns_rr_ttl(*record);
 }
 
-/* -ENODATA: there is such a name, without an address of this kind. */
-static int read_answer(const unsigned char *message, int len, int type, struct dns_answer *answer)
+/* Servers that understood nothing may leave the question out. */
+static bool is_answer_to(const unsigned char *message, size_t len, const unsigned char *question,
+			 size_t question_len)
 {
+	if (len < NS_HFIXEDSZ || memcmp(message, question, NS_INT16SZ) != 0 ||
+	    !(message[2] & FLAG_ANSWER))
+		return false;
+	if (ns_get16(message + 2 * NS_INT16SZ) == 0)
+		return (message[3] & RCODE_MASK) != ns_r_noerror && (message[3] & RCODE_MASK) != ns_r_nxdomain;
+	return len >= question_len &&
+	       str_equal_nocase((struct str){(const char *)message + NS_HFIXEDSZ, question_len - NS_HFIXEDSZ},
+				(struct str){(const char *)question + NS_HFIXEDSZ, question_len - NS_HFIXEDSZ});
+}
+
+int dns_answer_read(const unsigned char *message, size_t len, const unsigned char *question,
+		    size_t question_len, struct dns_answer *ret_answer)
+{
+	int type = (int)ns_get16(question + question_len - NS_QFIXEDSZ);
+	bool is_cut;
 	ns_msg parsed;
 	ns_rr record;
 
-	if (ns_initparse(message, len, &parsed) < 0)
-		return -EAGAIN;
-	if (ns_msg_getflag(parsed, ns_f_rcode) == ns_r_nxdomain)
+	memset(ret_answer, 0, sizeof(*ret_answer));
+	if (!is_answer_to(message, len, question, question_len))
+		return -EBADMSG;
+	is_cut = message[2] & FLAG_CUT;
+	if ((message[3] & RCODE_MASK) == ns_r_nxdomain)
 		return -ENOENT;
-	if (ns_msg_getflag(parsed, ns_f_rcode) != ns_r_noerror)
+	if ((message[3] & RCODE_MASK) != ns_r_noerror)
 		return -EAGAIN;
+	if (ns_initparse(message, (int)len, &parsed) < 0)
+		return is_cut ? -EMSGSIZE : -EAGAIN;
 	for (int i = 0; i < ns_msg_count(parsed, ns_s_an); i++) {
 		if (ns_parserr(&parsed, ns_s_an, i, &record) < 0)
-			return -EAGAIN;
-		take_record(&record, type, answer);
+			return is_cut ? -EMSGSIZE : -EAGAIN;
+		take_record(&record, type, ret_answer);
 	}
-	return answer->count > 0 ? 0 : -ENODATA;
-}
-
-/* ---- by TCP, for answers that UDP has no room for ---- */
-
-/* The resolver of the C library does that too, but waits for ever. */
-
-static int wait_until(int fd, short events, int64_t deadline_ms)
-{
-	struct pollfd wait = {.fd = fd, .events = events};
-	int64_t now = monotonic_ms();
-
-	return now < deadline_ms && poll(&wait, 1, (int)(deadline_ms - now)) == 1 ? 0 : -ETIMEDOUT;
-}
-
-static int write_all(int fd, const unsigned char *data, size_t len, int64_t deadline_ms)
-{
-	while (len > 0) {
-		ssize_t sent = send(fd, data, len, MSG_NOSIGNAL);
-
-		if (sent > 0) {
-			data += sent;
-			len -= (size_t)sent;
-		} else if (errno != EAGAIN || wait_until(fd, POLLOUT, deadline_ms) < 0) {
-			return -EAGAIN;
-		}
-	}
-	return 0;
-}
-
-static int read_all(int fd, unsigned char *data, size_t len, int64_t deadline_ms)
-{
-	while (len > 0) {
-		ssize_t got = recv(fd, data, len, 0);
-
-		if (got > 0) {
-			data += got;
-			len -= (size_t)got;
-		} else if (got == 0 || errno != EAGAIN || wait_until(fd, POLLIN, deadline_ms) < 0) {
-			return -EAGAIN;
-		}
-	}
-	return 0;
-}
-
-static int connect_until(int fd, const struct sockaddr *server, socklen_t size, int64_t deadline_ms)
-{
-	int error = 0;
-	socklen_t len = sizeof(error);
-
-	if (connect(fd, server, size) == 0)
-		return 0;
-	if (errno != EINPROGRESS || wait_until(fd, POLLOUT, deadline_ms) < 0 ||
-	    getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) < 0 || error)
-		return -EAGAIN;
-	return 0;
-}
-
-static int ask_one_by_tcp(const struct sockaddr *server, socklen_t size, const unsigned char *question,
-			  size_t question_len, int type, struct dns_answer *answer)
-{
-	auto_close int fd = socket(server->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	auto_free unsigned char *message = xmalloc(ANSWER_BYTES);
-	int64_t deadline_ms = monotonic_ms() + PROXY_DNS_TCP_MS;
-	unsigned char length[NS_INT16SZ];
-	size_t len;
-
-	ns_put16((unsigned)question_len, length);
-	if (fd < 0 || connect_until(fd, server, size, deadline_ms) < 0 ||
-	    write_all(fd, length, sizeof(length), deadline_ms) < 0 ||
-	    write_all(fd, question, question_len, deadline_ms) < 0 ||
-	    read_all(fd, length, sizeof(length), deadline_ms) < 0)
-		return -EAGAIN;
-	len = ns_get16(length);
-	if (len < NS_HFIXEDSZ || read_all(fd, message, len, deadline_ms) < 0 ||
-	    memcmp(message, question, NS_INT16SZ) != 0) /* the id */
-		return -EAGAIN;
-	return read_answer(message, (int)len, type, answer);
-}
-
-static int ask_by_tcp(struct __res_state *state, const char *name, int type, struct dns_answer *answer)
-{
-	unsigned char question[NS_PACKETSZ];
-	int len = res_nmkquery(state, ns_o_query, name, ns_c_in, type, NULL, 0, NULL, question,
-			       sizeof(question));
-	int status = -EAGAIN;
-
-	for (int i = 0; len > 0 && status == -EAGAIN && i < state->nscount; i++) {
-		const struct sockaddr_in *four = &state->nsaddr_list[i];
-		const struct sockaddr_in6 *six = state->_u._ext.nsaddrs[i];
-
-		memset(answer, 0, sizeof(*answer));
-		if (four->sin_family == AF_INET)
-			status = ask_one_by_tcp((const struct sockaddr *)four, sizeof(*four), question,
-						(size_t)len, type, answer);
-		else if (six)
-			status = ask_one_by_tcp((const struct sockaddr *)six, sizeof(*six), question,
-						(size_t)len, type, answer);
-	}
-	return status;
-}
-
-static int ask(struct __res_state *state, const char *name, int type, struct dns_answer *answer)
-{
-	unsigned char message[UDP_ANSWER_BYTES] = {0};
-	int len = res_nquery(state, name, ns_c_in, type, message, sizeof(message));
-
-	if (message[2] & TRUNCATED) {
-		int status = ask_by_tcp(state, name, type, answer);
-
-		/* Some addresses are better than none. */
-		if (status != -EAGAIN || len < 0)
-			return status;
-		memset(answer, 0, sizeof(*answer));
-	}
-	if (len > (int)sizeof(message))
-		return -EAGAIN;
-	if (len >= 0)
-		return read_answer(message, len, type, answer);
-	/* NO_DATA, but not for one that the server was not able to give. */
-	return state->res_h_errno == HOST_NOT_FOUND ? -ENOENT
-	       : state->res_h_errno == NO_DATA	    ? -ENODATA
-						    : -EAGAIN;
-}
-
-int dns_name_resolve(const char *name, const union address *server, struct dns_answer *ret_answer)
-{
-	struct __res_state state = {0};
-	int status;
-
-	memset(ret_answer, 0, sizeof(*ret_answer));
-	if (res_ninit(&state) < 0)
-		return -EAGAIN;
-	if (server) {
-		state.nscount = 1;
-		state.nsaddr_list[0] = server->v4;
-	}
-	state.options |= RES_IGNTC;
-	state.retrans = 1; /* seconds, doubled the second time */
-	state.retry = state.nscount > 1 ? 1 : 2;
-	status = ask(&state, name, ns_t_a, ret_answer);
-	if (status == -ENODATA)
-		status = ask(&state, name, ns_t_aaaa, ret_answer);
-	res_nclose(&state);
-	return status == -ENODATA ? -ENOENT : status;
+	if (is_cut)
+		return -EMSGSIZE;
+	return ret_answer->count > 0 ? 0 : -ENODATA;
 }

@@ -1,8 +1,8 @@
 /*
- * From a sandbox id to a name in DNS, and what DNS says about it.
+ * From a sandbox id to a name in DNS, and what a name server says about it (RFC 1035). Pure functions;
+ * dns_client.h asks.
  *
- * A template holds `{id}` once, as in `{id}.sandboxes.svc.cluster.local`. Templates and names are pure
- * functions; dns_name_resolve blocks for some seconds at most and is for a job.
+ * A template holds `{id}` once, as in `{id}.sandboxes.svc.cluster.local`.
  */
 #ifndef PROXY_ROUTE_DNS_NAME_H
 #define PROXY_ROUTE_DNS_NAME_H
@@ -13,6 +13,7 @@
 
 #define DNS_NAME_BYTES 256 /* RFC 1035 section 2.3.4: 253 and a dot behind */
 #define DNS_NAME_ADDRESSES_MAX 16
+#define DNS_QUESTION_BYTES (12 + 255 + 4) /* header, name, type and class */
 
 struct dns_template {
 	char before[DNS_NAME_BYTES], after[DNS_NAME_BYTES];
@@ -29,13 +30,16 @@ struct dns_answer {
 	uint32_t ttl_s; /* the shortest */
 };
 
+/* The message that asks for records of that type (ns_t_a, ns_t_aaaa); its length. `name` is one that
+ * dns_template_expand made. */
+size_t dns_question_write(const char *name, int type, uint16_t id,
+			  unsigned char ret_message[DNS_QUESTION_BYTES]);
 /*
- * Asks for A and, where there is none, AAAA. `server` is an IPv4 address with its port, or NULL for the
- * system's name servers (resolv.conf, read each time; search domains are not used).
- * 0 and at least one address; -ENOENT: no such name, or none with an address; -EAGAIN: no name server
- * answered, or none that knows.
+ * What a name server answered to that question. 0 and at least one address; -ENOENT: no such name; -ENODATA:
+ * it has none of this kind; -EAGAIN: the server cannot say, or nonsense; -EMSGSIZE: the answer has been cut,
+ * and *ret_answer has what is there; -EBADMSG: it is no answer to this question.
  */
-int dns_name_resolve(const char *name, const union address *server, struct dns_answer *ret_answer)
-	NODISCARD;
+int dns_answer_read(const unsigned char *message, size_t len, const unsigned char *question,
+		    size_t question_len, struct dns_answer *ret_answer) NODISCARD;
 
 #endif

@@ -11,11 +11,12 @@ NOERROR, SERVFAIL, NXDOMAIN, REFUSED = 0, 2, 3, 5
 
 
 class NameServer:
-    def __init__(self):
+    def __init__(self, host="127.0.0.1", port=0):
         self.names = {}       # label: list of addresses, or one of the codes above
         self.ttl = 1
         self.silent = False
         self.garbage = None   # bytes behind a good header
+        self.delay = 0        # seconds before each answer by UDP
         self.cut = False      # UDP answers are empty and say that there is more, by TCP; "part": they are not empty
         self.tcp = "answer"   # or "silent", "close", "slow"
         self.extra = {}       # label: records before the addresses, as bytes
@@ -26,15 +27,16 @@ class NameServer:
         self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.listener = socket.socket()
         while True:  # until a port is free for both
-            self.sock.bind(("127.0.0.1", 0))
-            port = self.sock.getsockname()[1]
+            self.sock.bind((host, port))
             try:
-                self.listener.bind(("127.0.0.1", port))
+                self.listener.bind(self.sock.getsockname())
                 break
             except OSError:
                 self.sock.close()
+                if port:
+                    raise
                 self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self.address = f"127.0.0.1:{port}"
+        self.address = f"{host}:{self.sock.getsockname()[1]}"
         self.listener.listen(64)
         self.threads = [threading.Thread(target=call, daemon=True) for call in (self.serve, self.serve_streams)]
         for thread in self.threads:
@@ -98,10 +100,18 @@ class NameServer:
                 answer = query[:2] + struct.pack("!HHHHH", 0x8380, 1, 0, 0, 0) + question
             else:
                 answer = self.answer(query, question, label, kind)
-            try:
-                self.sock.sendto(answer, peer)
-            except OSError:
-                return
+            if self.delay:
+                timer = threading.Timer(self.delay, self.send, (answer, peer))
+                timer.daemon = True
+                timer.start()
+            else:
+                self.send(answer, peer)
+
+    def send(self, answer, peer):
+        try:
+            self.sock.sendto(answer, peer)
+        except OSError:
+            pass
 
     def answer(self, query, question, label, kind):
         known = self.names.get(label, NXDOMAIN)

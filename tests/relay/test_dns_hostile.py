@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """A name server that is sick or hostile: one that answers in part, slowly, by TCP or not at all is never "no such
 sandbox", and nobody else waits for it."""
+import os
 import struct
+import tempfile
 import threading
 import time
+import unittest
 
-from dns_support import A, SERVFAIL
+from dns_support import A, SERVFAIL, NameServer
 from support import main, wait_for
+from test_addresses import can_mount
 from test_dns import DnsTest
 
 
@@ -70,6 +74,61 @@ class Hostile(DnsTest):
         for thread in threads:
             thread.join()
 
+    def test_s098_a_slow_name_server_keeps_nobody_from_being_found(self):
+        """Each answer takes a quarter of a second, and many sandboxes are asked for again every second."""
+        proxy = self.begin()
+        self.dns.delay = 0.25
+        self.dns.ttl = 0
+        names = [f"s{i}" for i in range(60)]
+        self.dns.names.update({name: ["127.0.0.1"] for name in names + ["new"]})
+        threads = [threading.Thread(target=self.ask, args=(name,)) for name in names]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        wait_for(lambda: proxy.metric("proxy_dns_records") == 60, "all of them")
+        asked = self.dns.count("s0")
+        wait_for(lambda: self.dns.count("s0") > asked + 1, "them to be asked for again")
+        status, _, seconds = self.ask("new")
+        self.assertEqual(status, 200)
+        self.assertLess(seconds, 1.5)
+
+    def test_s001_made_up_answers(self):
+        """Packets that are no answer to what was asked."""
+        self.begin()
+        plain = self.dns.answer
+        self.dns.names["abc"] = ["127.0.0.1"]
+
+        def answer(query, question, label, kind):
+            good = plain(query, question, label, kind)
+            other = bytes([good[0] ^ 1]) + good[1:]
+            for bad in (other, good[:2] + bytes([good[2] & 0x7f]) + good[3:], good[:12] + good[12:].replace(b"abc", b"abd"), good[:11], b"", b"x",
+                        query):
+                self.dns.send(bad, self.dns.peer)
+            return good
+
+        receive = self.dns.sock.recvfrom
+
+        class Socket:
+            def __getattr__(_, name):  # pylint: disable=no-self-argument
+                return getattr(self.dns.real, name)
+
+            def recvfrom(_, size):  # pylint: disable=no-self-argument
+                query, self.dns.peer = receive(size)
+                return query, self.dns.peer
+
+        self.dns.real, self.dns.sock = self.dns.sock, Socket()
+        self.ask("wake")  # the thread sits in the plain one until then
+        self.dns.answer = answer
+        self.assertEqual(self.ask("abc")[:2], (200, None))
+
+    def test_s001_nobody_at_the_name_servers_port(self):
+        self.begin()
+        self.dns.stop()
+        status, cause, seconds = self.ask("abc")
+        self.assertEqual((status, cause), (503, "catalog_unavailable"))
+        self.assertLess(seconds, 2)
+
     def test_s001_aliases(self):
         self.begin()
         self.dns.names.update(alias=["127.0.0.1"], dangling=[], loop=[])
@@ -119,6 +178,51 @@ class Hostile(DnsTest):
         self.begin(template="{id}." + ".".join(["p" * 63] * 3) + ".test")
         self.assertEqual(self.ask("a" * 40)[:2], (502, "sandbox_not_found"))
         self.assertEqual(self.ask("a" * 57)[:2], (502, "sandbox_not_found"))
+
+
+@unittest.skipUnless(can_mount(), "needs root and mount namespaces")
+class System(DnsTest):
+    """The system's name servers, which always have port 53: here at addresses that nobody else uses."""
+
+    def begin(self, count, silent=()):
+        base = f"127.{53 + os.getpid() // 65536 % 8}.{os.getpid() // 256 % 256}"
+        hosts = [f"{base}.{1 + os.getpid() % 250 + i}" for i in range(count)]
+        file = tempfile.NamedTemporaryFile("w", suffix=".resolv")  # pylint: disable=consider-using-with
+        file.write("search test\noptions ndots:5\n" + "".join(f"nameserver {host}\n" for host in hosts))
+        file.flush()
+        self.addCleanup(file.close)
+        self.prefix = ("unshare", "--mount", "sh", "-c", f'mount --bind {file.name} /etc/resolv.conf && exec "$@"', "sh")
+        self.dns = NameServer(hosts[-1], 53)
+        self.addCleanup(self.dns.stop)
+        for host in silent:
+            other = NameServer(hosts[host], 53)
+            other.silent = True
+            self.addCleanup(other.stop)
+        self.dns.names["abc"] = ["127.0.0.1"]
+        self.server = self.serve()
+        return self.start("--dns-template", "{id}.pods.test", "--allow-loopback-upstreams", sandboxes=())
+
+    def timed(self, sandbox):
+        began = time.monotonic()
+        return self.cause(self.host(self.server, sandbox)), time.monotonic() - began
+
+    def test_s001_it_is_asked(self):
+        self.begin(1)
+        self.assertEqual(self.timed("abc")[0], (200, None))
+        self.assertEqual(self.timed("nobody")[0], (502, "sandbox_not_found"))
+        self.assertEqual({name for name, _ in self.dns.asked}, {"abc", "nobody"})
+
+    def test_s001_the_second_when_nobody_is_at_the_first(self):
+        self.begin(2)
+        answer, seconds = self.timed("abc")
+        self.assertEqual(answer, (200, None))
+        self.assertLess(seconds, 0.9)
+
+    def test_s001_the_third_when_the_others_are_silent(self):
+        self.begin(3, silent=(0, 1))
+        answer, seconds = self.timed("abc")
+        self.assertEqual(answer, (200, None))
+        self.assertLess(seconds, 2.9)
 
 
 if __name__ == "__main__":
