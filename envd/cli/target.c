@@ -31,13 +31,15 @@ static bool is_plain(struct str s)
 	return s.len > 0;
 }
 
-static int add_field(struct target *target, struct str name, struct str value, struct err *err)
+/* `what`: what the user calls it. */
+static int add_field(struct target *target, struct str name, const char *what, struct str value,
+		     struct err *err)
 {
 	if (!is_plain(value))
-		return err_set(err, ERR_INVALID_ARGUMENT, "%.*s: blanks and control characters cannot be sent",
-			       (int)name.len, name.p);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "%s: blanks, control characters and what is not ASCII cannot be sent", what);
 	if (http_headers_add(&target->fields, &target->arena, name, value) < 0)
-		return err_set(err, ERR_RESOURCE_EXHAUSTED, "%.*s is too long", (int)name.len, name.p);
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "%s is too long", what);
 	return 0;
 }
 
@@ -67,13 +69,22 @@ static int add_fields(struct target *target, struct err *err)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "the URL is too long");
 	if (target->user && (status = add_user(target, err)) < 0)
 		return status;
-	if (token && (status = add_field(target, STR("X-Access-Token"), str_of(token), err)) < 0)
+	if (token && (status = add_field(target, STR("X-Access-Token"), "ENVD_ACCESS_TOKEN", str_of(token),
+					 err)) < 0)
 		return status;
 	if (!target->sandbox)
 		return 0;
-	status = add_field(target, STR("E2b-Sandbox-Id"), str_of(target->sandbox), err);
+	status = add_field(target, STR("E2b-Sandbox-Id"), "the sandbox's id", str_of(target->sandbox), err);
 	return status < 0 ? status
-			  : add_field(target, STR("E2b-Sandbox-Port"), STR(PORT_DEFAULT), err);
+			  : add_field(target, STR("E2b-Sandbox-Port"), "its port", STR(PORT_DEFAULT), err);
+}
+
+static bool is_port(const char *text)
+{
+	size_t len = strlen(text);
+
+	return len >= 1 && len <= 5 && strspn(text, "0123456789") == len && strtol(text, NULL, 10) >= 1 &&
+	       strtol(text, NULL, 10) <= 65535;
 }
 
 /* "host", "host:port", "[v6]:port" into two texts. */
@@ -103,6 +114,9 @@ static int split_authority(struct target *target, struct str authority, const ch
 	if (!host.len || !*ret_host || !*ret_port || !is_plain(authority) ||
 	    memchr(authority.p, '@', authority.len))
 		return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
+	if (!is_port(*ret_port))
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s: the port is no number from 1 to 65535",
+			       target->url);
 	return 0;
 }
 
@@ -147,6 +161,10 @@ int target_open(struct target *target, struct err *err)
 	if (str_ends_with(str_of(target->host), STR(".localhost")))
 		target->host = "localhost";
 	status = getaddrinfo(target->host, target->port, &hints, &target->addresses);
+	if (status == EAI_NONAME)
+		return err_set(err, ERR_UNAVAILABLE, "%s: there is no host of that name", target->url);
+	if (status == EAI_AGAIN)
+		return err_set(err, ERR_UNAVAILABLE, "%s: no name server answers", target->url);
 	if (status != 0)
 		return err_set(err, ERR_UNAVAILABLE, "%s: %s", target->url,
 			       status == EAI_SYSTEM ? errno_text(errno) : gai_strerror(status));

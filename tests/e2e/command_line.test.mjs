@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { runCli } from "./support/cli.mjs";
 import {
-	envdProgram, eventually, freePort, isAlive, processTable, processesWith, startEnvd, startProxy, temporaryFolder, within,
+	envdProgram, eventually, freePort, isAlive, processTable, processesWith, serve, startEnvd, startProxy, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -275,14 +275,22 @@ check("mistakes_are_told_with_the_right_exit_code", async () => {
 		assert.equal((await cli(args)).code, 2, args.join(" "));
 	for (const args of [["exec", "-help"], ["ls", "-h"], ["cp", "--help"], ["job", "-help"]])
 		assert.equal((await cli(args)).code, 0, args.join(" "));
+	const other = await serve((request, response) => {
+		response.statusCode = 500;
+		response.end("<h1>not an envd</h1>");
+	});
 	for (const [url, pattern] of [["https://127.0.0.1:1", /connection refused/], ["ftp://x", /not an http/], ["http://", /no host/], ["http://a:b@c", /no host/],
-		["http://127.0.0.1:1/path", /no path/], ["http://127.0.0.1:1", /connection refused/]]) {
+		["http://127.0.0.1:1/path", /no path/], ["http://127.0.0.1:1", /connection refused/], ["http://127.0.0.1:x", /the port is no number/],
+		["http://127.0.0.1:99999", /the port is no number/], ["http://no-such-host.invalid", /no host of that name|no name server answers/],
+		[`http://127.0.0.1:${other.port}`, /status 500, and no word of envd/]]) {
 		const { code, stderr } = await cli(["ls", "/"], { env: { ENVD_URL: url } });
 		assert.equal(code, 1, url);
 		assert.match(stderr, pattern);
 	}
 	const unknown = await cli(["exec", "true"], { env: { ENVD_URL: "http://127.0.0.1:1" } });
 	assert.deepEqual([unknown.code, unknown.stderr.split("\n").length], [255, 2], "not the command's own code");
+	for (const [env, pattern] of [[{ ENVD_SANDBOX: "a b" }, /the sandbox's id: blanks/], [{ ENVD_ACCESS_TOKEN: "a\nb" }, /ENVD_ACCESS_TOKEN: blanks/]])
+		assert.match((await cli(["ls", "/"], { env: { ...roads.directly, ...env } })).stderr, pattern);
 	const gone = await cli(["ls", "/"], { env: { ENVD_URL: `http://127.0.0.1:${proxy.port}`, ENVD_SANDBOX: "nobody" } });
 	assert.equal(gone.code, 1);
 	assert.match(gone.stderr, /The sandbox was not found/);

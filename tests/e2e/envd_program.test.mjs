@@ -15,9 +15,9 @@ const run = (...args) => spawnSync(envdProgram(), args, { encoding: "utf8", time
 const USER = 1000, OTHER = 1001; // made by support/enter.sh
 
 // Starts envd with exactly these arguments; resolves with {child, output(), exited} once it listens.
-async function launch(args, { prefix = [], port } = {}) {
+async function launch(args, { prefix = [], port, env = {} } = {}) {
 	const [command, ...rest] = [...prefix, envdProgram(), ...args, "-port", String(port)];
-	const child = spawn(command, rest, { stdio: ["ignore", "pipe", "pipe"], cwd: "/" });
+	const child = spawn(command, rest, { stdio: ["ignore", "pipe", "pipe"], cwd: "/", env: { ...process.env, ...env } });
 	after(() => child.kill("SIGKILL"));
 	const envd = { child, stdout: "", stderr: "", port, url: `http://127.0.0.1:${port}` };
 	child.stdout.on("data", (chunk) => { envd.stdout += chunk; });
@@ -109,13 +109,25 @@ check("standalone_says_how_to_connect_and_stays_at_home", async () => {
 	const port = await freePort();
 	const envd = await launch(["--standalone"], { port });
 	await eventually("the welcome", () => envd.stdout.includes("49983"));
-	for (const line of [`E2B_DEBUG=true E2B_SANDBOX_URL=http://127.0.0.1:${port}`, `NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://127.0.0.1:${port}`])
+	for (const line of [`E2B_DEBUG=true E2B_SANDBOX_URL=http://127.0.0.1:${port}`, `NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://127.0.0.1:${port}`,
+		`export ENVD_URL=http://127.0.0.1:${port}`])
 		assert.ok(envd.stdout.includes(line), envd.stdout);
 	assert.match(envd.stderr, /listening/);
 	assert.doesNotMatch(envd.stderr, /^\{/m, "the log is for people");
 	const table = readFileSync("/proc/net/tcp", "latin1").split("\n").filter((line) => line.includes(`:${port.toString(16).toUpperCase().padStart(4, "0")} 00000000:0000 0A`));
 	assert.deepEqual(table.map((line) => line.trim().split(/\s+/)[1].split(":")[0]), ["0100007F"]);
 	assert.deepEqual(await envd.stop(), { code: 0, signal: null });
+});
+
+check("standalone_without_a_home_has_jobs_all_the_same", async () => {
+	const envd = await launch(["-standalone"], {
+		port: await freePort(), prefix: ["setpriv", "--reuid=1002", "--regid=1002", "--clear-groups"], env: { HOME: "/nonexistent/home", XDG_STATE_HOME: "" },
+	});
+	const args = ["job", "run", "-follow", "sh", "-c", "id -u; exit 3"];
+	const { stdout, status, stderr } = spawnSync(envdProgram(), args, { env: { ENVD_URL: envd.url }, encoding: "utf8", timeout: 10000 });
+	assert.deepEqual([stdout, status], ["1002\n", 3], stderr);
+	assert.equal(statSync("/tmp/envd-1002/jobs").mode & 0o777, 0o700);
+	assert.equal((await envd.stop()).code, 0);
 });
 
 check("standalone_as_an_ordinary_user_is_that_user", async () => {
