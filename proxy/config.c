@@ -220,7 +220,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "headers"},
 		{"connections-max", OPTION_INT, &config->connections_max,
 		 "clients' connections at once, over all workers and listeners; more wait until one ends\n"
-		 "    \t(default: as many as the descriptor limit allows with a second one for each, towards its sandbox;\n"
+		 "    \t(default: as many as descriptors allow, with a second one for each towards its sandbox;\n"
 		 "    \twith a larger number requests may find none, which is answered 503)"},
 		{"user", OPTION_STRING, &config->user,
 		 "who to become once the sockets are open; must be able to read what is read later"},
