@@ -66,7 +66,7 @@ void http2_lab_settle(void);
  * the timer that makes the condition true, and then waits for another event. */
 #define HTTP2_LAB_WAIT(condition)                                      \
 	do {                                                           \
-		uint64_t wait_until_ = uv_hrtime() + 5000000000u;      \
+		uint64_t wait_until_ = uv_hrtime() + 20000000000u;     \
 		while (!(condition)) {                                 \
 			assert_true(uv_hrtime() < wait_until_);        \
 			uv_run(&lab.loop.uv, UV_RUN_NOWAIT);           \

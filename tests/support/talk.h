@@ -7,7 +7,7 @@
 
 #include "lib/http_server.h"
 
-#define TALK_TIMEOUT_MS 10000
+#define TALK_TIMEOUT_MS 20000
 
 struct talk {
 	struct loop *loop;

@@ -62,7 +62,7 @@ static void reset_peer(int *fd)
 /* Runs the loop until the condition holds; ten seconds are a failure. */
 #define RUN_UNTIL(loop, condition) \
 	do { \
-		uint64_t deadline_ = uv_hrtime() + 10ull * 1000 * 1000 * 1000; \
+		uint64_t deadline_ = uv_hrtime() + 20ull * 1000 * 1000 * 1000; \
 		while (!(condition)) { \
 			uv_run(&(loop)->uv, UV_RUN_NOWAIT); \
 			assert_true(uv_hrtime() < deadline_); \

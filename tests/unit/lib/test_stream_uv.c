@@ -110,7 +110,7 @@ static int write_some(struct fixture *f, const void *data, size_t len)
 /* Runs the loop until the condition holds; ten seconds are a failure. */
 #define RUN_UNTIL(f, condition) \
 	do { \
-		uint64_t deadline_ = uv_hrtime() + 10ull * 1000 * 1000 * 1000; \
+		uint64_t deadline_ = uv_hrtime() + 20ull * 1000 * 1000 * 1000; \
 		while (!(condition)) { \
 			uv_run(&(f)->loop.uv, UV_RUN_NOWAIT); \
 			assert_true(uv_hrtime() < deadline_); \

@@ -38,7 +38,7 @@ static void call_once(void *user)
 {
 	struct attempt *a = user;
 	struct sockaddr_in address = {.sin_family = AF_INET};
-	uint64_t deadline = uv_hrtime() + 10ull * 1000 * 1000 * 1000;
+	uint64_t deadline = uv_hrtime() + 20ull * 1000 * 1000 * 1000;
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	bool sent = false;
 	ssize_t got;

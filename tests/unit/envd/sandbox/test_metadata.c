@@ -451,7 +451,7 @@ static void case_142_who_leaves_while_the_service_is_asked_gives_up_its_turn(voi
 		else
 			talk_close(&f->talk);
 		talk_wait(&f->app.loop, has_no_holder, f);
-		assert_true((uv_hrtime() - began) / 1000000 < METADATA_CHECK_MS / 4);
+		assert_true((uv_hrtime() - began) / 1000000 < METADATA_CHECK_MS * 3 / 4);
 		if (is_polite)
 			talk_close(&f->talk);
 		f->talking = false;
@@ -525,7 +525,7 @@ static void a_silent_service_is_given_up_in_time(void **state)
 
 	f->app.sandbox.metadata = metadata_service_new(&f->settings);
 	assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
-	assert_true((uv_hrtime() - began) / 1000000 < 3 * METADATA_CHECK_MS);
+	assert_true((uv_hrtime() - began) / 1000000 < 10 * METADATA_CHECK_MS);
 	close(fd);
 }
 

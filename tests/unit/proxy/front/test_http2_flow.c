@@ -277,7 +277,8 @@ static void a_body_that_does_not_come_is_answered_408(void **state)
 
 static int set_up_all_short(void **state)
 {
-	const struct http_server_timeouts timeouts = {30, 30, 30, 30, 30, 30, 20, 200};
+	/* What ends a connection that waits for its first request, or whose client is silent, is not that short. */
+	const struct http_server_timeouts timeouts = {300, 300, 30, 30, 30, 30, 20, 5000};
 
 	(void)state;
 	open_with(timeouts, 65535);
@@ -297,7 +298,7 @@ static void s074_a_stream_that_rests_is_not_cut(void **state)
 	for (size_t i = 0; i < 5; i++) {
 		size_t pings = lab.pings;
 
-		HTTP2_LAB_WAIT(lab.pings >= pings + 3);
+		HTTP2_LAB_WAIT(lab.pings >= pings + 4);
 		assert_int_equal(write_block(0, 5), 0);
 		http2_lab_send(id, "ping", 4, false);
 		assert_int_equal(buf_length(&http2_lab_seen(id)->body), 5 * (i + 1));
@@ -307,14 +308,27 @@ static void s074_a_stream_that_rests_is_not_cut(void **state)
 	assert_int_equal(lab.goaways, 0);
 }
 
-static int set_up_short_ping(void **state)
+static void open_with_ping_wait(unsigned ms)
 {
 	struct http_server_timeouts timeouts = long_ones;
 
-	(void)state;
 	timeouts.ping_silence = 20;
-	timeouts.ping_wait = 40;
+	timeouts.ping_wait = ms;
 	open_with(timeouts, 65535);
+}
+
+static int set_up_short_ping(void **state)
+{
+	(void)state;
+	open_with_ping_wait(40);
+	return 0;
+}
+
+/* Our own client may be late with its answer. */
+static int set_up_patient_ping(void **state)
+{
+	(void)state;
+	open_with_ping_wait(5000);
 	return 0;
 }
 
@@ -725,7 +739,7 @@ int main(void)
 		TEST(a_client_that_takes_nothing_fills_no_memory, set_up_usual),
 		TEST(a_body_that_does_not_come_is_answered_408, set_up_short_body),
 		TEST(s074_a_stream_that_rests_is_not_cut, set_up_all_short),
-		TEST(s085_a_client_that_answers_pings_stays, set_up_short_ping),
+		TEST(s085_a_client_that_answers_pings_stays, set_up_patient_ping),
 		TEST(s085_a_client_that_does_not_is_gone, set_up_short_ping),
 		TEST(an_idle_connection_ends, set_up_short_idle),
 		TEST(a_head_that_does_not_end_ends_the_connection, set_up_short_head),
