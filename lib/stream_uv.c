@@ -450,29 +450,45 @@ static void on_connected(uv_connect_t *request, int status)
 	s->on_connected(&s->stream, status);
 }
 
-int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
-		      void (*connected)(struct stream *stream, int status),
-		      struct stream **ret_stream)
+/* The handle with its socket. On failure `s` is freed: libuv keeps nothing of a handle without one. */
+static int open_socket(struct stream_uv *s, int fd, int family)
 {
-	return stream_uv_connect_socket(loop, -1, address, connected, ret_stream);
+	int status;
+
+	if (fd < 0) {
+		status = uv_tcp_init_ex(&s->stream.loop->uv, &s->handle.tcp, (unsigned)family);
+		if (status < 0)
+			free(s);
+		return status;
+	}
+	status = uv_tcp_init(&s->stream.loop->uv, &s->handle.tcp);
+	if (status == 0)
+		status = uv_tcp_open(&s->handle.tcp, fd);
+	if (status < 0) {
+		close_fd(&fd);
+		s->closing = true;
+		uv_close(&s->handle.any, on_closed);
+	}
+	return status;
 }
 
-int stream_uv_connect_socket(struct loop *loop, int fd, const struct sockaddr *address,
-			     void (*connected)(struct stream *stream, int status),
-			     struct stream **ret_stream)
+static int start_connecting(struct loop *loop, int fd, bool to_write, const struct sockaddr *address,
+			    void (*connected)(struct stream *stream, int status),
+			    struct stream **ret_stream)
 {
 	struct stream_uv *s = stream_uv_new(loop);
-	uv_connect_t *request = request_new(s, sizeof(*request));
-	int status = uv_tcp_init(&loop->uv, &s->handle.tcp);
+	uv_connect_t *request;
+	int status = open_socket(s, fd, address->sa_family), quick = 0;
 
+	if (status < 0)
+		return status;
+	/* Without it the peer's SYN is answered by a segment of its own. */
+	if (to_write)
+		(void)setsockopt(descriptor(&s->stream), IPPROTO_TCP, TCP_QUICKACK, &quick,
+				 sizeof(quick));
 	s->on_connected = connected;
-	if (status == 0 && fd >= 0) {
-		status = uv_tcp_open(&s->handle.tcp, fd);
-		if (status < 0)
-			close_fd(&fd);
-	}
-	if (status == 0)
-		status = uv_tcp_connect(request, &s->handle.tcp, address, on_connected);
+	request = request_new(s, sizeof(*request));
+	status = uv_tcp_connect(request, &s->handle.tcp, address, on_connected);
 	if (status < 0) {
 		free(request);
 		s->closing = true;
@@ -481,6 +497,20 @@ int stream_uv_connect_socket(struct loop *loop, int fd, const struct sockaddr *a
 	}
 	*ret_stream = &s->stream;
 	return 0;
+}
+
+int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
+		      void (*connected)(struct stream *stream, int status),
+		      struct stream **ret_stream)
+{
+	return start_connecting(loop, -1, false, address, connected, ret_stream);
+}
+
+int stream_uv_connect_to_write(struct loop *loop, int fd, const struct sockaddr *address,
+			       void (*connected)(struct stream *stream, int status),
+			       struct stream **ret_stream)
+{
+	return start_connecting(loop, fd, true, address, connected, ret_stream);
 }
 
 void stream_uv_keep_alive(int fd)

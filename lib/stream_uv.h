@@ -17,10 +17,12 @@ int stream_uv_open_tcp(struct loop *loop, int fd, struct stream **ret_stream) NO
 int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
 		      void (*on_connected)(struct stream *stream, int status),
 		      struct stream **ret_stream) NODISCARD;
-/* The same with a TCP socket made elsewhere, non-blocking and of that family; takes ownership of `fd`. */
-int stream_uv_connect_socket(struct loop *loop, int fd, const struct sockaddr *address,
-			     void (*on_connected)(struct stream *stream, int status),
-			     struct stream **ret_stream) NODISCARD;
+/* The same for who writes at once when it is connected: the handshake's last segment waits for these first
+ * bytes, which saves a packet, and lets the peer see both together. `fd`: a TCP socket made elsewhere,
+ * non-blocking and of that family, of which it takes ownership; -1: none. */
+int stream_uv_connect_to_write(struct loop *loop, int fd, const struct sockaddr *address,
+			       void (*on_connected)(struct stream *stream, int status),
+			       struct stream **ret_stream) NODISCARD;
 /* TCP keep-alive by the numbers of lib/limits.h, for a socket that may be silent for long. */
 void stream_uv_keep_alive(int fd);
 /* A pipe end or terminal master; takes ownership of `fd` only on success. */

@@ -133,9 +133,10 @@ static void on_connect_timeout(uv_timer_t *timer)
 /* `fd`: a socket made elsewhere, or -1. */
 static void connect_with(struct dial *dial, int fd)
 {
-	int status = stream_uv_connect_socket(dial->pool->loop, fd,
-					      &dial->addresses[dial->address_at].any,
-					      on_stream_connected, &dial->stream);
+	/* A request follows at once. */
+	int status = stream_uv_connect_to_write(dial->pool->loop, fd,
+						&dial->addresses[dial->address_at].any,
+						on_stream_connected, &dial->stream);
 
 	if (status < 0) {
 		dial->stream = NULL;
