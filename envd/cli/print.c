@@ -19,8 +19,11 @@ bool print_bytes(int fd, const void *data, size_t len)
 			poll(&(struct pollfd){.fd = fd, .events = POLLOUT}, 1, -1);
 			continue;
 		}
-		if (written < 0 && errno != EINTR)
+		if (written < 0 && errno != EINTR) {
+			/* As a socket says that its reader left with something unread. */
+			errno = errno == ECONNRESET ? EPIPE : errno;
 			return false;
+		}
 		if (written > 0) {
 			next += written;
 			len -= (size_t)written;

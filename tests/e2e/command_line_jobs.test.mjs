@@ -28,9 +28,10 @@ async function run(args, options) {
 
 for (const [road, env] of Object.entries({ directly: direct, "by the proxy": { ENVD_URL: `http://127.0.0.1:${proxy.port}`, ENVD_SANDBOX: "sbx1" } })) {
 	check(`the whole life ${road}`, async () => {
-		const id = await run(["-name", "seed", "sh", "-c", "sleep 0.3; echo done; echo err >&2; exit 3"], { env });
+		const id = await run(["-name", "seed", "-i", "sh", "-c", "read word; echo done; echo err >&2; exit 3"], { env });
 		const list = (await job(["list", "-name", "seed"], { env })).stdout.toString();
 		assert.match(list, new RegExp(`^${id} +seed +running +- `, "m"));
+		assert.equal((await job(["input", id], { env, input: "go\n" })).code, 0);
 		const followed = await job(["logs", "-follow", id], { env });
 		assert.deepEqual([followed.code, followed.stdout.toString(), followed.stderr], [3, "done\n", "err\n"]);
 		assert.equal((await job(["wait", id], { env })).code, 3);

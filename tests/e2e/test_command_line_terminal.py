@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import struct
 import subprocess
 import termios
@@ -242,6 +243,23 @@ class Input(unittest.TestCase):
             self.assertEqual(self.run_with(file, "sh", "-c", "exit 4").returncode, 4)
         self.assertLess(time.monotonic() - begun, 5)
         os.close(write_end)
+
+    def test_a_reader_that_leaves_something_unread_in_a_socket_has_left(self):
+        ours, theirs = socket.socketpair()
+        with self.assertRaises(BlockingIOError):
+            while True:  # full, so that not even a part gets in
+                theirs.send(b"x" * 1024, socket.MSG_DONTWAIT)
+        child = subprocess.Popen([os.environ["ENVD_BIN"], "exec", "yes"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
+                                 env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url})
+        theirs.close()
+
+        def waits():  # in a write: it is told of a reset there, and not of a broken pipe
+            with open(f"/proc/{child.pid}/wchan", encoding="ascii") as file:
+                return "sock_alloc_send" in file.read()
+        eventually("it waits for its reader", waits, 10)
+        ours.close()
+        _, stderr = child.communicate(timeout=10)
+        self.assertEqual((child.returncode, stderr), (141, b""))
 
 
 if __name__ == "__main__":
