@@ -229,10 +229,26 @@ static void feed_request(struct stream_mem *m, uint8_t kind, uint32_t id, const 
 	feed_frame(m, NGHTTP2_HEADERS, (kind & 3) == 0 ? 5 : 4, id, block, at + len);
 }
 
+/* As if the time for that had passed. */
+static void rest(struct stream_mem *m)
+{
+	struct http2_session *s = m->stream.user;
+
+	if (m->closed || s->state != HTTP2_SERVING || !s->greeted || !s->idle_since_ms || s->draining ||
+	    s->failed || s->full || s->block.folded)
+		return;
+	if (http2_block_fold(&s->block))
+		counter_add(&s->counters->resting);
+}
+
 static void act(struct stream_mem *m, struct http_server *server, uint8_t what, uint8_t who, bool *stopped)
 {
 	struct actor *a = actors[who % ACTORS_MAX];
 
+	if (what >= 240) {
+		rest(m);
+		return;
+	}
 	switch (what % 12) {
 	case 0:
 		stream_mem_feed_eof(m);
