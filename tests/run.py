@@ -86,7 +86,7 @@ def suite_unit_asan():
 
 # What valgrind cannot do (starting processes: it knows neither clone3 nor pidfds), or is too slow for.
 NOT_UNDER_VALGRIND = re.compile(
-    r"/(process|jobs|host|cli)/|_wire$|/test_(http_server|http_conn_time|rpc_memory|rpc_unary|downloads|files|uploads|publish|"
+    r"/(process|jobs|host|cli)/|_wire$|/test_(http_server|http_conn_time|rpc_memory|rpc_unary|downloads|files|transfers_crowd|uploads|publish|"
     r"snapshot_cgroup|log_exporter|forwarder)$")
 
 

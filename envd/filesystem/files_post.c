@@ -148,6 +148,14 @@ static void receive_chunk(struct job *job)
 
 static void submit(struct post *post);
 
+/* The client is slower than the disk, and may stall: what has been written need not be kept for it. */
+static void give_back(struct post *post)
+{
+	for (size_t i = 0; i < ARRAY_LENGTH(post->chunks); i++)
+		if (buf_length(&post->chunks[i]) == 0)
+			buf_reset(&post->chunks[i]);
+}
+
 static void on_received(struct job *job)
 {
 	struct post *post = container_of(job, struct post, job);
@@ -164,6 +172,8 @@ static void on_received(struct job *job)
 	else if (post->has_ended || post->is_paused ||
 		 buf_length(&post->chunks[post->filling]) >= files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES))
 		submit(post);
+	else
+		give_back(post);
 }
 
 static void resume(struct post *post)

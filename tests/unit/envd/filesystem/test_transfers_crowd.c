@@ -1,0 +1,169 @@
+/* Hundreds of transfers at once that do not move: what they cost, and that others do not notice. */
+#include <dirent.h>
+#include <malloc.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "lib/limits.h"
+#include "tests/support/cmocka.h"
+#include "tests/support/site.h"
+
+#define CROWD 500
+/* A transfer beside its chunks: connection, exchange, parser, paths. */
+#define TRANSFER_BYTES (16 * 1024)
+
+static size_t resident_bytes(void)
+{
+	FILE *file = fopen("/proc/self/statm", "re");
+	size_t total, resident;
+
+	assert_non_null(file);
+	assert_int_equal(fscanf(file, "%zu %zu", &total, &resident), 2);
+	fclose(file);
+	return resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Sanitizers keep what is freed. */
+static bool is_resident_at_most(size_t bytes)
+{
+#ifdef __SANITIZE_ADDRESS__
+	return bytes > 0;
+#else
+	return resident_bytes() <= bytes;
+#endif
+}
+
+/* In unnamed files, of which nobody else here makes any. */
+static uint64_t staged_bytes(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	struct dirent *entry;
+	uint64_t sum = 0;
+
+	assert_non_null(directory);
+	while ((entry = readdir(directory))) {
+		struct stat st;
+
+		if (entry->d_name[0] != '.' && fstat((int)strtol(entry->d_name, NULL, 10), &st) == 0 &&
+		    S_ISREG(st.st_mode) && st.st_nlink == 0)
+			sum += (uint64_t)st.st_size;
+	}
+	closedir(directory);
+	return sum;
+}
+
+static bool is_staged_at_least(size_t bytes)
+{
+	return staged_bytes() >= bytes;
+}
+
+/* What a transfer's chunk may hold that came when there were `others`. */
+static size_t share_beside(size_t others, size_t most)
+{
+	return size_min(most, FILE_TRANSFERS_BYTES / 2 / (others + 1));
+}
+
+/* What malloc keeps of what was freed is not the server's. */
+static int crowd_before_all(void **state)
+{
+	struct rlimit files;
+
+	mallopt(M_MMAP_THRESHOLD, 16 * 1024);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	files.rlim_cur = files.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &files), 0);
+	return site_start_thread(state);
+}
+
+static void check_others_are_served(void)
+{
+	struct answer answer;
+
+	site_write_bytes("other", "x", 1);
+	answer = site_get(site_at("other"), NULL);
+	assert_int_equal(answer.status, 200);
+	assert_memory_equal(answer.body, "x", 1);
+}
+
+static void close_hard(int fd)
+{
+	const struct linger hard = {.l_onoff = 1};
+
+	assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)), 0);
+	close(fd);
+}
+
+static void case_104_five_hundred_slow_downloads_stay_small(void **state)
+{
+	size_t before = resident_bytes(), chunks = 0;
+	static int fds[CROWD];
+	struct rlimit files;
+	char byte;
+
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &files), 0);
+	if (files.rlim_cur < 4 * CROWD)
+		skip(); /* two sockets and a file each */
+	site_write_bytes("f", "", 0);
+	assert_int_equal(truncate(site_at("f"), (off_t)1 << 30), 0);
+	for (size_t i = 0; i < CROWD; i++) {
+		fds[i] = site_connect_server();
+		site_send_text(fds[i], arena_printf(&site.arena,
+						    "GET /files?path=%s HTTP/1.1\r\nHost: x\r\n\r\n",
+						    site_encode(site_at("f"))));
+		chunks += 2 * share_beside(i, FILE_CHUNK_BYTES);
+	}
+	for (int round = 0; round < 3; round++)
+		for (size_t i = 0; i < CROWD; i++) {
+			site_wait_readable(fds[i]);
+			assert_int_equal(read(fds[i], &byte, 1), 1);
+		}
+	check_others_are_served();
+	assert_true(is_resident_at_most(before + chunks + CROWD * TRANSFER_BYTES));
+	for (size_t i = 0; i < CROWD; i++)
+		close_hard(fds[i]);
+	site_wait_until(site_is_at_rest, 0);
+}
+
+/* As many as have chunks of full size, and all of it is on disk. */
+static void uploads_that_stall_hold_no_written_chunk(void **state)
+{
+	size_t len = 2 * FILE_UPLOAD_CHUNK_BYTES, before;
+	char *bytes = site_make_bytes(len, 11);
+	int fds[FILE_TRANSFERS_BYTES / 2 / FILE_UPLOAD_CHUNK_BYTES];
+
+	(void)state;
+	before = resident_bytes();
+	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
+		fds[i] = site_connect_server();
+		site_send_text(fds[i], arena_printf(&site.arena,
+						    "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: "
+						    "application/octet-stream\r\nContent-Length: %zu\r\n\r\n",
+						    site_encode(site_at(arena_printf(&site.arena, "up%zu", i))),
+						    2 * len));
+		assert_true(site_send_all(fds[i], bytes, len));
+	}
+	site_wait_until(is_staged_at_least, ARRAY_LENGTH(fds) * len);
+	check_others_are_served();
+	site_wait_until(is_resident_at_most,
+			before + ARRAY_LENGTH(fds) * (FILE_UPLOAD_CHUNK_BYTES / 8 + TRANSFER_BYTES));
+	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
+		close_hard(fds[i]);
+	site_wait_until(site_is_at_rest, 0);
+	assert_int_equal(site_count_entries(site.root), 1);
+	free(bytes);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, site_setup, site_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(case_104_five_hundred_slow_downloads_stay_small),
+		TEST(uploads_that_stall_hold_no_written_chunk),
+	};
+
+	return cmocka_run_group_tests(tests, crowd_before_all, NULL);
+}
