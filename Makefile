@@ -88,7 +88,7 @@ PREREQUISITES := $(MUSL)/.ready
 else
 LDLIBS := $(LLHTTP_LIBRARY) -luv -ljansson -lprotobuf-c -lz -lsodium -lpthread -lm
 endif
-PROXY_LDLIBS := -lssl -lcrypto -lnghttp2 -lhiredis -lresolv
+PROXY_LDLIBS := -lssl -lcrypto -lnghttp2 -lhiredis -lcares
 
 sources = $(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c)))
 objects = $(patsubst %.c,$(O)/%.o,$(1))

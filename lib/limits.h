@@ -395,10 +395,9 @@
 /* DNS: how long a request waits for it, how long an answer holds, a "no such name", and a sandbox that
  * nobody uses; sandboxes known from there, names remembered not to exist, refreshes at a time. */
 #define PROXY_DNS_MS (3 * 1000)
-/* Each name server's part of that, the last one's is the rest; an answer by TCP; questions on their way, a
- * socket for each at least; how long the system's list of name servers holds. */
+/* Each name server's part of that; questions on their way; how long the system's list of name servers
+ * holds. */
 #define PROXY_DNS_STEP_MS 1000
-#define PROXY_DNS_TCP_MS 2000
 #define PROXY_DNS_QUESTIONS_MAX 32
 #define PROXY_DNS_SERVERS_MS (10 * 1000)
 #define PROXY_DNS_TTL_MS_MIN 1000

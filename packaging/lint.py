@@ -23,6 +23,7 @@ WRAPPED = [
     (r"openssl/", r"proxy/front/(tls[a-z_]*|http2_websocket)\.[ch]|tests/.*"),
     (r"nghttp2/", r"proxy/front/http2[a-z_]*\.[ch]|tests/.*"),
     (r"hiredis/", r"proxy/route/redis[a-z_]*\.c|tests/.*"),
+    (r"ares\.h", r"proxy/route/dns_client\.c"),
     (r"inotifytools/", r"envd/watch/watcher_.*"),
     (r"sodium(/.*)?\.h", r"lib/digest(_hmac)?\.c"),
     (r"zlib\.h", r"envd/rpc/gzip\.c|envd/rpc/rpc_gzip\.c|envd/rpc/compress\.c|lib/gzip\.c|tests/.*"),

@@ -31,7 +31,7 @@ node_is_new_enough() {
 required=() optional=()
 if wants build; then
 	required+=(gcc libc6-dev make pkg-config binutils git libuv1-dev libjansson-dev zlib1g-dev libsodium-dev
-		libssl-dev libnghttp2-dev libhiredis-dev libprotobuf-c-dev protobuf-c-compiler libprotobuf-dev libinotifytools0-dev libcmocka-dev musl-tools linux-libc-dev
+		libssl-dev libnghttp2-dev libhiredis-dev libc-ares-dev libprotobuf-c-dev protobuf-c-compiler libprotobuf-dev libinotifytools0-dev libcmocka-dev musl-tools linux-libc-dev
 		cmake dpkg-dev xz-utils util-linux procps)
 fi
 if wants client; then
@@ -155,7 +155,7 @@ echo "versions:"
 if wants build; then
 	version gcc "$(gcc -dumpfullversion)"
 	for package in libuv1-dev libjansson-dev zlib1g-dev libsodium-dev libprotobuf-c-dev libssl-dev \
-		libnghttp2-dev libhiredis-dev libcmocka-dev musl-tools; do
+		libnghttp2-dev libhiredis-dev libc-ares-dev libcmocka-dev musl-tools; do
 		package_version "$package"
 	done
 	if has libllhttp-dev; then package_version libllhttp-dev; else package_version node-llhttp; fi

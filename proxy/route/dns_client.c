@@ -1,383 +1,359 @@
 #include "proxy/route/dns_client.h"
 
+#include <ares.h>
 #include <arpa/nameser.h>
-#include <resolv.h>
-#include <sys/random.h>
 
-#include "lib/buf.h"
 #include "lib/job.h"
 #include "lib/limits.h"
-#include "lib/stream_uv.h"
+#include "proxy/route/dns_name.h"
 
-#define SERVERS_MAX MAXNS
-#define PACKET_BYTES 4096
-#define STREAM_BYTES_MAX (NS_INT16SZ + 65535)
+/* What asks: name servers as they were when it was made. Replaced now and then, and freed when its last
+ * question is answered. */
+struct resolver {
+	struct dns_client *client;
+	struct list_node node; /* in `retired` */
+	ares_channel ares;
+	uv_timer_t timer;
+	struct list_node watches;
+	size_t running;
+	unsigned handles; /* not closed yet */
+};
 
 struct dns_client {
 	struct loop *loop;
-	union address servers[SERVERS_MAX];
-	size_t server_count; /* 0 until they have been read for the first time */
-	bool fixed, reading, closed, starting;
+	union address server;
+	bool has_server, is_reading, is_closed;
 	uint64_t read_ms;
-	struct job job; /* reading the system's */
-	union address read[SERVERS_MAX];
-	size_t read_count;
+	struct job job;
+	struct resolver *resolver, *next; /* next: made by the job */
+	struct list_node retired; /* resolvers that still have questions on their way */
 	struct list_node urgent, waiting;
-	size_t running, queries; /* queries: not freed yet */
-	char packet[PACKET_BYTES];
+	size_t running, resolvers; /* resolvers: those that have handles */
+	uv_timer_t turn;
+	bool has_turn; /* its handle is open */
 };
 
-/* A socket for one name server; its answers find the query as long as that wants them. */
-struct attempt {
-	uv_udp_t udp;
-	struct dns_query *query;
-	size_t server;
+/* A socket of c-ares. */
+struct watch {
+	uv_poll_t poll;
+	struct list_node node;
+	struct resolver *resolver;
+	ares_socket_t fd;
 };
 
 struct dns_query {
 	struct list_node node; /* while it waits for its turn */
 	struct dns_client *client;
-	void (*on_answer)(void *user, int status, const struct dns_answer *answer);
+	struct resolver *resolver; /* once it is on its way */
+	void (*on_answer)(void *user, int status, const struct dns_answer *answer); /* NULL: cancelled */
 	void *user;
-	char name[DNS_NAME_BYTES];
-	bool running;
 	int type;
-	union address servers[SERVERS_MAX]; /* as they were when it began */
-	size_t server_count, step;
-	bool failed[SERVERS_MAX];
-	struct attempt *attempts[SERVERS_MAX];
-	struct stream *stream; /* to ask by TCP, ... */
-	size_t stream_server;
-	struct buf received;
-	struct dns_answer cut; /* ... and what UDP had room for */
-	uv_timer_t timer;
-	unsigned parts; /* timer, stream */
-	unsigned char question[DNS_QUESTION_BYTES];
-	size_t question_len;
+	char name[DNS_NAME_BYTES];
 };
 
-/* ---- the end of it ---- */
+/* ---- sockets and time of c-ares ---- */
 
 static void release_client(struct dns_client *client)
 {
-	if (client->closed && !client->reading && client->queries == 0)
-		free(client);
+	if (!client->is_closed || client->is_reading || client->resolvers > 0 || client->has_turn)
+		return;
+	ares_library_cleanup();
+	free(client);
 }
 
-static void release_part(struct dns_query *query)
+static void release_handle(struct resolver *resolver)
 {
-	struct dns_client *client = query->client;
+	struct dns_client *client = resolver->client;
 
-	if (--query->parts)
+	if (--resolver->handles)
 		return;
-	buf_fini(&query->received);
-	free(query);
-	client->queries--;
+	free(resolver);
+	client->resolvers--;
 	release_client(client);
 }
 
-static void on_timer_closed(uv_handle_t *handle)
+static void on_watch_closed(uv_handle_t *handle)
 {
-	release_part(container_of((uv_timer_t *)handle, struct dns_query, timer));
+	struct watch *watch = container_of((uv_poll_t *)handle, struct watch, poll);
+
+	release_handle(watch->resolver);
+	free(watch);
 }
 
-static void on_udp_closed(uv_handle_t *handle)
+static void on_resolver_timer_closed(uv_handle_t *handle)
 {
-	free(container_of((uv_udp_t *)handle, struct attempt, udp));
+	release_handle(container_of((uv_timer_t *)handle, struct resolver, timer));
 }
 
-static void close_sockets(struct dns_query *query)
+static void on_resolver_timer(uv_timer_t *timer);
+static void start_turn(struct dns_client *client);
+
+/* c-ares has asked, or read: when does it want to be called again? */
+static void plan(struct resolver *resolver)
 {
-	for (size_t i = 0; i < SERVERS_MAX; i++) {
-		if (query->attempts[i])
-			uv_close((uv_handle_t *)&query->attempts[i]->udp, on_udp_closed);
-		query->attempts[i] = NULL;
+	struct timeval left;
+
+	if (ares_timeout(resolver->ares, NULL, &left))
+		uv_timer_start(&resolver->timer, on_resolver_timer,
+			       (uint64_t)left.tv_sec * 1000 + (uint64_t)left.tv_usec / 1000 + 1, 0);
+	else
+		uv_timer_stop(&resolver->timer);
+}
+
+static void process(struct resolver *resolver, ares_socket_t readable, ares_socket_t writable)
+{
+	ares_process_fd(resolver->ares, readable, writable);
+	plan(resolver);
+	/* There may be room for others, or the resolver may be free to go: not from inside c-ares. */
+	start_turn(resolver->client);
+}
+
+static void on_resolver_timer(uv_timer_t *timer)
+{
+	process(container_of(timer, struct resolver, timer), ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+	struct watch *watch = container_of(poll, struct watch, poll);
+
+	if (status < 0) /* the error is read like anything else */
+		events = UV_READABLE;
+	process(watch->resolver, events & UV_READABLE ? watch->fd : ARES_SOCKET_BAD,
+		events & UV_WRITABLE ? watch->fd : ARES_SOCKET_BAD);
+}
+
+static struct watch *find_watch(struct resolver *resolver, ares_socket_t fd)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &resolver->watches) {
+		struct watch *watch = container_of(node, struct watch, node);
+
+		if (watch->fd == fd)
+			return watch;
 	}
-	if (query->stream)
-		stream_close(query->stream, true);
-	query->stream = NULL;
+	return NULL;
 }
 
-static void start_waiting(struct dns_client *client);
-
-static void end(struct dns_query *query)
+static struct watch *add_watch(struct resolver *resolver, ares_socket_t fd)
 {
-	query->client->running -= query->running;
-	query->running = false;
-	list_remove(&query->node);
-	close_sockets(query);
-	uv_close((uv_handle_t *)&query->timer, on_timer_closed);
+	struct watch *watch = xcalloc(1, sizeof(*watch));
+
+	if (uv_poll_init(&resolver->client->loop->uv, &watch->poll, fd) < 0) {
+		free(watch); /* the question will not be answered in time */
+		return NULL;
+	}
+	watch->resolver = resolver;
+	watch->fd = fd;
+	list_append(&resolver->watches, &watch->node);
+	resolver->handles++;
+	return watch;
+}
+
+/* Neither: c-ares closes it now. */
+static void on_socket(void *user, ares_socket_t fd, int wants_read, int wants_write)
+{
+	struct resolver *resolver = user;
+	struct watch *watch = find_watch(resolver, fd);
+
+	if (!wants_read && !wants_write) {
+		if (!watch)
+			return;
+		list_remove(&watch->node);
+		uv_close((uv_handle_t *)&watch->poll, on_watch_closed);
+		return;
+	}
+	if (!watch)
+		watch = add_watch(resolver, fd);
+	if (watch)
+		uv_poll_start(&watch->poll, (wants_read ? UV_READABLE : 0) | (wants_write ? UV_WRITABLE : 0),
+			      on_ready);
+}
+
+/* ---- making resolvers ---- */
+
+static void set_server(ares_channel ares, const union address *server)
+{
+	struct ares_addr_port_node node = {.family = server->any.sa_family};
+	uint16_t port;
+
+	if (server->any.sa_family == AF_INET6) {
+		memcpy(&node.addr.addr6, &server->v6.sin6_addr, sizeof(node.addr.addr6));
+		port = server->v6.sin6_port;
+	} else {
+		node.addr.addr4 = server->v4.sin_addr;
+		port = server->v4.sin_port;
+	}
+	node.udp_port = node.tcp_port = ntohs(port);
+	ares_set_servers_ports(ares, &node);
+}
+
+static bool has_several_servers(ares_channel ares)
+{
+	struct ares_addr_port_node *servers = NULL;
+	bool several;
+
+	if (ares_get_servers_ports(ares, &servers) != ARES_SUCCESS)
+		return false;
+	several = servers && servers->next;
+	ares_free_data(servers);
+	return several;
+}
+
+/* Several servers get a step each; the only one is asked again, for twice as long. */
+static void open_ares(struct resolver *resolver)
+{
+	struct ares_options options = {
+		.flags = ARES_FLAG_NOSEARCH | ARES_FLAG_NOALIASES,
+		.timeout = PROXY_DNS_STEP_MS,
+		.sock_state_cb = on_socket,
+		.sock_state_cb_data = resolver,
+	};
+	const int given = ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB;
+
+	for (options.tries = 1; options.tries <= 2; options.tries++) {
+		if (ares_init_options(&resolver->ares, &options, given) != ARES_SUCCESS) {
+			resolver->ares = NULL;
+			return;
+		}
+		if (resolver->client->has_server)
+			set_server(resolver->ares, &resolver->client->server);
+		if (options.tries == 2 || has_several_servers(resolver->ares))
+			return;
+		ares_destroy(resolver->ares);
+	}
+}
+
+static void on_read(struct job *job)
+{
+	open_ares(container_of(job, struct dns_client, job)->next);
+}
+
+/* Nothing is on its way there any more; must not be called from inside c-ares. */
+static void free_resolver(struct resolver *resolver)
+{
+	ares_destroy(resolver->ares);
+	uv_close((uv_handle_t *)&resolver->timer, on_resolver_timer_closed);
+}
+
+static void on_read_done(struct job *job)
+{
+	struct dns_client *client = container_of(job, struct dns_client, job);
+	struct resolver *made = client->next, *old = client->resolver;
+
+	client->next = NULL;
+	client->is_reading = false;
+	client->read_ms = loop_now_ms(client->loop);
+	if (made->ares && !client->is_closed) {
+		uv_timer_init(&client->loop->uv, &made->timer);
+		made->handles = 1;
+		client->resolvers++;
+		client->resolver = made;
+		if (old)
+			list_append(&client->retired, &old->node);
+		start_turn(client);
+		return;
+	}
+	if (made->ares)
+		ares_destroy(made->ares);
+	free(made);
+	release_client(client);
+}
+
+static void read_servers(struct dns_client *client)
+{
+	uint64_t now = loop_now_ms(client->loop);
+	struct resolver *made;
+
+	if (client->is_reading || (client->resolver && (client->has_server ||
+							now < client->read_ms + PROXY_DNS_SERVERS_MS)))
+		return;
+	made = xcalloc(1, sizeof(*made));
+	made->client = client;
+	list_init(&made->watches);
+	client->next = made;
+	client->is_reading = job_run(client->loop, &client->job, JOB_FILES, on_read, on_read_done) == 0;
+	if (!client->is_reading)
+		free(made);
+}
+
+/* ---- answers ---- */
+
+static void take_address(struct dns_answer *answer, sa_family_t family, const void *bytes, int ttl)
+{
+	union address *address = &answer->addresses[answer->count];
+	uint32_t ttl_s = ttl < 0 ? 0 : (uint32_t)ttl; /* RFC 2181 section 8 */
+
+	address->any.sa_family = family;
+	if (family == AF_INET)
+		memcpy(&address->v4.sin_addr, bytes, sizeof(address->v4.sin_addr));
+	else
+		memcpy(&address->v6.sin6_addr, bytes, sizeof(address->v6.sin6_addr));
+	if (answer->count++ == 0 || ttl_s < answer->ttl_s)
+		answer->ttl_s = ttl_s;
+}
+
+static int read_reply(int type, const unsigned char *reply, int len, struct dns_answer *answer)
+{
+	struct ares_addrttl v4[DNS_ANSWER_ADDRESSES_MAX];
+	struct ares_addr6ttl v6[DNS_ANSWER_ADDRESSES_MAX];
+	int count = DNS_ANSWER_ADDRESSES_MAX;
+	int status = type == ns_t_a ? ares_parse_a_reply(reply, len, NULL, v4, &count)
+				    : ares_parse_aaaa_reply(reply, len, NULL, v6, &count);
+
+	for (int i = 0; status == ARES_SUCCESS && i < count; i++) {
+		if (type == ns_t_a)
+			take_address(answer, AF_INET, &v4[i].ipaddr, v4[i].ttl);
+		else
+			take_address(answer, AF_INET6, &v6[i].ip6addr, v6[i].ttl);
+	}
+	return status == ARES_SUCCESS && answer->count == 0 ? ARES_ENODATA : status;
 }
 
 static void finish(struct dns_query *query, int status, const struct dns_answer *answer)
 {
-	struct dns_client *client = query->client;
-
-	end(query);
-	query->on_answer(query->user, status, answer);
-	start_waiting(client);
+	query->resolver->running--;
+	query->client->running--;
+	if (query->on_answer)
+		query->on_answer(query->user, status, answer);
+	free(query);
 }
 
-void dns_query_cancel(struct dns_query *query)
+static void on_reply(void *user, int status, int timeouts, unsigned char *reply, int len);
+
+static void ask(struct dns_query *query, int type)
 {
-	struct dns_client *client = query->client;
-
-	end(query);
-	start_waiting(client);
-}
-
-/* ---- one kind of address after the other ---- */
-
-static void take_step(struct dns_query *query);
-
-static void begin(struct dns_query *query, int type)
-{
-	uint16_t id = 0;
-
-	if (getrandom(&id, sizeof(id), GRND_NONBLOCK) < 0)
-		id = (uint16_t)(uintptr_t)query;
 	query->type = type;
-	query->question_len = dns_question_write(query->name, type, id, query->question);
-	query->step = 0;
-	query->cut.count = 0;
-	memset(query->failed, 0, sizeof(query->failed));
-	take_step(query);
+	ares_query(query->resolver->ares, query->name, ns_c_in, type, on_reply, query);
 }
 
-static void take_answer(struct dns_query *query, int status, const struct dns_answer *answer)
+/* Once, also from inside ares_query. */
+static void on_reply(void *user, int status, int timeouts, unsigned char *reply, int len)
 {
-	if (status != -ENODATA) {
-		finish(query, status, answer);
-	} else if (query->type == ns_t_a) {
-		close_sockets(query);
-		begin(query, ns_t_aaaa);
-	} else {
-		finish(query, -ENOENT, answer);
-	}
-}
+	struct dns_query *query = user;
+	struct dns_answer answer = {0};
 
-/* That one does not know, and the next is asked, unless that one was late and the next is asked already. */
-static void server_failed(struct dns_query *query, size_t server, bool is_late)
-{
-	static const struct dns_answer nothing;
-	bool all = true;
-
-	query->failed[server] = true;
-	for (size_t i = 0; i < query->server_count; i++)
-		all = all && query->failed[i];
-	if (all)
-		finish(query, -EAGAIN, &nothing);
-	else if (!is_late)
-		take_step(query);
-}
-
-static bool is_late(const struct dns_query *query, size_t server)
-{
-	return server != (query->step - 1) % query->server_count;
-}
-
-/* ---- by TCP ---- */
-
-static void stream_failed(struct dns_query *query)
-{
-	uv_timer_stop(&query->timer);
-	/* Some addresses are better than none. */
-	if (query->cut.count > 0)
-		take_answer(query, 0, &query->cut);
-	else
-		server_failed(query, query->stream_server, false);
-}
-
-static void on_stream_read(struct stream *stream, const char *data, size_t len)
-{
-	struct dns_query *query = stream->user;
-	const unsigned char *received;
-	struct dns_answer answer;
-	size_t wanted;
-	int status;
-
-	if (buf_append(&query->received, data, len) < 0) {
-		stream_close(stream, true);
-		return;
-	}
-	received = (const unsigned char *)buf_data(&query->received);
-	if (buf_length(&query->received) < NS_INT16SZ)
-		return;
-	wanted = ns_get16(received);
-	if (buf_length(&query->received) < NS_INT16SZ + wanted)
-		return;
-	status = dns_answer_read(received + NS_INT16SZ, wanted, query->question, query->question_len,
-				 &answer);
-	if (status == 0 || status == -ENOENT || status == -ENODATA)
-		take_answer(query, status, &answer);
-	else
-		stream_close(stream, true);
-}
-
-static void on_stream_end(struct stream *stream, int status)
-{
-	(void)status;
-	stream_close(stream, true);
-}
-
-static void on_stream_closed(struct stream *stream)
-{
-	struct dns_query *query = stream->user;
-	bool failed = query->running && query->stream == stream;
-
-	if (query->stream == stream)
-		query->stream = NULL;
-	if (failed)
-		stream_failed(query);
-	release_part(query);
-}
-
-static const struct stream_events stream_events = {
-	.on_read = on_stream_read,
-	.on_end = on_stream_end,
-	.on_closed = on_stream_closed,
-};
-
-static void on_connected(struct stream *stream, int status)
-{
-	struct dns_query *query = stream->user;
-	unsigned char length[NS_INT16SZ];
-	const struct iovec pieces[] = {
-		{.iov_base = length, .iov_len = sizeof(length)},
-		{.iov_base = query->question, .iov_len = query->question_len},
-	};
-
-	ns_put16((unsigned)query->question_len, length);
-	if (status < 0 || stream_write(stream, pieces, ARRAY_LENGTH(pieces)) < 0 ||
-	    stream_read_start(stream) < 0)
-		stream_close(stream, true);
-}
-
-static void on_timer(uv_timer_t *timer);
-
-static void ask_by_tcp(struct dns_query *query, size_t server)
-{
-	if (query->stream) /* another one has said the same */
-		return;
-	query->stream_server = server;
-	buf_clear(&query->received);
-	if (stream_uv_connect(query->client->loop, &query->servers[server].any, on_connected,
-			      &query->stream) < 0) {
-		query->stream = NULL;
-		stream_failed(query);
-		return;
-	}
-	query->stream->user = query;
-	query->stream->events = &stream_events;
-	query->parts++;
-	uv_timer_start(&query->timer, on_timer, PROXY_DNS_TCP_MS, 0);
-}
-
-/* ---- by UDP ---- */
-
-static void on_alloc(uv_handle_t *handle, size_t wanted, uv_buf_t *ret_buf)
-{
-	struct attempt *attempt = container_of((uv_udp_t *)handle, struct attempt, udp);
-
-	(void)wanted;
-	*ret_buf = uv_buf_init(attempt->query->client->packet, PACKET_BYTES);
-}
-
-static void on_packet(uv_udp_t *udp, ssize_t len, const uv_buf_t *buf, const struct sockaddr *from,
-		      unsigned flags)
-{
-	struct attempt *attempt = container_of(udp, struct attempt, udp);
-	struct dns_query *query = attempt->query;
-	struct dns_answer answer;
-	int status;
-
-	if (query->stream || query->failed[attempt->server])
-		return;
-	if (len < 0) /* nobody is there */
-		server_failed(query, attempt->server, is_late(query, attempt->server));
-	if (len <= 0 || !from || (flags & UV_UDP_PARTIAL))
-		return;
-	status = dns_answer_read((const unsigned char *)buf->base, (size_t)len, query->question,
-				 query->question_len, &answer);
-	switch (status) {
-	case -EBADMSG: /* somebody else's, or made up */
+	(void)timeouts;
+	if (status == ARES_SUCCESS && query->on_answer)
+		status = read_reply(query->type, reply, len, &answer);
+	switch (query->on_answer ? status : ARES_ECANCELLED) {
+	case ARES_SUCCESS:
+		finish(query, 0, &answer);
 		break;
-	case -EMSGSIZE:
-		query->cut = answer;
-		ask_by_tcp(query, attempt->server);
+	case ARES_ENOTFOUND:
+		finish(query, -ENOENT, &answer);
 		break;
-	case -EAGAIN:
-		server_failed(query, attempt->server, is_late(query, attempt->server));
+	case ARES_ENODATA:
+		if (query->type == ns_t_a)
+			ask(query, ns_t_aaaa);
+		else
+			finish(query, -ENOENT, &answer);
 		break;
 	default:
-		take_answer(query, status, &answer);
+		finish(query, -EAGAIN, &answer);
 		break;
 	}
-}
-
-static int open_attempt(struct dns_query *query, size_t server)
-{
-	struct attempt *attempt;
-	int status;
-
-	if (query->attempts[server])
-		return 0;
-	attempt = xcalloc(1, sizeof(*attempt));
-	attempt->query = query;
-	attempt->server = server;
-	status = uv_udp_init(&query->client->loop->uv, &attempt->udp);
-	if (status < 0) {
-		free(attempt);
-		return status;
-	}
-	query->attempts[server] = attempt;
-	status = uv_udp_connect(&attempt->udp, &query->servers[server].any);
-	return status < 0 ? status : uv_udp_recv_start(&attempt->udp, on_alloc, on_packet);
-}
-
-static size_t steps_of(const struct dns_query *query)
-{
-	return query->server_count > 1 ? query->server_count : 2;
-}
-
-/* Each server gets a second; the last step what is left. */
-static uint64_t wait_of(const struct dns_query *query)
-{
-	uint64_t others_ms = (steps_of(query) - 1) * PROXY_DNS_STEP_MS;
-
-	return query->step + 1 < steps_of(query) ? PROXY_DNS_STEP_MS : PROXY_DNS_MS - others_ms;
-}
-
-static void take_step(struct dns_query *query)
-{
-	static const struct dns_answer nothing;
-	uv_buf_t question = uv_buf_init((char *)query->question, (unsigned)query->question_len);
-	size_t server;
-
-	while (query->step < steps_of(query) && query->failed[query->step % query->server_count])
-		query->step++;
-	if (query->step >= steps_of(query)) {
-		finish(query, -EAGAIN, &nothing);
-		return;
-	}
-	server = query->step % query->server_count;
-	uv_timer_start(&query->timer, on_timer, wait_of(query), 0);
-	query->step++;
-	if (open_attempt(query, server) < 0 ||
-	    uv_udp_try_send(&query->attempts[server]->udp, &question, 1, NULL) < 0)
-		server_failed(query, server, false);
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-	struct dns_query *query = container_of(timer, struct dns_query, timer);
-
-	if (!query->running)
-		start_waiting(query->client);
-	else if (query->stream)
-		stream_close(query->stream, true);
-	else
-		take_step(query);
 }
 
 /* ---- whose turn it is ---- */
@@ -389,97 +365,41 @@ static struct dns_query *next_waiting(struct dns_client *client)
 	return list_is_empty(list) ? NULL : container_of(list->next, struct dns_query, node);
 }
 
-static void start_waiting(struct dns_client *client)
+static void free_retired(struct dns_client *client)
 {
+	struct list_node *node, *following;
+
+	LIST_FOR_EACH_SAFE(node, following, &client->retired) {
+		struct resolver *resolver = container_of(node, struct resolver, node);
+
+		if (resolver->running > 0)
+			continue;
+		list_remove(node);
+		free_resolver(resolver);
+	}
+}
+
+static void on_turn(uv_timer_t *timer)
+{
+	struct dns_client *client = container_of(timer, struct dns_client, turn);
+	struct resolver *resolver = client->resolver;
 	struct dns_query *query;
 
-	if (client->starting) /* one that began has ended at once */
-		return;
-	client->starting = true;
-	while (client->server_count > 0 && client->running < PROXY_DNS_QUESTIONS_MAX &&
-	       (query = next_waiting(client))) {
+	free_retired(client);
+	while (resolver && client->running < PROXY_DNS_QUESTIONS_MAX && (query = next_waiting(client))) {
 		list_remove(&query->node);
+		query->resolver = resolver;
+		resolver->running++;
 		client->running++;
-		query->running = true;
-		memcpy(query->servers, client->servers, sizeof(query->servers));
-		query->server_count = client->server_count;
-		begin(query, ns_t_a);
+		ask(query, ns_t_a);
 	}
-	client->starting = false;
+	if (resolver)
+		plan(resolver);
 }
 
-/* ---- the system's name servers ---- */
-
-static void on_read(struct job *job)
+static void start_turn(struct dns_client *client)
 {
-	struct dns_client *client = container_of(job, struct dns_client, job);
-	struct __res_state state = {0};
-
-	client->read_count = 0;
-	if (res_ninit(&state) < 0)
-		return;
-	for (int i = 0; i < state.nscount && i < SERVERS_MAX; i++) {
-		union address *server = &client->read[client->read_count];
-
-		memset(server, 0, sizeof(*server));
-		if (state.nsaddr_list[i].sin_family == AF_INET)
-			server->v4 = state.nsaddr_list[i];
-		else if (state._u._ext.nsaddrs[i])
-			server->v6 = *state._u._ext.nsaddrs[i];
-		client->read_count += server->any.sa_family != AF_UNSPEC;
-	}
-	res_nclose(&state);
-}
-
-static void on_read_done(struct job *job)
-{
-	struct dns_client *client = container_of(job, struct dns_client, job);
-
-	client->reading = false;
-	if (client->closed) {
-		release_client(client);
-		return;
-	}
-	client->read_ms = loop_now_ms(client->loop);
-	if (client->read_count > 0) {
-		memcpy(client->servers, client->read, sizeof(client->servers));
-		client->server_count = client->read_count;
-	}
-	start_waiting(client);
-}
-
-static void read_servers(struct dns_client *client)
-{
-	uint64_t now = loop_now_ms(client->loop);
-
-	if (client->fixed || client->reading ||
-	    (client->server_count > 0 && now < client->read_ms + PROXY_DNS_SERVERS_MS))
-		return;
-	client->reading = job_run(client->loop, &client->job, JOB_FILES, on_read, on_read_done) == 0;
-}
-
-/* ---- the whole ---- */
-
-struct dns_client *dns_client_open(struct loop *loop, const union address *server)
-{
-	struct dns_client *client = xcalloc(1, sizeof(*client));
-
-	client->loop = loop;
-	list_init(&client->urgent);
-	list_init(&client->waiting);
-	if (server) {
-		client->servers[0] = *server;
-		client->server_count = 1;
-		client->fixed = true;
-	}
-	return client;
-}
-
-void dns_client_close(struct dns_client *client)
-{
-	assert(list_is_empty(&client->urgent) && list_is_empty(&client->waiting) && !client->running);
-	client->closed = true;
-	release_client(client);
+	uv_timer_start(&client->turn, on_turn, 0, 0);
 }
 
 struct dns_query *dns_client_ask(struct dns_client *client, const char *name, bool is_urgent,
@@ -492,13 +412,65 @@ struct dns_query *dns_client_ask(struct dns_client *client, const char *name, bo
 	query->client = client;
 	query->on_answer = on_answer;
 	query->user = user;
-	query->parts = 1;
 	snprintf(query->name, sizeof(query->name), "%s", name);
-	buf_init(&query->received, STREAM_BYTES_MAX);
-	uv_timer_init(&client->loop->uv, &query->timer);
-	uv_timer_start(&query->timer, on_timer, 0, 0); /* never from inside this call */
 	list_append(is_urgent ? &client->urgent : &client->waiting, &query->node);
-	client->queries++;
 	read_servers(client);
+	start_turn(client);
 	return query;
+}
+
+/* One that is on its way keeps its turn until c-ares is done with it. */
+void dns_query_cancel(struct dns_query *query)
+{
+	query->on_answer = NULL;
+	if (query->resolver)
+		return;
+	list_remove(&query->node);
+	free(query);
+}
+
+/* ---- the whole ---- */
+
+struct dns_client *dns_client_open(struct loop *loop, const union address *server)
+{
+	struct dns_client *client;
+
+	if (ares_library_init(ARES_LIB_INIT_ALL) != ARES_SUCCESS)
+		abort(); /* out of memory, as everywhere */
+	client = xcalloc(1, sizeof(*client));
+	client->loop = loop;
+	client->has_server = server;
+	if (server)
+		client->server = *server;
+	list_init(&client->retired);
+	list_init(&client->urgent);
+	list_init(&client->waiting);
+	uv_timer_init(&loop->uv, &client->turn);
+	client->has_turn = true;
+	return client;
+}
+
+static void on_turn_closed(uv_handle_t *handle)
+{
+	struct dns_client *client = container_of((uv_timer_t *)handle, struct dns_client, turn);
+
+	client->has_turn = false;
+	release_client(client);
+}
+
+void dns_client_close(struct dns_client *client)
+{
+	assert(list_is_empty(&client->urgent) && list_is_empty(&client->waiting));
+	client->is_closed = true;
+	if (client->resolver)
+		list_append(&client->retired, &client->resolver->node);
+	client->resolver = NULL;
+	/* Cancelled questions end with their resolvers. */
+	while (!list_is_empty(&client->retired)) {
+		struct resolver *resolver = container_of(client->retired.next, struct resolver, node);
+
+		list_remove(&resolver->node);
+		free_resolver(resolver);
+	}
+	uv_close((uv_handle_t *)&client->turn, on_turn_closed);
 }

@@ -1,18 +1,24 @@
 /*
- * Asks name servers for the addresses of names, many at a time, on one loop. The resolver of the C library
- * blocks a thread for as long as a name server is silent, and for ever where it answers by TCP; here a slow
- * answer holds up nobody but who waits for it.
+ * Asks name servers for the addresses of names, many at a time, on one loop, by c-ares. (The resolver of
+ * the C library blocks a thread for as long as a name server is silent, and for ever where it answers by TCP.)
  *
- * A question goes to each name server in turn, first by UDP from a port of its own, and by TCP where the
- * answer has no room (RFC 7766). All answers within PROXY_DNS_MS for each kind of address count; what is
- * not the answer to the question is not looked at. At most PROXY_DNS_QUESTIONS_MAX are on their way, the
- * others wait, those that somebody waits for before the rest.
+ * Several name servers get PROXY_DNS_STEP_MS each, one after the other; the only one is asked again, for
+ * twice as long; by UDP, and by TCP where an answer has no room. At most PROXY_DNS_QUESTIONS_MAX are on their
+ * way, the others wait, those that somebody waits for before the rest.
  */
 #ifndef PROXY_ROUTE_DNS_CLIENT_H
 #define PROXY_ROUTE_DNS_CLIENT_H
 
 #include "lib/loop.h"
-#include "proxy/route/dns_name.h"
+#include "proxy/route/address.h"
+
+#define DNS_ANSWER_ADDRESSES_MAX 16
+
+struct dns_answer {
+	union address addresses[DNS_ANSWER_ADDRESSES_MAX];
+	size_t count;
+	uint32_t ttl_s; /* the shortest */
+};
 
 struct dns_client;
 struct dns_query;
@@ -20,7 +26,7 @@ struct dns_query;
 /* `server` is borrowed for the call; NULL: the system's name servers (resolv.conf, read anew now and then;
  * search domains are not used). */
 struct dns_client *dns_client_open(struct loop *loop, const union address *server);
-/* No query is left. Freed when its handles are closed. */
+/* Every query is answered or cancelled. Freed when its handles are closed. */
 void dns_client_close(struct dns_client *client);
 
 /*

@@ -1,12 +1,10 @@
 /*
- * What sources of the catalog hand in: records of a Redis, its URL, DNS templates and answers, addresses. Whatever
+ * What sources of the catalog hand in: records of a Redis, its URL, DNS templates, addresses. Whatever
  * comes, what is accepted can be written and reads the same again, and the catalog takes it or refuses it
  * in words.
  *
  * Input: one byte that says what it is, and the text.
  */
-#include <arpa/nameser.h>
-
 #include "proxy/route/dns_name.h"
 #include "proxy/route/redis_record.h"
 #include "proxy/route/redis_url.h"
@@ -70,22 +68,6 @@ static void try_template(struct str text)
 	CHECK(dns_template_expand(&template, "i", name) == 0 && strlen(name) < DNS_NAME_BYTES);
 }
 
-static void try_answer(struct str text)
-{
-	unsigned char question[DNS_QUESTION_BYTES];
-	struct dns_answer answer;
-
-	for (int type = ns_t_a; type <= ns_t_aaaa; type += ns_t_aaaa - ns_t_a) {
-		size_t len = dns_question_write("abc.pods.test", type, 0x3132, question);
-		int status = dns_answer_read((const unsigned char *)text.p, text.len, question, len, &answer);
-
-		CHECK(status <= 0 && answer.count <= DNS_NAME_ADDRESSES_MAX);
-		CHECK((status == 0) <= (answer.count > 0));
-		for (size_t i = 0; i < answer.count; i++)
-			CHECK(answer.addresses[i].any.sa_family == (type == ns_t_a ? AF_INET : AF_INET6));
-	}
-}
-
 static void try_address(struct str text)
 {
 	union address address;
@@ -108,10 +90,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size == 0)
 		return 0;
 	text = (struct str){(const char *)data + 1, size - 1};
-	if (data[0] == 4) {
-		try_answer(text);
-		return 0;
-	}
 	switch (data[0] & 3) {
 	case 0:
 		try_record(text);
