@@ -58,6 +58,7 @@ struct job_life {
 	uint64_t stop_due_ms; /* when the grace is over */
 	struct job_stop_note note; /* of kill_job */
 	bool is_note_owed;
+	bool looks_at_leader, is_leader_dead; /* without leader_poll */
 	int lock_fd; /* -1: not held */
 	struct job_status status;
 	struct job_extent extents[JOB_STREAMS], end_extents[JOB_STREAMS];

@@ -7,6 +7,7 @@
 
 #include "envd/jobs/job_life.h"
 #include "envd/process/kill.h"
+#include "envd/process/proc_stat.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -119,6 +120,28 @@ static void on_leader(uv_poll_t *poll, int status, int events)
 	job_stop_go_on(run);
 }
 
+/* Its number is its own: the lock is held. */
+static void look_at_leader(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, kill_job);
+	struct proc_stat about;
+
+	run->is_leader_dead = !proc_stat_read(run->leader, &about) || proc_stat_is_dead(&about);
+}
+
+static void on_leader_looked(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, kill_job);
+
+	if (!run->is_over) {
+		run->wants_kill |= run->is_leader_dead;
+		run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
+		job_life_plan(run);
+		job_stop_go_on(run);
+	}
+	job_life_drop(run);
+}
+
 static void on_terminated(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
@@ -130,6 +153,9 @@ static void on_terminated(struct job *job)
 			run->is_leader_open = true;
 			job_life_hold(run);
 			uv_poll_start(&run->leader_poll, UV_READABLE, on_leader);
+		} else {
+			run->looks_at_leader = true;
+			run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
 		}
 		job_life_plan(run);
 		job_stop_go_on(run);
@@ -162,13 +188,16 @@ void job_stop_go_on(struct job_life *run)
 	bool kills = run->wants_kill && !run->has_kill;
 	bool terminates = !kills && !run->has_kill && run->wants_term && !run->has_term;
 	bool notes = !kills && !terminates && !run->has_kill && run->has_term && run->is_note_owed;
+	/* Where no descriptor tells of its end. */
+	bool looks = !kills && !terminates && !notes && !run->has_kill && run->looks_at_leader &&
+		     run->retry_due_ms == 0;
 
-	if (run->is_over || run->kill_job.active || !(kills || terminates || notes))
+	if (run->is_over || run->kill_job.active || !(kills || terminates || notes || looks))
 		return;
 	run->note = make_note(run);
 	if (job_run(run->table->loop, &run->kill_job, JOB_QUICK,
-		    kills ? kill_everything : terminates ? terminate : note_again,
-		    terminates ? on_terminated : on_done) < 0) {
+		    kills ? kill_everything : terminates ? terminate : looks ? look_at_leader : note_again,
+		    terminates ? on_terminated : looks ? on_leader_looked : on_done) < 0) {
 		run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
 		job_life_plan(run);
 		return;

@@ -6,12 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef P_PIDFD
-#define P_PIDFD 3
-#endif
 #ifndef SYS_pidfd_send_signal
 #define SYS_pidfd_send_signal 424
 #endif
+
 
 /* The system call rather than libc's waitid, which leaves out the usage. */
 static int wait_for(int type, int id, siginfo_t *info, int options, struct rusage *usage)
@@ -68,11 +66,21 @@ bool reaper_tracks(const struct reaper *reaper, pid_t pid)
 	return find(reaper, pid) != NULL;
 }
 
+/* The signal is all that will tell of them; otherwise it is no reason for the loop to go on. */
+static void keep_loop_for_signal(struct reaper *reaper)
+{
+	if (list_is_empty(&reaper->without_pidfd))
+		uv_unref((uv_handle_t *)&reaper->signal);
+	else
+		uv_ref((uv_handle_t *)&reaper->signal);
+}
+
 static void stop_tracking(struct reaper_child *child)
 {
 	child->collected = true;
 	list_remove(&child->node);
 	list_remove(&child->without_pidfd);
+	keep_loop_for_signal(child->reaper);
 	child->reaper->tracked--;
 	/* A stranger may have stood behind it in the kernel's queue. */
 	if (child->reaper->adopts_orphans)
@@ -88,9 +96,7 @@ void reaper_check(struct reaper_child *child)
 
 	if (child->collected || child->holds > 0)
 		return;
-	status = wait_for(child->pidfd >= 0 ? P_PIDFD : P_PID,
-			  child->pidfd >= 0 ? child->pidfd : child->pid, &info, WEXITED | WNOHANG,
-			  &usage);
+	status = wait_for(P_PID, child->pid, &info, WEXITED | WNOHANG, &usage);
 	if (status == 0 && info.si_pid == 0)
 		return;
 	if (child->pidfd >= 0)
@@ -225,6 +231,7 @@ void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, 
 	} else {
 		list_append(&reaper->without_pidfd, &child->without_pidfd);
 		listen_to_sigchld(reaper);
+		keep_loop_for_signal(reaper);
 		/* It may have been quicker than the handler. */
 		later_call(reaper->loop, &reaper->look_again);
 	}
@@ -265,11 +272,14 @@ void reaper_release(struct reaper_child *child)
 
 int reaper_signal(struct reaper_child *child, int number)
 {
-	long status;
-
-	if (child->pidfd >= 0)
-		status = syscall(SYS_pidfd_send_signal, child->pidfd, number, NULL, 0);
-	else
-		status = kill(child->pid, number);
-	return status < 0 ? -errno : 0;
+	if (child->collected)
+		return -ESRCH;
+	if (child->pidfd >= 0) {
+		if (syscall(SYS_pidfd_send_signal, child->pidfd, number, NULL, 0) == 0)
+			return 0;
+		if (errno != ENOSYS && errno != EPERM)
+			return -errno;
+		/* Some sandboxes know the one and not the other. */
+	}
+	return kill(child->pid, number) < 0 ? -errno : 0;
 }

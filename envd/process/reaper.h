@@ -63,7 +63,7 @@ void reaper_hold(struct reaper_child *child);
 /* May call on_exit. */
 void reaper_release(struct reaper_child *child);
 bool reaper_tracks(const struct reaper *reaper, pid_t pid);
-/* 0 or a negative errno. The child is uncollected, so it is the one meant. */
+/* 0 or a negative errno; -ESRCH once it is collected. Until then it is the one meant. */
 int reaper_signal(struct reaper_child *child, int number);
 
 #endif

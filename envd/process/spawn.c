@@ -20,7 +20,7 @@
 /* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once. Loop
  * thread only. The one piece of state that is not in an object, because the kernel is not either. */
 static bool clone3_is_missing;
-static bool pidfd_is_missing; /* tests only */
+static bool pidfd_is_missing; /* and clone3, which makes one by itself */
 
 void spawn_play_old_kernel(bool without_clone3, bool without_pidfd)
 {
@@ -259,6 +259,19 @@ static bool says_not_available(pid_t result)
 	       result == -EOPNOTSUPP;
 }
 
+/* -1: none to be had. Without one the reaper goes by signals. */
+static int open_pidfd(pid_t pid)
+{
+	int fd;
+
+	if (pidfd_is_missing)
+		return -1;
+	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
+		pidfd_is_missing = true;
+	return fd;
+}
+
 static pid_t clone_plain(struct spawn_plan *plan)
 {
 	pid_t pid;
@@ -268,9 +281,8 @@ static pid_t clone_plain(struct spawn_plan *plan)
 	pid = child_clone_plain();
 	if (pid == 0)
 		child_run(&plan->child);
-	/* Without one the reaper goes by signals. */
 	if (pid > 0)
-		plan->pidfd = pidfd_is_missing ? -1 : (int)syscall(SYS_pidfd_open, pid, 0);
+		plan->pidfd = open_pidfd(pid);
 	return pid;
 }
 
