@@ -106,6 +106,8 @@ static void collect(struct admin *admin, struct http_exchange *ex, struct str id
 {
 	struct collected *c = arena_new(&ex->arena, struct collected);
 
+	/* However a body is made, there is room to say what is wrong with it. */
+	ex->arena.budget = PROXY_ADMIN_ARENA_BYTES;
 	if (!c) {
 		http_exchange_abort(ex);
 		return;
