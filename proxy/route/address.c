@@ -2,7 +2,7 @@
 
 #include <arpa/inet.h>
 #include <net/if.h>
-#include <uv.h>
+#include <unistd.h>
 
 int address_parse(struct str text, union address *ret_address)
 {
@@ -150,24 +150,42 @@ static bool is_any(const union address *a)
 					   : IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
 }
 
+/* Where clouds have services that trust who asks, outside of 169.254/16: Amazon's and Google's metadata by
+ * IPv6, Alibaba's and Oracle's, and what Azure's agents talk to. */
+static bool is_metadata(const union address *a)
+{
+	static const uint32_t fours[] = {0x646464c8 /* 100.100.100.200 */, 0xc00000c0 /* 192.0.0.192 */,
+					 0xa83f8110 /* 168.63.129.16 */};
+	static const unsigned char sixes[][16] = {
+		{0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54}, /* fd00:ec2::254 */
+		{0xfd, 0x20, 0x00, 0xce, [14] = 0x02, [15] = 0x54}, /* fd20:ce::254 */
+	};
+	bool found = false;
+
+	for (size_t i = 0; i < ARRAY_LENGTH(fours) && a->any.sa_family == AF_INET; i++)
+		found = found || ntohl(a->v4.sin_addr.s_addr) == fours[i];
+	for (size_t i = 0; i < ARRAY_LENGTH(sixes) && a->any.sa_family == AF_INET6; i++)
+		found = found || memcmp(&a->v6.sin6_addr, sixes[i], sizeof(sixes[i])) == 0;
+	return found;
+}
+
 static enum address_verdict classify(const union address *a)
 {
-	/* Amazon's metadata service has an IPv6 address of its own. */
-	static const unsigned char metadata6[16] = {0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54};
 	uint32_t v4;
 
+	if (a->any.sa_family != AF_INET && a->any.sa_family != AF_INET6)
+		return ADDRESS_FAMILY;
+	if (is_metadata(a))
+		return ADDRESS_LINK_LOCAL;
 	if (a->any.sa_family == AF_INET6) {
 		if (IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr))
 			return ADDRESS_UNSPECIFIED;
 		if (IN6_IS_ADDR_LOOPBACK(&a->v6.sin6_addr))
 			return ADDRESS_LOOPBACK;
-		if (IN6_IS_ADDR_LINKLOCAL(&a->v6.sin6_addr) ||
-		    memcmp(&a->v6.sin6_addr, metadata6, sizeof(metadata6)) == 0)
+		if (IN6_IS_ADDR_LINKLOCAL(&a->v6.sin6_addr))
 			return ADDRESS_LINK_LOCAL;
 		return IN6_IS_ADDR_MULTICAST(&a->v6.sin6_addr) ? ADDRESS_MULTICAST : ADDRESS_OK;
 	}
-	if (a->any.sa_family != AF_INET)
-		return ADDRESS_FAMILY;
 	v4 = ntohl(a->v4.sin_addr.s_addr);
 	if (v4 >> 24 == 0)
 		return ADDRESS_UNSPECIFIED;
@@ -178,22 +196,30 @@ static enum address_verdict classify(const union address *a)
 	return v4 >> 28 >= 14 ? ADDRESS_MULTICAST : ADDRESS_OK;
 }
 
+/* This machine's own are sent to from themselves. Interfaces come and go, so the routes are asked, each
+ * time; nothing is sent. */
+static bool is_local(const union address *target)
+{
+	bool six = target->any.sa_family == AF_INET6;
+	socklen_t size = six ? sizeof(target->v6) : sizeof(target->v4);
+	auto_close int fd = socket(target->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	union address source;
+
+	/* Who cannot be asked about does not get the benefit of the doubt: the port is one of ours. */
+	if (fd < 0)
+		return true;
+	return connect(fd, &target->any, size) == 0 && getsockname(fd, &source.any, &size) == 0 &&
+	       same_host(&source, target);
+}
+
 /* A listener on "any" is reached through every address of this machine. */
-static bool reaches_listener(const struct address_guard *guard, const union address *target,
-			     const union address *listener)
+static bool reaches_listener(const union address *target, const union address *listener)
 {
 	if (address_port(target) != address_port(listener))
 		return false;
 	if (same_host(target, listener))
 		return true;
-	if (!is_any(listener))
-		return false;
-	if (classify(target) == ADDRESS_LOOPBACK)
-		return true;
-	for (size_t i = 0; i < guard->local_count; i++)
-		if (same_host(target, &guard->local[i]))
-			return true;
-	return false;
+	return is_any(listener) && (classify(target) == ADDRESS_LOOPBACK || is_local(target));
 }
 
 static enum address_verdict judge_own(const struct address_guard *guard, const union address *target)
@@ -201,7 +227,7 @@ static enum address_verdict judge_own(const struct address_guard *guard, const u
 	if (address_port(target) == 0)
 		return ADDRESS_OK;
 	for (size_t i = 0; i < guard->listener_count; i++)
-		if (reaches_listener(guard, target, &guard->listeners[i]))
+		if (reaches_listener(target, &guard->listeners[i]))
 			return ADDRESS_OWN;
 	return ADDRESS_OK;
 }
@@ -231,22 +257,8 @@ enum address_verdict address_guard_check_inside(const struct address_guard *guar
 
 void address_guard_init(struct address_guard *guard, bool allow_loopback)
 {
-	uv_interface_address_t *interfaces;
-	int count;
-
 	memset(guard, 0, sizeof(*guard));
 	guard->allow_loopback = allow_loopback;
-	if (uv_interface_addresses(&interfaces, &count) < 0)
-		return;
-	for (int i = 0; i < count && guard->local_count < ADDRESS_LOCAL_MAX; i++) {
-		union address *local = &guard->local[guard->local_count++];
-
-		if (interfaces[i].address.address4.sin_family == AF_INET)
-			local->v4 = interfaces[i].address.address4;
-		else
-			local->v6 = interfaces[i].address.address6;
-	}
-	uv_free_interface_addresses(interfaces, count);
 }
 
 void address_guard_add_listener(struct address_guard *guard, const union address *listener)

@@ -22,7 +22,6 @@
 #define ADDRESS_TEXT_BYTES 64
 #define ADDRESS_NETNS_PATH_BYTES 256
 #define ADDRESS_LISTENERS_MAX 4
-#define ADDRESS_LOCAL_MAX 64
 
 union address {
 	struct sockaddr any;
@@ -34,9 +33,9 @@ enum address_verdict {
 	ADDRESS_OK,
 	ADDRESS_UNSPECIFIED, /* 0.0.0.0/8, :: */
 	ADDRESS_LOOPBACK,
-	ADDRESS_LINK_LOCAL, /* 169.254/16 (cloud metadata), fe80::/10, fd00:ec2::254 */
+	ADDRESS_LINK_LOCAL, /* 169.254/16 (cloud metadata), fe80::/10, and metadata services elsewhere */
 	ADDRESS_MULTICAST,  /* multicast, broadcast, reserved 240/4 */
-	ADDRESS_OWN,	    /* one of the proxy's listeners */
+	ADDRESS_OWN,	    /* one of the proxy's listeners, "any" being every address of this machine */
 	ADDRESS_FAMILY,	    /* neither IPv4 nor IPv6 */
 };
 
@@ -45,9 +44,6 @@ struct address_guard {
 	bool allow_loopback;
 	union address listeners[ADDRESS_LISTENERS_MAX];
 	size_t listener_count;
-	/* This machine's addresses, for listeners bound to "any". */
-	union address local[ADDRESS_LOCAL_MAX];
-	size_t local_count;
 };
 
 /* "10.0.0.1", "fd00::5", "[fd00::5]"; with a zone for IPv6 ("fe80::1%eth0"). -EINVAL for anything
@@ -65,7 +61,6 @@ void address_format_host(const union address *address, char *ret_text, size_t si
 /* "10.0.0.1:80", "[fd00::5]:80". */
 void address_format(const union address *address, char *ret_text, size_t size);
 
-/* Reads this machine's interface addresses. */
 void address_guard_init(struct address_guard *guard, bool allow_loopback);
 void address_guard_add_listener(struct address_guard *guard, const union address *listener);
 /* IPv4 addresses in IPv6 clothes (::ffff:a.b.c.d, 64:ff9b::a.b.c.d, ::a.b.c.d) are judged as what they
