@@ -5,7 +5,7 @@ import { test } from "node:test";
 import { eventually, sleep, within } from "../e2e/support/programs.mjs";
 import { ask, makeDisk, startMachine } from "./machine.mjs";
 
-const check = (name, body) => test(name, { timeout: 90000 }, body);
+const check = (name, body) => test(name, { timeout: 240000 }, body);
 const post = (client, path) => client.request({ method: "POST", path });
 
 // What the file system says about itself, from outside.
@@ -52,7 +52,7 @@ check("conformance_017_the_token_holds_over_a_pause_and_a_fresh_start", async ()
 	await holds();
 	// Paused with everything in memory.
 	const secured = machine.client({ token: "tok" });
-	assert.equal((await secured.request({ method: "POST", path: "/freeze?maxWaitMs=5000" })).status, 200);
+	assert.equal((await secured.request({ method: "POST", path: "/freeze?maxWaitMs=30000" })).status, 200);
 	machine.pause();
 	await sleep(200);
 	machine.resume();

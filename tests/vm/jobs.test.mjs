@@ -5,7 +5,7 @@ import { Cause, State, StdinMode, ended, jobsClient, readOutput, shell } from ".
 import { eventually } from "../e2e/support/programs.mjs";
 import { ask, makeDisk, sleepers, startMachine } from "./machine.mjs";
 
-const check = (name, body) => test(name, { timeout: 120000 }, body);
+const check = (name, body) => test(name, { timeout: 240000 }, body);
 const machine = await startMachine();
 const client = machine.client();
 const jobs = jobsClient(machine.url);

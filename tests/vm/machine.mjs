@@ -7,7 +7,7 @@ import { after } from "node:test";
 import { Client, request } from "../e2e/support/connect.mjs";
 import { ROOT, eventually, freePort, within } from "../e2e/support/programs.mjs";
 
-const BOOT_DEADLINE_MS = 40000;
+const BOOT_DEADLINE_MS = 120000;
 const folder = join(ROOT, process.env.OUT ?? "build", "vm");
 
 // A disk of its own for one test, with the file system that prepare.sh has made: a path.
@@ -47,7 +47,7 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 	machine.resume = () => child.kill("SIGCONT");
 	after(() => machine.kill());
 	machine.client = (options) => new Client(machine.url, { user: "root", ...options });
-	machine.health = async (timeout = 1000) => {
+	machine.health = async (timeout = 20000) => {
 		const began = performance.now();
 		const answer = await request(machine.url, { path: "/health", timeout });
 		if (answer.status !== 204)
@@ -61,7 +61,7 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 		if (machine.status)
 			throw new Error(`the machine ended at start: ${JSON.stringify(machine.status)}\n${machine.console}`);
 		try {
-			await machine.health(500);
+			await machine.health(2000);
 			return true;
 		} catch {
 			return false;
@@ -69,7 +69,7 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 	}, BOOT_DEADLINE_MS, 50).catch((error) => {
 		throw new Error(`${error.message}\n${machine.console}`);
 	});
-	machine.ended = () => within(20000, "the machine ends", machine.exited);
+	machine.ended = () => within(60000, "the machine ends", machine.exited);
 	return machine;
 }
 
