@@ -382,7 +382,7 @@ static int set_up_idle_end(void **state)
 	};
 
 	(void)state;
-	http2_lab_open((struct http_server_config){.timeouts = &timeouts, .idle_timeout_ms = 50}, NULL, 0);
+	http2_lab_open((struct http_server_config){.timeouts = &timeouts, .idle_timeout_ms = 100}, NULL, 0);
 	lab.answer = true;
 	return 0;
 }
@@ -391,7 +391,8 @@ static void its_idle_end_comes_while_it_rests(void **state)
 {
 	(void)state;
 	expect_answer("/before");
-	rest();
+	/* On a machine that is very busy both times may be over at once. */
+	HTTP2_LAB_WAIT(counter_read(&lab.counters.resting) == 1 || lab.goaways > 0);
 	HTTP2_LAB_WAIT(lab.goaways > 0);
 	assert_int_equal(lab.goaway_code, NGHTTP2_NO_ERROR);
 	assert_int_equal(counter_read(&lab.counters.resting), 0);
