@@ -512,7 +512,7 @@ def idle_http2_kib(pid, port, host, count=2000):
 
 def load_http2(name, pid, port, host, scheme):
     """The same by HTTP/2: eight connections with 16 requests at once on each."""
-    command = ["h2load", "-t1", "-c8", "-m16", "--warm-up-time=1", "-D5", f"--connect-to=127.0.0.1:{port}", f"{scheme}://{host}:{port}/"]
+    command = ["h2load", "-t1", "-c8", "-m16", "--warm-up-time=1", "-D3", f"--connect-to=127.0.0.1:{port}", f"{scheme}://{host}:{port}/"]
     before, began = cpu_seconds(family(pid)), time.monotonic()
     out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     used, took = cpu_seconds(family(pid)) - before, time.monotonic() - began
@@ -567,21 +567,26 @@ backend back
     server back 127.0.0.1:{back}
 """)
 
-            def measure(name, running, host):
-                wait_for_port(ports[name, "https"], running.process)
-                return {**{scheme: load_http2(name, running.pid, ports[name, scheme], host, scheme) for scheme in ("http", "https")},
-                        "idle": idle_http2_kib(running.pid, ports[name, "https"], host)}
-
-            results = {}
-            with nginx(folder, ports["nginx", "https"]) as other:
-                results["nginx"] = measure("nginx", other, "bench")
-            with Running("haproxy", "-q", "-f", f"{folder}/haproxy.cfg", stderr=subprocess.DEVNULL) as other:
-                results["haproxy"] = measure("haproxy", other, "bench")
+            hosts = {"nginx": "bench", "haproxy": "bench", "proxy": "49983-bench.localhost"}
             log = open(f"{OUT}/bench-proxy.log", "ab")
-            with Running(PROXY, "--listen", f"127.0.0.1:{ports['proxy', 'http']}", "--admin", "none", "--certificate", folder,
-                         "--listen-tls", f"127.0.0.1:{ports['proxy', 'https']}", "--workers", "1",
-                         "--sandbox", f"bench=127.0.0.1,envd={back}", stdout=log, stderr=log) as ours:
-                results["proxy"] = measure("proxy", ours, "49983-bench.localhost")
+            with nginx(folder, ports["nginx", "https"]) as nginx_, Running(
+                    "haproxy", "-q", "-f", f"{folder}/haproxy.cfg", stderr=subprocess.DEVNULL) as haproxy, Running(
+                    PROXY, "--listen", f"127.0.0.1:{ports['proxy', 'http']}", "--admin", "none", "--certificate", folder,
+                    "--listen-tls", f"127.0.0.1:{ports['proxy', 'https']}", "--workers", "1",
+                    "--sandbox", f"bench=127.0.0.1,envd={back}", stdout=log, stderr=log) as ours:
+                pids = {"nginx": nginx_.pid, "haproxy": haproxy.pid, "proxy": ours.pid}
+                for port in ports.values():
+                    wait_for_port(port)
+
+                def best(name, scheme):
+                    return min(rounds[name, scheme] for rounds in measured)
+
+                # In turn, and the better of two each: how many requests come together decides what one costs,
+                # and on a busy machine they come one by one.
+                measured = [{(name, scheme): load_http2(name, pids[name], ports[name, scheme], hosts[name], scheme)
+                             for scheme in ("http", "https") for name in pids} for _ in range(2)]
+                results = {name: {**{scheme: best(name, scheme) for scheme in ("http", "https")},
+                                  "idle": idle_http2_kib(pids[name], ports[name, "https"], hosts[name])} for name in pids}
         for scheme, what in (("https", "proxied request by HTTP/2 over TLS, CPU"), ("http", "  the same in plain text")):
             cost, rate = results["proxy"][scheme]
             better = min(results[name][scheme][0] for name in ("haproxy", "nginx"))
