@@ -62,18 +62,29 @@ class TlsSocket:
             sock.close()
             raise
 
-    def flush(self, call=None, *arguments):
-        """Sends what the engine has to say, after a call that makes it say something."""
+    def flush(self, call, *arguments):
+        """A call that makes the engine say something, which is sent."""
         with self.order:
             try:
                 with self.state:
-                    if call:
-                        call(*arguments)
+                    call(*arguments)
             finally:
                 with self.state:
                     data = self.outgoing.read()
                 if data:
                     self.raw.sendall(data)
+        self.flush_rest()
+
+    def flush_rest(self):
+        """What is left to say, unless somebody is just sending, who then looks here afterwards: a receiver that waits
+        for a sender whose bytes nobody takes because nobody receives would wait for ever."""
+        while self.outgoing.pending and self.order.acquire(blocking=False):
+            try:
+                with self.state:
+                    data = self.outgoing.read()
+                self.raw.sendall(data)
+            finally:
+                self.order.release()
 
     def pump(self, call, *arguments):
         while True:
@@ -85,7 +96,7 @@ class TlsSocket:
             finally:
                 if self.outgoing.pending:
                     try:
-                        self.flush()
+                        self.flush_rest()
                     except OSError:  # an alert that nobody takes any more
                         pass
             data = self.raw.recv(65536)
