@@ -48,7 +48,7 @@ class Here:
                 pass
             return re.search(pattern, self.seen)
         try:
-            return eventually(f"{pattern} is printed", look, 10)
+            return eventually(f"{pattern} is printed", look)
         except AssertionError as error:
             raise AssertionError(f"{error}: {self.seen!r}") from None
 
@@ -62,7 +62,7 @@ class Here:
         return termios.tcgetattr(self.master) == self.before
 
     def ends(self):
-        code = self.child.wait(10)
+        code = self.child.wait(20)
         return 128 - code if code < 0 else code
 
     def close(self):
@@ -197,7 +197,7 @@ class Terminal(unittest.TestCase):
         os.kill(pid, signal.SIGKILL)
 
     def test_input_that_is_no_terminal_ends_it(self):
-        result = subprocess.run([os.environ["ENVD_BIN"], "exec", "-t", "sh"], input=b"echo $((6 * 7)); tty\n", timeout=10,
+        result = subprocess.run([os.environ["ENVD_BIN"], "exec", "-t", "sh"], input=b"echo $((6 * 7)); tty\n", timeout=20,
                                 stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=True)
         self.assertIn(b"42\r\n/dev/pts/", result.stdout)
 
@@ -214,14 +214,14 @@ class Input(unittest.TestCase):
         cls.envd.stop()
 
     def run_with(self, stdin, *command):
-        return subprocess.run([os.environ["ENVD_BIN"], "exec", "-i", *command], stdin=stdin, timeout=10, capture_output=True,
+        return subprocess.run([os.environ["ENVD_BIN"], "exec", "-i", *command], stdin=stdin, timeout=20, capture_output=True,
                               env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=False)
 
     def test_whatever_standard_input_is(self):
         with open("/etc/passwd", "rb") as file:
             self.assertEqual(self.run_with(file, "cat").stdout, open("/etc/passwd", "rb").read())
         self.assertEqual(self.run_with(subprocess.DEVNULL, "cat").returncode, 0)
-        closed = subprocess.run(["sh", "-c", 'exec "$0" exec -i wc -c <&- 2>&1', os.environ["ENVD_BIN"]], timeout=10,
+        closed = subprocess.run(["sh", "-c", 'exec "$0" exec -i wc -c <&- 2>&1', os.environ["ENVD_BIN"]], timeout=20,
                                 capture_output=True, env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=False)
         self.assertEqual((closed.returncode, closed.stdout.strip()), (0, b"0"))
         read_end, write_end = os.pipe()
@@ -260,7 +260,7 @@ class Input(unittest.TestCase):
                 return "sock_alloc_send" in file.read()
         eventually("it waits for its reader", waits, 10)
         ours.close()
-        _, stderr = child.communicate(timeout=10)
+        _, stderr = child.communicate(timeout=20)
         self.assertEqual((child.returncode, stderr), (141, b""))
 
 

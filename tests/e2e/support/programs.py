@@ -29,7 +29,7 @@ def free_port():
             pass
 
 
-def eventually(what, ask, deadline=5.0):
+def eventually(what, ask, deadline=20.0):
     end = time.monotonic() + deadline
     while True:
         answer = ask()

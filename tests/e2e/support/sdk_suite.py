@@ -65,7 +65,7 @@ class Base(unittest.TestCase):
             await call
         return caught.exception
 
-    async def until(self, what, ask, deadline=10.0):
+    async def until(self, what, ask, deadline=20.0):
         end = self.loop.time() + deadline
         while not (answer := ask()):
             self.assertLess(self.loop.time(), end, f"not within {deadline} s: {what}")
