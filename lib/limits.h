@@ -205,7 +205,8 @@
 #define JOB_READ_BYTES_MIN (8 * 1024)
 #define JOB_READS_BYTES (32 * 1024 * 1024)
 #define JOB_RPC_READ_BYTES (64 * 1024)
-#define JOB_READERS_MAX 4096
+/* Each has a read in the pool's queue at times, which is for others as well. */
+#define JOB_READERS_MAX (JOB_QUEUE_MAX / 2)
 /* Wait: jobs of one call, calls, the pattern, the longest line that is looked at, how often ports are. */
 #define JOB_WAIT_IDS_MAX 64
 #define JOB_WAITS_MAX 1024
