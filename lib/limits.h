@@ -188,6 +188,11 @@
 /* How often output that grows is looked at: with somebody who follows it, and for the cap alone. */
 #define JOB_LOOK_MS 5
 #define JOB_LOOK_IDLE_MS 200
+/* When the other of its two streams grows, so that the order is known; and so many running jobs add a
+ * millisecond to that. How many changes of order are kept: 16 bytes each. */
+#define JOB_LOOK_ORDER_MS 20
+#define JOB_LOOK_ORDER_CROWD 8
+#define JOB_ORDER_MARKS_MAX 16384
 /* So many readers and waiters add a millisecond to the first. */
 #define JOB_LOOK_CROWD 32
 /* For somebody who follows it or waits, also without a word from the kernel. */

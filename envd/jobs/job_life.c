@@ -108,6 +108,7 @@ struct job_life *job_life_new(struct background_job *job)
 	run->owner = job;
 	run->table = job->table;
 	run->keeper_pidfd = run->leader_pidfd = run->lock_fd = -1;
+	run->grew_first = run->grew_last = JOB_STREAMS;
 	run->child.on_exit = on_keeper_exit;
 	run->child.on_untracked = on_untracked;
 	for (int i = 0; i < JOB_STREAMS; i++) {
@@ -173,6 +174,16 @@ static void hold_cap(struct job_life *run, struct job_extent extents[JOB_STREAMS
 	}
 }
 
+static void note_order(struct job_life *run, const struct job_extent extents[JOB_STREAMS])
+{
+	const struct job_record *record = &run->owner->record;
+	uint64_t ends[JOB_STREAMS] = {extents[JOB_STDOUT].end, extents[JOB_STDERR].end};
+
+	if (record->output_mode == JOB_OUTPUT_SPLIT)
+		job_order_note(&run->order, &run->table->store, record->id, ends,
+			       run->noted_first == JOB_STDERR ? JOB_STDERR : JOB_STDOUT);
+}
+
 static void look(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, look_job);
@@ -186,6 +197,7 @@ static void look(struct job *job)
 		run->watches[i].number = inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
 	}
 	hold_cap(run, run->extents, &run->stored_bytes);
+	note_order(run, run->extents);
 	run->disk_room = job_store_disk_room(store);
 }
 
@@ -193,31 +205,36 @@ static void start_look(struct job_life *run);
 
 static void enter_watches(struct job_life *run)
 {
-	bool has_news = false;
+	bool has_news[JOB_STREAMS] = {false, false};
 
 	for (int i = 0; i < JOB_STREAMS; i++)
 		if (run->watches[i].number >= 0 && !job_notice_watch(run->table, &run->watches[i]))
-			has_news = true;
+			has_news[i] = true;
 	/* Where no inotify is to be had: by the clock. And seldom for somebody who waits: not every file
 	 * system tells of everything. */
 	if (run->watches[JOB_STDOUT].number < 0)
 		run->look_due_ms = run->looked_ms + JOB_LOOK_IDLE_MS;
 	else if (has_audience(run))
 		run->look_due_ms = run->looked_ms + JOB_LOOK_SURE_MS;
-	if (has_news)
-		job_life_on_watch(run);
+	for (int i = 0; i < JOB_STREAMS; i++)
+		if (has_news[i])
+			job_life_on_watch(run, (enum job_stream)i);
 }
 
 static void on_looked(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, look_job);
 	struct background_job *owner = run->owner;
-	bool has_grown = false;
+	bool has_grown = false, grown;
 	int i;
 
 	run->looked_ms = loop_now_ms(run->table->loop);
 	for (i = 0; i < JOB_STREAMS; i++) {
-		has_grown |= run->extents[i].end != owner->extents[i].end;
+		grown = run->extents[i].end != owner->extents[i].end;
+		/* Of both it is the one that was not the first. */
+		if (grown && (!has_grown || run->noted_first != JOB_STDERR))
+			run->grew_last = (enum job_stream)i;
+		has_grown |= grown;
 		owner->extents[i] = run->extents[i];
 	}
 	job_notice_room(run->table, run->disk_room);
@@ -231,6 +248,8 @@ static void on_looked(struct job *job)
 			background_job_tell(owner);
 		if (run->is_look_owed && !run->is_over)
 			start_look(run);
+		if (run->is_finish_owed && !run->is_over)
+			job_life_finish(run);
 	}
 	job_life_drop(run);
 }
@@ -239,11 +258,15 @@ static void start_look(struct job_life *run)
 {
 	run->look_due_ms = 0;
 	run->is_look_owed = false;
+	if (run->is_finishing)
+		return;
 	if (run->look_job.active) {
 		run->is_look_owed = true;
 		return;
 	}
 	forget_watches(run);
+	run->noted_first = run->grew_first;
+	run->grew_first = JOB_STREAMS;
 	if (job_run(run->table->loop, &run->look_job, JOB_QUICK, look, on_looked) < 0) {
 		run->look_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
 		job_life_plan(run);
@@ -258,16 +281,30 @@ void job_life_look(struct background_job *job)
 		start_look(job->run);
 }
 
-void job_life_on_watch(struct job_life *run)
+/* Soon for who follows it, seldom otherwise; but what changes the order of the streams should be known
+ * before there is more. */
+static uint64_t look_pause_ms(const struct job_life *run, enum job_stream stream)
+{
+	const struct job_table *table = run->table;
+
+	/* What a look costs grows with those who are told, so they come less often. */
+	if (has_audience(run))
+		return JOB_LOOK_MS + (table->wait_count + table->reader_count) / JOB_LOOK_CROWD;
+	if (stream != JOB_STREAMS && stream != run->grew_last)
+		return size_min(JOB_LOOK_ORDER_MS + table->running_count / JOB_LOOK_ORDER_CROWD,
+				JOB_LOOK_IDLE_MS);
+	return JOB_LOOK_IDLE_MS;
+}
+
+void job_life_on_watch(struct job_life *run, enum job_stream stream)
 {
 	uint64_t now = loop_now_ms(run->table->loop);
-	const struct job_table *table = run->table;
-	/* What a look costs grows with those who are told, so they come less often. */
-	uint64_t audience = (table->wait_count + table->reader_count) / JOB_LOOK_CROWD;
-	uint64_t due = run->looked_ms + (has_audience(run) ? JOB_LOOK_MS + audience : JOB_LOOK_IDLE_MS);
+	uint64_t due = run->looked_ms + look_pause_ms(run, stream);
 
 	if (run->is_over)
 		return;
+	if (run->grew_first == JOB_STREAMS)
+		run->grew_first = stream;
 	if (due <= now) {
 		start_look(run);
 		return;
@@ -450,6 +487,7 @@ static void find_out(struct job *job)
 		if (run->watches[i].number >= 0)
 			(void)inotify_rm_watch(run->table->inotify_fd, run->watches[i].number);
 	hold_cap(run, run->end_extents, &run->end_stored_bytes);
+	note_order(run, run->end_extents);
 	job_store_extents(store, record->id, run->end_extents, &run->end_stored_bytes);
 	run->end_disk_room = job_store_disk_room(store);
 }
@@ -513,8 +551,15 @@ void job_life_finish(struct job_life *run)
 			return;
 	}
 	run->keeper_due_ms = 0;
+	run->is_finishing = true;
 	if (run->job.active)
 		return;
+	/* The last look is the one that finds out. */
+	run->is_finish_owed = run->look_job.active;
+	if (run->is_finish_owed)
+		return;
+	job_notice_read(run->table);
+	run->noted_first = run->grew_first;
 	if (job_run(run->table->loop, &run->job, JOB_QUICK, find_out, on_found_out) < 0) {
 		run->keeper_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
 		job_life_plan(run);

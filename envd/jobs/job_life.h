@@ -9,6 +9,7 @@
 #ifndef ENVD_JOBS_JOB_LIFE_H
 #define ENVD_JOBS_JOB_LIFE_H
 
+#include "envd/jobs/job_order.h"
 #include "envd/jobs/job_table.h"
 
 /* What is asked for. Borrowed. */
@@ -69,7 +70,10 @@ struct job_life {
 	/* Looks. */
 	struct job_watch watches[JOB_STREAMS];
 	uint64_t looked_ms;
-	bool is_look_owed;
+	bool is_look_owed, is_finishing, is_finish_owed;
+	/* Which stream has grown first since the look before, and which last; JOB_STREAMS: not known. */
+	enum job_stream grew_first, noted_first, grew_last;
+	struct job_order order; /* of the pool's job */
 };
 
 /* 0: *ret_job is PENDING, and its listeners will be told. -EALREADY: it is the job of that client key.
@@ -84,8 +88,8 @@ void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t
 void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms);
 /* Somebody looks at the output more often from now on. */
 void job_life_look(struct background_job *job);
-/* An output file has changed. */
-void job_life_on_watch(struct job_life *run);
+/* An output file has changed; JOB_STREAMS: it is not known which. */
+void job_life_on_watch(struct job_life *run, enum job_stream stream);
 /* There is new input, or it is closed. */
 void job_life_wake_keeper(struct background_job *job);
 /* The disk has no room: what the job writes may be lost. */

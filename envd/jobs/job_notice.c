@@ -95,7 +95,7 @@ static void dispatch_all(struct job_table *table)
 		struct background_job *job = container_of(node, struct background_job, all);
 
 		if (job->run)
-			job_life_on_watch(job->run);
+			job_life_on_watch(job->run, JOB_STREAMS);
 	}
 }
 
@@ -108,7 +108,7 @@ static void dispatch_watch(struct job_table *table, int watch)
 
 		if (found->number == watch) {
 			list_remove(&found->bucket);
-			job_life_on_watch(found->run);
+			job_life_on_watch(found->run, (enum job_stream)(found - found->run->watches));
 			return;
 		}
 	}
@@ -131,9 +131,8 @@ bool job_notice_watch(struct job_table *table, struct job_watch *watch)
 	return true;
 }
 
-static void on_inotify(uv_poll_t *poll, int status, int events)
+void job_notice_read(struct job_table *table)
 {
-	struct job_table *table = container_of(poll, struct job_table, inotify);
 	_Alignas(struct inotify_event) char bytes[4096];
 	ssize_t len = read(table->inotify_fd, bytes, sizeof(bytes));
 
@@ -146,6 +145,11 @@ static void on_inotify(uv_poll_t *poll, int status, int events)
 			dispatch_watch(table, event->wd);
 		at += (ssize_t)(sizeof(*event) + event->len);
 	}
+}
+
+static void on_inotify(uv_poll_t *poll, int status, int events)
+{
+	job_notice_read(container_of(poll, struct job_table, inotify));
 }
 
 /* ---- start and stop ---- */

@@ -21,7 +21,8 @@ static int open_stream(struct job_reader *reader, enum job_stream which)
 }
 
 /* Up to a piece. 0 when there is nothing, 1 with a piece, negative. */
-static int read_stream(struct job_reader *reader, enum job_stream which, struct job_reader_piece *piece)
+static int read_stream(struct job_reader *reader, enum job_stream which, uint64_t until,
+		       struct job_reader_piece *piece)
 {
 	struct job_reader_stream *stream = &reader->streams[which];
 	uint64_t limit;
@@ -37,6 +38,7 @@ static int read_stream(struct job_reader *reader, enum job_stream which, struct 
 	piece->offset = stream->offset;
 	piece->is_gap = false;
 	limit = stream->extent.end < stream->until ? stream->extent.end : stream->until;
+	limit = limit < until ? limit : until;
 	if (stream->offset < stream->extent.oldest && stream->offset < limit) {
 		piece->is_gap = true;
 		piece->len = 0;
@@ -58,7 +60,7 @@ static int read_stream(struct job_reader *reader, enum job_stream which, struct 
 	if (status < 0)
 		return status;
 	if (stream->offset < stream->extent.oldest)
-		return read_stream(reader, which, piece);
+		return read_stream(reader, which, until, piece);
 	piece->len = (size_t)got;
 	stream->offset += (uint64_t)got;
 	reader->bytes_left -= (uint64_t)got;
@@ -80,6 +82,30 @@ static int check_offsets(struct job_reader *reader)
 	return 0;
 }
 
+/* Up to the next mark, if there is one. */
+static int read_in_order(struct job_reader *reader, struct job_reader_piece *piece)
+{
+	const struct job_reader_stream *streams = reader->streams;
+	const uint64_t offsets[JOB_STREAMS] = {streams[JOB_STDOUT].offset, streams[JOB_STDERR].offset};
+	struct job_mark mark;
+	int status;
+
+	if (!streams[JOB_STDOUT].is_wanted || !streams[JOB_STDERR].is_wanted)
+		return 0;
+	if (reader->order_fd < 0)
+		reader->order_fd = job_store_open_file(&reader->job->table->store, reader->job->record.id, "order",
+						       O_RDONLY);
+	if (reader->order_fd < 0 || !job_order_find(reader->order_fd, offsets, &mark))
+		return 0;
+	status = read_stream(reader, mark.first, mark.ends[mark.first], piece);
+	if (status == 0) {
+		enum job_stream last = mark.first == JOB_STDOUT ? JOB_STDERR : JOB_STDOUT;
+
+		status = read_stream(reader, last, mark.ends[last], piece);
+	}
+	return status;
+}
+
 static void read_piece(struct job *work)
 {
 	struct job_reader *reader = container_of(work, struct job_reader, work);
@@ -92,8 +118,10 @@ static void read_piece(struct job *work)
 	if (status == 0 && reader->checks_offset)
 		status = check_offsets(reader);
 	reader->checks_offset = false;
+	if (status == 0)
+		status = read_in_order(reader, piece);
 	for (i = 0; i < JOB_STREAMS && status == 0; i++)
-		status = read_stream(reader, (enum job_stream)i, piece);
+		status = read_stream(reader, (enum job_stream)i, UINT64_MAX, piece);
 	reader->status = status;
 }
 
@@ -103,6 +131,7 @@ static void close_files(struct job *work)
 
 	for (int i = 0; i < JOB_STREAMS; i++)
 		close_fd(&reader->streams[i].fd);
+	close_fd(&reader->order_fd);
 }
 
 /* ---- on the loop ---- */
@@ -278,7 +307,7 @@ int job_reader_open(struct job_reader *reader)
 	background_job_hold(reader->job);
 	reader->piece_bytes = size_min(reader->piece_bytes,
 				       size_max(JOB_READS_BYTES / table->reader_count, JOB_READ_BYTES_MIN));
-	reader->streams[JOB_STDOUT].fd = reader->streams[JOB_STDERR].fd = -1;
+	reader->streams[JOB_STDOUT].fd = reader->streams[JOB_STDERR].fd = reader->order_fd = -1;
 	reader->listener.on_change = on_change;
 	list_init(&reader->listener.node);
 	later_init(&reader->later, on_later);

@@ -49,6 +49,7 @@ struct job_reader {
 	uint64_t bytes_left;
 	size_t piece_bytes;
 	struct job_reader_stream streams[JOB_STREAMS];
+	int order_fd; /* of who reads both streams; -1: not open (yet) */
 
 	struct job_listener listener;
 	struct job work;

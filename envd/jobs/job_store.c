@@ -14,7 +14,7 @@
 /* Holes are of whole blocks of the file system. */
 #define HOLE_ALIGNMENT (64 * 1024)
 
-static const char *const file_names[] = {".record", "record", "status", "stdout", "stderr", "input"};
+static const char *const file_names[] = {".record", "record", "status", "stdout", "stderr", "input", "order"};
 
 const char *job_stream_name(enum job_stream stream)
 {
@@ -427,6 +427,9 @@ int job_extent_of(int fd, struct job_extent *ret_extent)
 void job_store_extents(const struct job_store *store, const char *id, struct job_extent extents[JOB_STREAMS],
 		       uint64_t *ret_stored_bytes)
 {
+	char path[PATH_BYTES];
+	struct stat order;
+
 	*ret_stored_bytes = 0;
 	for (int i = 0; i < JOB_STREAMS; i++) {
 		int fd = job_store_open_file(store, id, job_stream_name((enum job_stream)i), O_RDONLY);
@@ -439,6 +442,8 @@ void job_store_extents(const struct job_store *store, const char *id, struct job
 			*ret_stored_bytes += (uint64_t)about.st_blocks * 512;
 		close(fd);
 	}
+	if (make_path(store, id, "order", path) == 0 && lstat(path, &order) == 0)
+		*ret_stored_bytes += (uint64_t)order.st_blocks * 512;
 }
 
 int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream, uint64_t keep)

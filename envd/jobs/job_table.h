@@ -171,6 +171,8 @@ void job_table_tell_watchers(struct later *later);
 
 /* job_notice.c. Enters a watch under its number; false when that has told of something already. */
 bool job_notice_watch(struct job_table *table, struct job_watch *watch);
+/* What the kernel has to tell already. Does not wait. */
+void job_notice_read(struct job_table *table);
 /* From now on, as long as jobs run, it is looked at whether the disk gets full. */
 void job_notice_disk(struct job_table *table);
 /* Somebody else has looked. */

@@ -3,12 +3,12 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { chmodSync, mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Code } from "@connectrpc/connect";
 import { request } from "./support/connect.mjs";
-import { Cause, State, StdinMode, ended, jobsClient, keeperOf, readOutput, refused, shell } from "./support/jobs.mjs";
+import { Cause, State, StdinMode, Stream, ended, jobsClient, keeperOf, readOutput, refused, shell } from "./support/jobs.mjs";
 import {
 	eventually, freePort, isAlive, isSanitized, processTable, processesWith, serve, startEnvd, temporaryFolder,
 } from "./support/programs.mjs";
@@ -139,6 +139,50 @@ check("an adopted job is followed, fed, waited for, stopped with all it has star
 	assert.deepEqual([stopped.state, stopped.exit.signal], [State.CANCELLED, 15]);
 	assert.deepEqual(processesWith(word), []);
 	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "got one\ngot two\nover\n");
+});
+
+check("both streams are replayed in the order in which they grew, also after a restart", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create({
+		...shell("while read to text; do if [ $to = out ]; then echo $text; else echo $text >&2; fi; done"), stdin: { mode: StdinMode.PIPE },
+	});
+	const file = join(here.directory, job.id, "order"), ends = [0, 0];
+	let taken = 0n;
+	for (const [to, text] of [["out", "a"], ["err", "b"], ["out", "c"], ["out", "d"], ["err", "e"], ["err", "f"], ["out", "g"], ["err", "h"]]) {
+		taken = (await here.jobs.writeStdin({ id: job.id, offset: taken, data: Buffer.from(`${to} ${text}\n`) })).taken;
+		ends[to === "out" ? 0 : 1] += 2;
+		// With both of one look, or before the second stream has begun, there is nothing to be noted.
+		await eventually(`${text} is noted`, () => {
+			if (text === "a")
+				return readFileSync(join(here.directory, job.id, "stdout"), "utf8") === "a\n";
+			const marks = existsSync(file) ? readFileSync(file) : Buffer.alloc(0);
+			return marks.length >= 16 && marks.readBigUInt64LE(marks.length - 16) === BigInt(ends[0]) &&
+				(marks.readBigUInt64LE(marks.length - 8) & ~(1n << 63n)) === BigInt(ends[1]);
+		});
+		if (text === "e")
+			await here.restart();
+	}
+	const replay = async (request) => {
+		let text = "";
+		for await (const message of here.jobs.output({ id: job.id, ...request }))
+			text += Buffer.from(message.data).toString();
+		return text.replaceAll("\n", "");
+	};
+	assert.equal(await replay({}), "abcdefgh");
+	await here.jobs.writeStdin({ id: job.id, offset: taken, close: true });
+	await ended(here.jobs, job.id);
+	await here.restart();
+	assert.equal(await replay({}), "abcdefgh");
+	assert.equal(await replay({ stdoutOffset: 2n, stderrOffset: 2n }), "cdefgh");
+	assert.equal((await replay({ stdoutOffset: 8n })).length, 4);
+	assert.equal(await replay({ maxBytes: 10n }), "abcde");
+	assert.equal(await replay({ stream: Stream.STDOUT }), "acdg");
+	// Two streams that end at once: who began is known.
+	const quick = (await here.jobs.create(shell("echo b >&2; echo a"))).job;
+	await ended(here.jobs, quick.id);
+	assert.equal((await readOutput(here.jobs, { id: quick.id })).stdout.toString(), "a\n");
+	await here.jobs.delete({ id: job.id });
+	await eventually("the order goes with it", () => !readdirSync(here.directory).includes(job.id));
 });
 
 check("a stop that envd did not survive is a stop", async () => {

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_input.h"
+#include "envd/jobs/job_order.h"
 #include "envd/jobs/job_scan.h"
 #include "envd/jobs/job_store.h"
 #include "lib/json.h"
@@ -187,6 +188,106 @@ static void slots_that_are_torn_are_not_there(void **state)
 	assert_int_equal(job_status_keeper(place->files.status), 0);
 }
 
+/* ---- the order of the streams ---- */
+
+#define RUNS_MAX 40000
+
+struct runs {
+	struct {
+		enum job_stream stream;
+		uint64_t len;
+	} items[RUNS_MAX];
+	size_t count;
+};
+
+static void add_run(struct runs *runs, enum job_stream stream, uint64_t len)
+{
+	if (len == 0)
+		return;
+	if (runs->count == 0 || runs->items[runs->count - 1].stream != stream) {
+		assert_true(runs->count < RUNS_MAX);
+		runs->items[runs->count].stream = stream;
+		runs->items[runs->count++].len = 0;
+	}
+	runs->items[runs->count - 1].len += len;
+}
+
+/* As a reader goes through it. */
+static void read_runs(const struct place *place, struct runs *runs)
+{
+	int fd = job_store_open_file(&place->store, ID, "order", O_RDONLY);
+	uint64_t at[JOB_STREAMS] = {0, 0};
+	struct job_mark mark;
+
+	runs->count = 0;
+	assert_true(fd >= 0);
+	while (job_order_find(fd, at, &mark)) {
+		enum job_stream second = mark.first == JOB_STDOUT ? JOB_STDERR : JOB_STDOUT;
+
+		add_run(runs, mark.first, mark.ends[mark.first] - at[mark.first]);
+		add_run(runs, second, mark.ends[second] - at[second]);
+		memcpy(at, mark.ends, sizeof(at));
+	}
+	close(fd);
+}
+
+static void the_order_of_the_streams_is_kept(void **state)
+{
+	struct place *place = *state;
+	struct job_order order = {.count = 0};
+	struct runs *wanted = xcalloc(1, sizeof(*wanted)), *found = xcalloc(1, sizeof(*found));
+	uint64_t ends[JOB_STREAMS] = {0, 0};
+	unsigned seed = 7;
+
+	for (int i = 0; i < 3000; i++) {
+		unsigned dice = (unsigned)rand_r(&seed);
+		enum job_stream first = dice & 1 ? JOB_STDERR : JOB_STDOUT;
+		enum job_stream second = first == JOB_STDOUT ? JOB_STDERR : JOB_STDOUT;
+		uint64_t one = dice >> 1 & 3, two = dice >> 3 & 3;
+
+		add_run(wanted, first, one);
+		add_run(wanted, second, two);
+		ends[first] += one;
+		ends[second] += two;
+		job_order_note(&order, &place->store, ID, ends, first);
+		/* Another envd goes on. */
+		if (i % 97 == 0)
+			order = (struct job_order){.count = 0};
+	}
+	read_runs(place, found);
+	assert_int_equal(found->count, wanted->count);
+	assert_memory_equal(found->items, wanted->items, found->count * sizeof(found->items[0]));
+	free(wanted);
+	free(found);
+}
+
+static void the_order_is_bounded_and_every_byte_stays(void **state)
+{
+	struct place *place = *state;
+	struct job_order order = {.count = 0};
+	struct runs *found = xcalloc(1, sizeof(*found));
+	uint64_t ends[JOB_STREAMS] = {0, 0}, sums[JOB_STREAMS] = {0, 0};
+	struct stat about;
+	size_t i;
+	int fd;
+
+	/* Two marks at least for every four. */
+	for (i = 0; i < 4 * JOB_ORDER_MARKS_MAX; i++) {
+		ends[i % 2]++;
+		job_order_note(&order, &place->store, ID, ends, JOB_STDOUT);
+	}
+	read_runs(place, found);
+	for (i = 0; i < found->count; i++)
+		sums[found->items[i].stream] += found->items[i].len;
+	assert_memory_equal(sums, ends, sizeof(sums));
+	assert_true(found->count > JOB_ORDER_MARKS_MAX / 2);
+	fd = job_store_open_file(&place->store, ID, "order", O_RDONLY);
+	assert_int_equal(fstat(fd, &about), 0);
+	assert_true(about.st_size <= 16 * JOB_ORDER_MARKS_MAX);
+	close(fd);
+	free(found);
+}
+
 /* ---- patterns ---- */
 
 static int scan_for(struct place *place, struct job_scan *scan, const char *text)
@@ -255,6 +356,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(input_that_nobody_reads_is_bounded, setup, teardown),
 		cmocka_unit_test_setup_teardown(slots_that_are_torn_are_not_there, setup, teardown),
 		cmocka_unit_test_setup_teardown(lines_are_found_once_they_are_there, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_order_of_the_streams_is_kept, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_order_is_bounded_and_every_byte_stays, setup, teardown),
 		cmocka_unit_test(patterns_that_could_explode_are_refused),
 	};
 
