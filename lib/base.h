@@ -58,6 +58,13 @@ static inline struct str str_of(const char *text)
 	return (struct str){text, text ? strlen(text) : 0};
 }
 
+/* Cuts `len` bytes, of which there are so many, off the front. */
+static inline void str_skip(struct str *s, size_t len)
+{
+	s->p += len;
+	s->len -= len;
+}
+
 bool str_equal(struct str a, struct str b);
 /* ASCII case-insensitive, as header names and tokens are compared (RFC 9110 section 5.1). */
 bool str_equal_nocase(struct str a, struct str b);

@@ -57,8 +57,7 @@ void http_client_poke(struct http_client *c)
 
 static void use(struct http_client *c, struct str *in, size_t len)
 {
-	in->p += len;
-	in->len -= len;
+	str_skip(in, len);
 	c->unread = in->len;
 }
 

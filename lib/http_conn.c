@@ -3,13 +3,7 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
-static void use(struct str *in, size_t len)
-{
-	in->p += len;
-	in->len -= len;
-}
-
-static void enter(struct http_conn *c, enum http_conn_state state)
+void http_conn_enter(struct http_conn *c, enum http_conn_state state)
 {
 	c->state = (uint8_t)state;
 	c->since_ms = loop_now_ms(c->shared->loop);
@@ -77,8 +71,7 @@ static void on_timer_closed(uv_handle_t *handle)
 	release_handle(container_of(handle, struct http_conn, timer));
 }
 
-/* The exchange's last callback, once, and the connection's hold on it. */
-static void close_exchange(struct http_conn *c, int status)
+void http_conn_close_exchange(struct http_conn *c, int status)
 {
 	struct http_exchange *ex = c->exchange ? &c->exchange->ex : NULL;
 
@@ -93,7 +86,7 @@ static void close_exchange(struct http_conn *c, int status)
 		c->shared->config.on_finished(ex, status);
 }
 
-static void drop_exchange(struct http_conn *c)
+void http_conn_drop_exchange(struct http_conn *c)
 {
 	struct http_conn_exchange *x = c->exchange;
 
@@ -105,14 +98,13 @@ static void drop_exchange(struct http_conn *c)
 	http_exchange_release(&x->ex);
 }
 
-/* Ends the connection now. An exchange still open is told `status`. */
-static void close_conn(struct http_conn *c, int status, bool reset)
+void http_conn_close(struct http_conn *c, int status, bool reset)
 {
 	if (c->state == HTTP_CONN_CLOSING)
 		return;
-	enter(c, HTTP_CONN_CLOSING);
-	close_exchange(c, status);
-	drop_exchange(c);
+	http_conn_enter(c, HTTP_CONN_CLOSING);
+	http_conn_close_exchange(c, status);
+	http_conn_drop_exchange(c);
 	later_cancel(&c->later);
 	buf_reset(&c->held);
 	stream_close(c->stream, reset);
@@ -125,8 +117,8 @@ static void hand_over(struct http_conn *c, struct str *in)
 	struct stream *stream = c->stream;
 	struct str early = *in;
 
-	use(in, in->len);
-	enter(c, HTTP_CONN_CLOSING);
+	str_skip(in, in->len);
+	http_conn_enter(c, HTTP_CONN_CLOSING);
 	stream_read_stop(stream);
 	stream->events = NULL;
 	c->handles--;
@@ -145,17 +137,16 @@ bool http_conn_evict_idle(struct http_conn_shared *shared)
 	c = container_of(shared->idle.next, struct http_conn, node);
 	if (loop_now_ms(shared->loop) - c->since_ms < HTTP_EVICT_IDLE_MS)
 		return false;
-	close_conn(c, 0, false);
+	http_conn_close(c, 0, false);
 	return true;
 }
 
-/* Ends the connection in order: what is queued goes out first, and the client gets to see it. */
-static void finish_conn(struct http_conn *c)
+void http_conn_finish(struct http_conn *c)
 {
 	if (c->eof && stream_queued(c->stream) == 0)
-		close_conn(c, 0, false);
+		http_conn_close(c, 0, false);
 	else
-		enter(c, HTTP_CONN_LINGER);
+		http_conn_enter(c, HTTP_CONN_LINGER);
 }
 
 /* ---- requests that cannot be read ---- */
@@ -177,30 +168,14 @@ static void refuse_head(struct http_conn *c, int status, const char *reason)
 	r->upgrade = (struct str){NULL, 0};
 	if (!c->shared->config.on_bad_request) {
 		http_conn_send_error(c, status, reason);
-		close_exchange(c, -EPROTO);
-		drop_exchange(c);
-		enter(c, HTTP_CONN_LINGER);
+		http_conn_close_exchange(c, -EPROTO);
+		http_conn_drop_exchange(c);
+		http_conn_enter(c, HTTP_CONN_LINGER);
 		return;
 	}
 	x->bad = x->dispatched = x->request_complete = true;
-	enter(c, HTTP_CONN_EXCHANGE);
+	http_conn_enter(c, HTTP_CONN_EXCHANGE);
 	c->shared->config.on_bad_request(&x->ex, status, reason);
-}
-
-/* The same once a handler has the exchange: it learns that the body is broken, the client gets an
- * answer if none has begun. */
-static void refuse_body(struct http_conn *c, int error, int status, const char *reason)
-{
-	bool begun = c->exchange->begun;
-
-	close_exchange(c, error);
-	drop_exchange(c);
-	if (begun) {
-		close_conn(c, error, true);
-		return;
-	}
-	http_conn_send_error(c, status, reason);
-	enter(c, HTTP_CONN_LINGER);
 }
 
 /* ---- the states; each step returns true when something moved ---- */
@@ -231,18 +206,19 @@ static bool step_idle(struct http_conn *c, struct str *in)
 	/* A blank line or two after a body are an old client's mistake (RFC 9112 section 2.2). */
 	while (in->len && c->blanks < 2 * HTTP_LEADING_CRLF_MAX &&
 	       in->p[0] == (c->blanks & 1 ? '\n' : '\r')) {
-		use(in, 1);
+		str_skip(in, 1);
 		c->blanks++;
 	}
 	if (in->len == 0) {
 		if (c->eof)
-			finish_conn(c);
+			http_conn_finish(c);
 		else if (c->shared->stopping && loop_now_ms(c->shared->loop) >= c->shared->stop_idle_ms)
-			stream_queued(c->stream) ? enter(c, HTTP_CONN_LINGER) : close_conn(c, 0, false);
+			stream_queued(c->stream) ? http_conn_enter(c, HTTP_CONN_LINGER) :
+						   http_conn_close(c, 0, false);
 		return false;
 	}
 	c->exchange = http_conn_exchange_new(c);
-	enter(c, HTTP_CONN_READ_HEAD);
+	http_conn_enter(c, HTTP_CONN_READ_HEAD);
 	if (c->blanks & 1) {
 		refuse_head(c, 400, "malformed blank line");
 		return true;
@@ -259,14 +235,14 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 
 	switch (http_parser_next(&x->parser, in->p, in->len, &used, &body)) {
 	case HTTP_PARSE_MORE:
-		use(in, used);
+		str_skip(in, used);
 		if (c->eof)
-			close_conn(c, -ECONNRESET, false);
+			http_conn_close(c, -ECONNRESET, false);
 		return false;
 	case HTTP_PARSE_HEAD:
-		use(in, used);
+		str_skip(in, used);
 		x->dispatched = true;
-		enter(c, HTTP_CONN_EXCHANGE);
+		http_conn_enter(c, HTTP_CONN_EXCHANGE);
 		x->request_complete = http_parser_is_complete(&x->parser);
 		x->ex.peer_ended = c->eof;
 		c->shared->config.dispatch(&x->ex);
@@ -280,185 +256,30 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 	return true;
 }
 
-static bool step_tunnel(struct http_conn *c, struct str *in)
-{
-	struct http_conn_exchange *x = c->exchange;
-	struct str piece = *in;
-
-	if (!x->started || x->paused)
-		return false;
-	if (piece.len) {
-		use(in, piece.len);
-		x->ex.received += piece.len;
-		if (x->ex.handler->on_body)
-			x->ex.handler->on_body(&x->ex, piece.p, piece.len);
-		return true;
-	}
-	if (c->eof && !x->end_told) {
-		x->end_told = true;
-		if (x->ex.handler->on_body_end)
-			x->ex.handler->on_body_end(&x->ex);
-		return true;
-	}
-	return false;
-}
-
-static bool step_body(struct http_conn *c, struct str *in)
-{
-	struct http_conn_exchange *x = c->exchange;
-	char room[HTTP_PARSE_ROOM_BYTES];
-	struct str body;
-	size_t used;
-
-	switch (http_parser_next_joined(&x->parser, in->p, in->len, room, sizeof(room), &used,
-					&body)) {
-	case HTTP_PARSE_MORE:
-		use(in, used);
-		if (c->eof)
-			close_conn(c, -ECONNRESET, false);
-		return false;
-	case HTTP_PARSE_BODY:
-		use(in, used);
-		x->ex.received += body.len;
-		if (x->ex.handler->on_body)
-			x->ex.handler->on_body(&x->ex, body.p, body.len);
-		return true;
-	case HTTP_PARSE_END:
-		use(in, used);
-		x->request_complete = true;
-		return true;
-	case HTTP_PARSE_HEAD:
-	case HTTP_PARSE_ERROR:
-		break;
-	}
-	refuse_body(c, -EPROTO, x->parser.status, x->parser.reason);
-	return true;
-}
-
-/* True when the client has ended its direction and what came cannot be the whole body. */
-static bool is_cut_short(const struct http_conn *c, size_t waiting)
-{
-	const struct http_exchange *ex = &c->exchange->ex;
-
-	return c->eof && ex->request.length >= 0 &&
-	       ex->received + waiting < (uint64_t)ex->request.length;
-}
-
-static void finish_exchange(struct http_conn *c)
-{
-	struct http_conn_exchange *x = c->exchange;
-
-	close_exchange(c, 0);
-	c->served = true;
-	if (x->keep_alive && !x->request_complete) {
-		enter(c, HTTP_CONN_DISCARD);
-		return;
-	}
-	if (x->keep_alive) {
-		drop_exchange(c);
-		enter(c, HTTP_CONN_IDLE);
-		return;
-	}
-	drop_exchange(c);
-	enter(c, HTTP_CONN_LINGER);
-}
-
-static bool step_exchange(struct http_conn *c, struct str *in)
-{
-	struct http_conn_exchange *x = c->exchange;
-	bool flowing;
-
-	if (x->ended && (!x->tunnel || x->end_told) && !c->full) {
-		finish_exchange(c);
-		return true;
-	}
-	if (x->full && !c->full) {
-		x->full = false;
-		if (!x->ended && x->ex.handler->on_drained) {
-			x->ex.handler->on_drained(&x->ex);
-			return true;
-		}
-	}
-	if (x->tunnel)
-		return step_tunnel(c, in);
-	flowing = x->started && !x->paused && !x->ended;
-	if (!x->request_complete) {
-		if (flowing)
-			return step_body(c, in);
-		if (is_cut_short(c, in->len))
-			close_conn(c, -ECONNRESET, false);
-		return false;
-	}
-	if (flowing && !x->end_told && !x->ex.request.upgrade.p) {
-		x->end_told = true;
-		x->ex.request_trailers = x->parser.trailers;
-		if (x->ex.handler->on_body_end)
-			x->ex.handler->on_body_end(&x->ex);
-		return true;
-	}
-	if (c->eof && x->ex.abort_on_eof)
-		close_conn(c, -ECONNRESET, false);
-	return false;
-}
-
-static bool step_discard(struct http_conn *c, struct str *in)
-{
-	struct str body;
-	size_t used;
-
-	switch (http_parser_next(&c->exchange->parser, in->p, in->len, &used, &body)) {
-	case HTTP_PARSE_MORE:
-		use(in, used);
-		c->discarded += used;
-		if (c->eof || c->discarded > HTTP_DISCARD_BYTES_MAX) {
-			drop_exchange(c);
-			finish_conn(c);
-		}
-		return false;
-	case HTTP_PARSE_BODY:
-		use(in, used);
-		c->discarded += used;
-		if (c->discarded <= HTTP_DISCARD_BYTES_MAX)
-			return true;
-		break;
-	case HTTP_PARSE_END:
-		use(in, used);
-		drop_exchange(c);
-		enter(c, HTTP_CONN_IDLE);
-		return true;
-	case HTTP_PARSE_HEAD:
-	case HTTP_PARSE_ERROR:
-		break;
-	}
-	drop_exchange(c);
-	enter(c, HTTP_CONN_LINGER);
-	return true;
-}
-
 static bool step_linger(struct http_conn *c, struct str *in)
 {
-	use(in, in->len);
+	str_skip(in, in->len);
 	if (c->eof && c->shut)
-		close_conn(c, 0, false);
+		http_conn_close(c, 0, false);
 	return false;
 }
 
 static bool step(struct http_conn *c, struct str *in)
 {
 	if (c->state != HTTP_CONN_CLOSING && c->reset_wanted) {
-		close_conn(c, -ECONNABORTED, true);
+		http_conn_close(c, -ECONNABORTED, true);
 		return false;
 	}
 	if (c->state != HTTP_CONN_CLOSING && c->left) {
-		close_conn(c, -ECONNRESET, false);
+		http_conn_close(c, -ECONNRESET, false);
 		return false;
 	}
 	if (c->state != HTTP_CONN_CLOSING && c->broken) {
-		close_conn(c, c->broken, true);
+		http_conn_close(c, c->broken, true);
 		return false;
 	}
 	if (c->exchange && c->exchange->abort_wanted) {
-		close_conn(c, -ECONNABORTED, true);
+		http_conn_close(c, -ECONNABORTED, true);
 		return false;
 	}
 	switch ((enum http_conn_state)c->state) {
@@ -467,9 +288,9 @@ static bool step(struct http_conn *c, struct str *in)
 	case HTTP_CONN_READ_HEAD:
 		return step_read_head(c, in);
 	case HTTP_CONN_EXCHANGE:
-		return step_exchange(c, in);
+		return http_conn_step_exchange(c, in);
 	case HTTP_CONN_DISCARD:
-		return step_discard(c, in);
+		return http_conn_step_discard(c, in);
 	case HTTP_CONN_LINGER:
 		return step_linger(c, in);
 	case HTTP_CONN_CLOSING:
@@ -532,38 +353,19 @@ static void on_timer(uv_timer_t *timer)
 		break;
 	case HTTP_CONN_WRITE_STALLED:
 		log_info("http", "client takes nothing, closing", LOG_S("peer", c->peer));
-		close_conn(c, -ETIMEDOUT, true);
+		http_conn_close(c, -ETIMEDOUT, true);
 		break;
 	case HTTP_CONN_STATE_OVERDUE:
 		if (c->state == HTTP_CONN_READ_HEAD)
 			refuse_head(c, 408, "the request head took too long");
 		else if (c->state == HTTP_CONN_EXCHANGE)
-			refuse_body(c, -ETIMEDOUT, 408, "the request body took too long");
+			http_conn_refuse_body(c, -ETIMEDOUT, 408, "the request body took too long");
 		else
-			close_conn(c, -ETIMEDOUT, false);
+			http_conn_close(c, -ETIMEDOUT, false);
 		break;
 	}
 	c->busy = false;
 	run(c, NULL, 0);
-}
-
-/* Past the head, a body of known length is all that can come next, as far as that goes. */
-static char *on_room(struct stream *s, size_t *ret_len)
-{
-	struct http_conn *c = s->user;
-	struct http_conn_exchange *x = c->exchange;
-	struct http_exchange *ex = x ? &x->ex : NULL;
-	uint64_t left;
-	char *room;
-
-	if (c->state != HTTP_CONN_EXCHANGE || !ex->handler->on_body_room || !x->started || x->paused ||
-	    x->ended || x->tunnel || x->request_complete || ex->request.length <= 0 ||
-	    buf_length(&c->held))
-		return NULL;
-	left = (uint64_t)ex->request.length - ex->received;
-	room = ex->handler->on_body_room(ex, ret_len);
-	*ret_len = (size_t)(room && left < *ret_len ? left : *ret_len);
-	return room;
 }
 
 static void on_read(struct stream *s, const char *data, size_t len)
@@ -628,7 +430,7 @@ static void on_later(struct later *later)
 }
 
 static const struct stream_events events = {
-	.on_room = on_room,
+	.on_room = http_conn_body_room,
 	.on_read = on_read,
 	.on_end = on_end,
 	.on_hangup = on_hangup,
@@ -653,6 +455,6 @@ void http_conn_open(struct http_conn_shared *shared, struct stream *stream, cons
 	http_conn_count(shared, 1);
 	stream->events = &events;
 	stream->user = c;
-	enter(c, HTTP_CONN_IDLE);
+	http_conn_enter(c, HTTP_CONN_IDLE);
 	run(c, NULL, 0);
 }

@@ -1,11 +1,15 @@
 /*
  * One HTTP/1.x connection of a server: reads requests one at a time, gives each to the dispatcher as
  * an exchange, and keeps the connection's rules: pipelining, half-close, bodies nobody wanted,
- * lingering close, timeouts. http_conn_response.c is its other half, what a handler may do.
+ * lingering close, timeouts.
  *
  * Everything happens in run(): events of the stream and the timer enter there, and what a handler
  * asks for from elsewhere is a flag plus a deferred run. So no callback is ever made from inside a
- * call of its receiver, and states change in one place. What is waited for is in http_conn_wait.c.
+ * call of its receiver, and states change in one place.
+ *
+ * http_conn.c has the loop's side and a connection's beginning, requests and end, http_conn_body.c the
+ * bytes behind a request head, http_conn_response.c what a handler may do, and http_conn_wait.c what is
+ * waited for.
  *
  * An idle connection holds no buffer and no exchange. It has one timer that is never moved later:
  * it fires early and looks again.
@@ -63,7 +67,7 @@ struct http_conn {
 	struct stall_clock stall;
 	uint64_t discarded;
 	int broken;            /* negative errno of the stream */
-	uint8_t state;         /* enum http_conn_state; only enter() writes it */
+	uint8_t state;         /* enum http_conn_state; only http_conn_enter writes it */
 	uint8_t handles, blanks;
 	bool busy, reading, eof, left, shut, full, served, reset_wanted;
 	char peer[64];
@@ -96,6 +100,25 @@ bool http_conn_evict_idle(struct http_conn_shared *shared);
 void http_conn_poke(struct http_conn *c);
 /* Writes to the stream and keeps the books. 0, HTTP_FULL or a negative errno. */
 int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count);
+/* For the steps within run(). */
+void http_conn_enter(struct http_conn *c, enum http_conn_state state);
+/* The exchange's last callback, once; and the connection's hold on it. */
+void http_conn_close_exchange(struct http_conn *c, int status);
+void http_conn_drop_exchange(struct http_conn *c);
+/* Ends the connection now. An exchange still open is told `status`. */
+void http_conn_close(struct http_conn *c, int status, bool reset);
+/* Ends it in order: what is queued goes out first, and the client gets to see it. */
+void http_conn_finish(struct http_conn *c);
+
+/* http_conn_body.c: the steps of two states, true when something moved. `in` is what came and what of it
+ * is still unused. */
+bool http_conn_step_exchange(struct http_conn *c, struct str *in);
+bool http_conn_step_discard(struct http_conn *c, struct str *in);
+/* Ends an exchange whose body is broken, which its handler learns; the client gets an answer if none has
+ * begun. */
+void http_conn_refuse_body(struct http_conn *c, int error, int status, const char *reason);
+/* For stream_events.on_room. */
+char *http_conn_body_room(struct stream *s, size_t *ret_len);
 
 /* http_conn_wait.c */
 enum http_conn_lateness {

@@ -138,9 +138,7 @@ static char *put_escaped(char *at, struct str s)
 			memcpy(at, s.p, len);
 			at += len;
 		}
-		len = len ? len : 1;
-		s.p += len;
-		s.len -= len;
+		str_skip(&s, len ? len : 1);
 	}
 	return at;
 }

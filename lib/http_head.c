@@ -55,16 +55,14 @@ static int split_target(struct http_request *r, struct str target, bool *ret_abs
 
 		if (scheme == 0)
 			return refuse(refusal, 400, "malformed request target");
-		rest.p += scheme;
-		rest.len -= scheme;
+		str_skip(&rest, scheme);
 		r->authority = (struct str){rest.p, 0};
 		while (r->authority.len < rest.len && rest.p[r->authority.len] != '/' &&
 		       rest.p[r->authority.len] != '?')
 			r->authority.len++;
 		if (!is_authority(r->authority))
 			return refuse(refusal, 400, "malformed authority in the request target");
-		rest.p += r->authority.len;
-		rest.len -= r->authority.len;
+		str_skip(&rest, r->authority.len);
 		*ret_absolute = true;
 	}
 	question = rest.len ? memchr(rest.p, '?', rest.len) : NULL;

@@ -283,7 +283,7 @@ static void find_flags(const void *address, char flags[256])
 		if (sscanf(line, "%llx-%llx ", &begin, &end) == 2)
 			is_it = begin <= (uintptr_t)address && (uintptr_t)address < end;
 		else if (is_it && strncmp(line, "VmFlags:", 8) == 0)
-			snprintf(flags, 256, "%s", line);
+			snprintf(flags, 256, "%.255s", line);
 	}
 	fclose(file);
 }
