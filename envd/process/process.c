@@ -399,6 +399,7 @@ static void on_frozen_known(struct job *job)
 	} else if (process->state == PROCESS_RUNNING && process->kill_is_owed) {
 		process_send_kill(process);
 	}
+	process_release_start(process);
 	process_drop(process);
 }
 

@@ -10,7 +10,6 @@
 #define SYS_pidfd_send_signal 424
 #endif
 
-
 /* The system call rather than libc's waitid, which leaves out the usage. */
 static int wait_for(int type, int id, siginfo_t *info, int options, struct rusage *usage)
 {
