@@ -97,13 +97,13 @@ static void on_later(struct later *later)
 
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
 {
-	const struct stream_uv *s = container_of(handle, struct stream_uv, handle.any);
+	struct stream_uv *s = container_of(handle, struct stream_uv, handle.any);
 	char *room = NULL;
 	size_t len;
 
 	(void)suggested;
 	if (s->stream.events && s->stream.events->on_room)
-		room = s->stream.events->on_room((struct stream *)&s->stream, &len);
+		room = s->stream.events->on_room(&s->stream, &len);
 	if (room)
 		*ret_buf = uv_buf_init(room, (unsigned)len);
 	else
