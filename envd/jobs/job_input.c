@@ -65,11 +65,8 @@ int job_input_store(const struct job_store *store, const char *id, struct job_in
 	const uint64_t yes = 1;
 	int result;
 
-	if (fd < 0) {
-		result = fd;
-		fd = -1;
-		return result;
-	}
+	if (fd < 0)
+		return fd;
 	result = job_store_read_status(store, id, &status);
 	if (result == 0)
 		result = store_data(fd, &status, write);

@@ -29,11 +29,8 @@ static int read_record(const struct job_store *store, const char *id, struct job
 	ssize_t len;
 	int status;
 
-	if (fd < 0) {
-		status = fd;
-		fd = -1;
-		return status;
-	}
+	if (fd < 0)
+		return fd;
 	if (fstat(fd, &about) < 0)
 		return -errno;
 	if (about.st_size > 2 * JOB_RECORD_BYTES_MAX)
@@ -80,10 +77,8 @@ static void find_keeper(const struct job_store *store, struct job_found *found)
 {
 	auto_close int fd = job_store_open_file(store, found->record.id, "status", O_RDONLY);
 
-	if (fd < 0) {
-		fd = -1;
+	if (fd < 0)
 		return;
-	}
 	found->keeper = job_status_keeper(fd);
 	if (!found->keeper)
 		return;
@@ -118,10 +113,8 @@ static bool is_beginning(const struct job_store *store, const char *id)
 {
 	auto_close int fd = job_store_open_file(store, id, "status", O_RDONLY);
 
-	if (fd < 0) {
-		fd = -1;
+	if (fd < 0)
 		return false;
-	}
 	return flock(fd, LOCK_EX | LOCK_NB) < 0 && errno == EWOULDBLOCK;
 }
 

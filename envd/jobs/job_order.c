@@ -130,8 +130,6 @@ void job_order_note(struct job_order *order, const struct job_store *store, cons
 				thin_out(order, fd);
 		}
 	}
-	if (fd < 0)
-		fd = -1;
 }
 
 bool job_order_find(int fd, const uint64_t offsets[JOB_STREAMS], struct job_mark *ret_mark)

@@ -187,11 +187,8 @@ int job_store_save(const struct job_store *store, const char *id, struct str tex
 	if (status < 0)
 		return status;
 	fd = job_store_open_file(store, id, ".record", O_WRONLY | O_CREAT | O_TRUNC);
-	if (fd < 0) {
-		status = fd;
-		fd = -1;
-		return status;
-	}
+	if (fd < 0)
+		return fd;
 	while (text.len > 0) {
 		ssize_t written = write(fd, text.p, text.len);
 
@@ -330,12 +327,8 @@ int job_store_read_status(const struct job_store *store, const char *id, struct 
 	_Alignas(8) char bytes[JOB_STATUS_BYTES] = {0};
 
 	*ret_status = (struct job_status){.start.magic = 0};
-	if (fd < 0) {
-		int status = fd;
-
-		fd = -1;
-		return status;
-	}
+	if (fd < 0)
+		return fd;
 	if (pread(fd, bytes, sizeof(bytes), 0) < 0)
 		return -errno;
 	if (is_valid(bytes + JOB_STATUS_START_AT, sizeof(ret_status->start), JOB_STATUS_START_MAGIC))
@@ -350,13 +343,9 @@ int job_store_read_status(const struct job_store *store, const char *id, struct 
 int job_store_tell_keeper(const struct job_store *store, const char *id, size_t at, const void *data, size_t size)
 {
 	auto_close int fd = job_store_open_file(store, id, "status", O_WRONLY);
-	int status;
 
-	if (fd < 0) {
-		status = fd;
-		fd = -1;
-		return status;
-	}
+	if (fd < 0)
+		return fd;
 	return pwrite(fd, data, size, JOB_STATUS_AGENT_AT + (off_t)at) < 0 ? -errno : 0;
 }
 
@@ -453,11 +442,8 @@ int job_store_cap(const struct job_store *store, const char *id, enum job_stream
 	uint64_t upto;
 	int status;
 
-	if (fd < 0) {
-		status = fd;
-		fd = -1;
-		return status == -ENOENT ? 0 : status;
-	}
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
 	status = job_extent_of(fd, &extent);
 	if (status < 0 || extent.end - extent.oldest <= keep)
 		return status;
