@@ -379,11 +379,20 @@ static void on_loaded(struct job *job)
 	job_table_drop_live(table);
 }
 
+static void start_load(struct job_table *table)
+{
+	table->load_status = -EAGAIN;
+	if (job_run(table->loop, &table->load_job, JOB_QUICK, load, on_loaded) < 0)
+		tell_loaded(table);
+	else
+		table->live++;
+}
+
 bool job_table_is_loaded(struct job_table *table)
 {
 	if (table->is_loaded && table->is_load_owed && !table->is_closed) {
 		table->is_loaded = false;
-		job_table_open(table);
+		start_load(table);
 	}
 	return table->is_loaded;
 }
@@ -439,14 +448,12 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 
 void job_table_open(struct job_table *table)
 {
-	/* Most sandboxes start without: the threads of the pool, 16 KiB each, are then left to whom comes. */
-	table->load_status = job_store_exists(&table->store) ? -EAGAIN : 0;
-	if (table->load_status == 0)
-		tell_loaded(table);
-	else if (job_run(table->loop, &table->load_job, JOB_QUICK, load, on_loaded) < 0)
-		tell_loaded(table);
+	/* Most sandboxes start without: the threads of the pool, 16 KiB each, are then left to whom comes.
+	 * Nobody is served yet who could be kept waiting by the question. */
+	if (job_store_exists(&table->store))
+		start_load(table);
 	else
-		table->live++;
+		tell_loaded(table);
 }
 
 void job_table_drop_live(struct job_table *table)

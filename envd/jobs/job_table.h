@@ -133,7 +133,7 @@ struct job_watcher {
 
 /* Blocks a little (start-up). */
 struct job_table *job_table_new(const struct job_table_settings *settings);
-/* Begins to read what earlier envds have left, in the pool. */
+/* Begins to read what earlier envds have left, in the pool. Once; looks at the disk (start-up). */
 void job_table_open(struct job_table *table);
 /* Forgets the running jobs, which go on, and tells every listener and watcher. The loop then comes to
  * hold nothing of the table. */
