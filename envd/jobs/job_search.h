@@ -18,7 +18,7 @@ struct job_search {
 	char *text;
 	struct job_pattern pattern;
 	struct job_scan scan; /* with the line that was found */
-	struct err err;       /* the pattern is none */
+	struct err err;       /* the pattern is none, or there was no room for the work */
 	bool is_found;
 	bool is_seen_whole; /* the job has ended, and all of its output was looked at */
 	bool was_ended, is_served;
