@@ -99,13 +99,17 @@ static bool is_still_there(pid_t pid, uint64_t ticks)
 
 bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups, struct cgroup_place place)
 {
+	bool is_there = start->magic && start->leader_ticks &&
+			is_still_there(start->leader_pid, start->leader_ticks);
+
+	/* Before its cgroup: once that is killed, it may be gone as if it had never been there. */
+	if (is_there) {
+		kill(-start->leader_pid, SIGKILL);
+		kill(start->leader_pid, SIGKILL);
+	}
 	if (cgroups)
 		(void)cgroup_kill(cgroups, place);
-	if (!start->magic || !start->leader_ticks || !is_still_there(start->leader_pid, start->leader_ticks))
-		return false;
-	kill(-start->leader_pid, SIGKILL);
-	kill(start->leader_pid, SIGKILL);
-	return true;
+	return is_there;
 }
 
 /* Somebody is about to become the keeper. */
