@@ -127,8 +127,7 @@ static int read_url(struct target *target, struct err *err)
 
 	target->is_secure = str_starts_with(rest, STR("https://"));
 	if (target->is_secure || str_starts_with(rest, STR("http://"))) {
-		rest.p += target->is_secure ? 8 : 7;
-		rest.len -= target->is_secure ? 8 : 7;
+		str_skip(&rest, target->is_secure ? 8 : 7);
 	} else if (strstr(target->url, "://")) {
 		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not an http:// or https:// URL", target->url);
 	}

@@ -41,8 +41,7 @@ static struct str take_token(struct str *rest)
 
 	while (token.len < rest->len && is_token_character(rest->p[token.len]))
 		token.len++;
-	rest->p += token.len;
-	rest->len -= token.len;
+	str_skip(rest, token.len);
 	return token;
 }
 
@@ -61,8 +60,7 @@ static int take_quoted(struct str *rest, struct arena *arena, struct str *ret_te
 	}
 	if (i == rest->len)
 		return -EINVAL;
-	rest->p += i + 1;
-	rest->len -= i + 1;
+	str_skip(rest, i + 1);
 	text[used] = '\0';
 	*ret_text = (struct str){text, used};
 	return 0;
@@ -76,8 +74,7 @@ static int take_plain(struct str *rest, struct arena *arena, struct str *ret_tex
 
 	while (plain.len < rest->len && rest->p[plain.len] != ';')
 		plain.len++;
-	rest->p += plain.len;
-	rest->len -= plain.len;
+	str_skip(rest, plain.len);
 	while (plain.len && is_blank(plain.p[plain.len - 1]))
 		plain.len--;
 	*ret_text = arena_str(arena, plain);

@@ -17,8 +17,7 @@ static int append(int fd, struct str data, uint64_t *taken)
 			continue;
 		if (written <= 0)
 			return written < 0 ? -errno : -ENOSPC;
-		data.p += written;
-		data.len -= (size_t)written;
+		str_skip(&data, (size_t)written);
 		*taken += (uint64_t)written;
 	}
 	return 0;
@@ -38,8 +37,7 @@ static int store_data(int fd, const struct job_status *status, struct job_input_
 		return -ERANGE;
 	skip = write->taken - write->offset;
 	skip = skip < data.len ? skip : data.len;
-	data.p += skip;
-	data.len -= (size_t)skip;
+	str_skip(&data, (size_t)skip);
 	if (write->has_ended) {
 		write->is_closed = true;
 		return data.len > 0 ? -ESHUTDOWN : 0;

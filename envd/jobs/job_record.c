@@ -293,8 +293,7 @@ static int read_head(struct str *text)
 
 	if (!str_starts_with(*text, STR(MAGIC)) || !str_split(text, '\n', &line))
 		return -EBADMSG;
-	line.p += sizeof(MAGIC) - 1;
-	line.len -= sizeof(MAGIC) - 1;
+	str_skip(&line, sizeof(MAGIC) - 1);
 	if (!str_split(&line, ' ', &found) || str_to_u64(line, JOB_RECORD_BYTES_MAX, &len) < 0 ||
 	    len != text->len)
 		return -EBADMSG;

@@ -199,8 +199,7 @@ int job_store_save(const struct job_store *store, const char *id, struct str tex
 			unlink(temporary);
 			return status;
 		}
-		text.p += written;
-		text.len -= (size_t)written;
+		str_skip(&text, (size_t)written);
 	}
 	return rename(temporary, path) < 0 ? -errno : 0;
 }

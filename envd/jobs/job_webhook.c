@@ -54,8 +54,7 @@ int job_webhook_parse(const char *url, struct job_webhook_target *ret_target)
 	for (i = 0; i < rest.len; i++)
 		if ((unsigned char)rest.p[i] <= ' ' || (unsigned char)rest.p[i] >= 0x7f)
 			return -EINVAL;
-	rest.p += scheme.len;
-	rest.len -= scheme.len;
+	str_skip(&rest, scheme.len);
 	while (len < rest.len && !strchr("/?#", rest.p[len]))
 		len++;
 	ret_target->authority = (struct str){rest.p, len};

@@ -245,8 +245,7 @@ static const struct http_exchange_handler handler = {.on_drained = on_drained, .
 /* "{id}/stdout" */
 static bool read_path(struct str path, struct str *ret_id, enum job_stream *ret_stream)
 {
-	path.p += sizeof(JOBS_REST_PREFIX) - 1;
-	path.len -= sizeof(JOBS_REST_PREFIX) - 1;
+	str_skip(&path, sizeof(JOBS_REST_PREFIX) - 1);
 	if (!str_split(&path, '/', ret_id))
 		return false;
 	*ret_stream = str_equal(path, STR("stderr")) ? JOB_STDERR : JOB_STDOUT;

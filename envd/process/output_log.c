@@ -86,8 +86,7 @@ void output_log_append(struct output_log *log, enum output_stream stream, struct
 	if (last && last->stream == stream) {
 		size_t taken = fill_block(log, last, bytes);
 
-		bytes.p += taken;
-		bytes.len -= taken;
+		str_skip(&bytes, taken);
 	}
 	wanted = last && last->stream == stream ? size_min(2 * last->capacity, BLOCK_BYTES_GROWN)
 						: BLOCK_BYTES_MIN;
@@ -101,8 +100,7 @@ void output_log_append(struct output_log *log, enum output_stream stream, struct
 		list_append(&log->blocks, &block->node);
 		log->memory += sizeof(*block) + capacity;
 		taken = fill_block(log, block, bytes);
-		bytes.p += taken;
-		bytes.len -= taken;
+		str_skip(&bytes, taken);
 	}
 }
 

@@ -35,8 +35,7 @@ static bool take_bytes(struct str *rest, uint64_t len, struct str *ret_bytes)
 	if (len > rest->len)
 		return false;
 	*ret_bytes = (struct str){rest->p, (size_t)len};
-	rest->p += len;
-	rest->len -= (size_t)len;
+	str_skip(rest, (size_t)len);
 	return true;
 }
 

@@ -72,8 +72,7 @@ static bool take_number(struct str *text, int digits, int *ret_value)
 			return false;
 		*ret_value = *ret_value * 10 + (text->p[i] - '0');
 	}
-	text->p += digits;
-	text->len -= (size_t)digits;
+	str_skip(text, (size_t)digits);
 	return true;
 }
 

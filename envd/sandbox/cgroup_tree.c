@@ -332,7 +332,6 @@ int cgroup_tree_chain(const struct cgroup_tree *tree, struct path_list *ret_chai
 	/* "/.." is how a place outside the cgroup namespace reads. */
 	if (!cgroup_is_at_or_below(own, top) || cgroup_is_at_or_below(own, STR("/..")))
 		return 0;
-	own.p += top.len;
-	own.len -= top.len;
+	str_skip(&own, top.len);
 	return add_chain(ret_chain, own);
 }

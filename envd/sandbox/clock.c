@@ -40,8 +40,7 @@ static bool take_digits(struct str *rest, size_t count, int *ret_number)
 			return false;
 		number = number * 10 + (rest->p[i] - '0');
 	}
-	rest->p += count;
-	rest->len -= count;
+	str_skip(rest, count);
 	*ret_number = number;
 	return true;
 }
@@ -67,8 +66,7 @@ static bool take_fraction(struct str *rest, int64_t *ret_ns)
 		*ret_ns += (rest->p[digits] - '0') * unit;
 		unit /= 10;
 	}
-	rest->p += digits;
-	rest->len -= digits;
+	str_skip(rest, digits);
 	return digits > 0;
 }
 

@@ -89,8 +89,7 @@ static bool set_address(struct log_target *target, struct str address)
 	if (address.len > LOG_EXPORT_ADDRESS_BYTES_MAX || !is_target_text(address) ||
 	    address.len < strlen(scheme) || strncasecmp(address.p, scheme, strlen(scheme)) != 0)
 		return false;
-	rest.p += strlen(scheme);
-	rest.len -= strlen(scheme);
+	str_skip(&rest, strlen(scheme));
 	slash = memchr(rest.p, '/', rest.len);
 	authority = (struct str){rest.p, slash ? (size_t)(slash - rest.p) : rest.len};
 	if (!parse_authority(authority, &target->address))

@@ -202,8 +202,7 @@ struct str machine_parse_host_name(struct str text)
 		}
 		if (line.len > 0 && *line.p != '#')
 			return line.len <= HOST_NAME_BYTES_MAX ? line : (struct str){0};
-		text.p += used;
-		text.len -= used;
+		str_skip(&text, used);
 	}
 	return (struct str){0};
 }

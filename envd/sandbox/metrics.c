@@ -48,8 +48,7 @@ static bool take_number(struct str *rest, uint64_t *ret_number)
 	digits = (struct str){rest->p + skip, len};
 	if (!len || str_to_u64(digits, UINT64_MAX, ret_number) < 0)
 		return false;
-	rest->p += skip + len;
-	rest->len -= skip + len;
+	str_skip(rest, skip + len);
 	return true;
 }
 
@@ -79,8 +78,7 @@ int metrics_parse_stat(struct str text, struct metrics_cpu *ret_cpu, unsigned *r
 	while (str_split(&text, '\n', &line)) {
 		if (!str_starts_with(line, STR("cpu")))
 			break;
-		line.p += 3;
-		line.len -= 3;
+		str_skip(&line, 3);
 		if (line.len && line.p[0] == ' ')
 			status = parse_cpu_line(line, ret_cpu);
 		else
@@ -104,8 +102,7 @@ int metrics_parse_meminfo(struct str text, struct metrics_memory *ret_memory)
 		for (size_t i = 0; i < FIELDS; i++) {
 			if (!str_starts_with(line, names[i]))
 				continue;
-			line.p += names[i].len;
-			line.len -= names[i].len;
+			str_skip(&line, names[i].len);
 			if (!take_number(&line, &values[i]))
 				return -EPROTO;
 			values[i] *= 1024;

@@ -49,7 +49,6 @@ int watch_record_take(struct str *bytes, struct watch_record *ret_record)
 		.error = head.error,
 		.text = {bytes->p + sizeof(head), head.length},
 	};
-	bytes->p += sizeof(head) + head.length;
-	bytes->len -= sizeof(head) + head.length;
+	str_skip(bytes, sizeof(head) + head.length);
 	return 1;
 }

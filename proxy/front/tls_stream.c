@@ -89,8 +89,7 @@ static int on_bio_read(BIO *bio, char *room, int len)
 		return -1;
 	}
 	memcpy(room, t->input.p, take);
-	t->input.p += take;
-	t->input.len -= take;
+	str_skip(&t->input, take);
 	return (int)take;
 }
 
