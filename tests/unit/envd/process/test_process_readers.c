@@ -320,25 +320,37 @@ static void conformance_133_cancelled_before_start(void **state)
 	lab_close(&lab);
 }
 
+static bool has_two_keepalives(void *user)
+{
+	return strstr(((struct capture *)user)->order, "kk");
+}
+
 static void keepalives_come_when_nothing_else_does(void **state)
 {
 	struct process_lab lab;
 	struct capture run;
 	uint64_t began;
 	size_t count = 0, i;
+	char go[128], script[256];
 
 	lab_open(&lab, NULL);
 	capture_init(&run);
 	run.subscriber.keepalive_ms = 50;
 	began = lab_now_ms(&lab);
-	capture_shell(&lab, &run, "sleep 0.4; echo x; exit 3");
+	snprintf(go, sizeof(go), "%s/go", lab.directory);
+	snprintf(script, sizeof(script), "until [ -e %s ]; do sleep 0.01; done; echo x; exit 3", go);
+	capture_shell(&lab, &run, script);
+	lab_run_until_true(&lab, has_two_keepalives, &run);
+	assert_int_equal(symlink("/", go), 0);
 	capture_wait(&lab, &run);
 	/* At the interval, not more often, and never before the start. */
 	assert_true(strncmp(run.order, "skk", 3) == 0);
 	assert_non_null(strchr(run.order, 'o'));
+	assert_int_equal(run.record.code, 3);
 	for (i = 0; run.order[i]; i++)
 		count += run.order[i] == 'k';
 	assert_true(count <= (lab_now_ms(&lab) - began) / 50);
+	unlink(go);
 	capture_fini(&run);
 	lab_close(&lab);
 }
@@ -351,8 +363,8 @@ static void output_puts_keepalives_off(void **state)
 
 	lab_open(&lab, NULL);
 	capture_init(&run);
-	run.subscriber.keepalive_ms = 500;
-	capture_shell(&lab, &run, "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do echo; sleep 0.06; done");
+	run.subscriber.keepalive_ms = 1000;
+	capture_shell(&lab, &run, "i=0; while [ $i -lt 25 ]; do echo; sleep 0.06; i=$((i + 1)); done");
 	capture_wait(&lab, &run);
 	assert_string_equal(run.order, "soe");
 	capture_fini(&run);
