@@ -231,6 +231,7 @@ class Runner:
     def __init__(self):
         self.lock = threading.Lock()
         self.active = set()
+        self.root = set(os.listdir("/"))
 
     def start(self, step, output, env):
         with self.lock:
@@ -260,6 +261,13 @@ class Runner:
                 except ChildProcessError:
                     pass
         return names
+
+    def left_in_root(self):
+        """Names in / that were not there before: a test that wrote somewhere else than it meant to."""
+        with self.lock:
+            now = set(os.listdir("/"))
+            names, self.root = now - self.root, now
+            return [f"/{name}" for name in sorted(names)]
 
 
 def run_step(runner, step, log):
@@ -366,6 +374,8 @@ def run_suite(runner, name):
             print(f"  {name}: {step.name}: FAILED", flush=True)
         if leftovers:
             print(f"  {name}: {step.name}: left running: {'; '.join(leftovers[:3])}")
+        if left := runner.left_in_root():
+            print(f"  {name}: {step.name}: left in the root of the file system: {', '.join(left)}")
 
     with open(os.path.join(LOGS, f"{name}.log"), "w", encoding="utf-8") as log:
         steps = SUITES[name]()

@@ -220,7 +220,7 @@ for i in range(4000):
 		elif k < .85: os.unlink(path())
 		elif k < .9: os.rename(path(), "%s/%d" % (out, random.randint(0, 9)))
 		elif k < .95: os.rename("%s/%d" % (out, random.randint(0, 9)), path())
-		elif k < .97: os.symlink("/", path())
+		elif k < .97: os.symlink(out, path())
 		elif k < .99: os.chmod(path(), 0o755)
 		else: os.link(path(), path())
 	except OSError: pass`, folder, outside, String(seed)]);
@@ -276,7 +276,7 @@ for i in range(random.choice([20, 40, 80, 200, 1000])):
 		elif k < .85: os.unlink(path())
 		elif k < .9: os.rename(path(), "%s/%d" % (out, random.randint(0, 3)))
 		elif k < .95: os.rename("%s/%d" % (out, random.randint(0, 3)), path())
-		elif k < .97: os.symlink("/", path())
+		elif k < .97: os.symlink(out, path())
 		else: os.link(path(), path())
 	except OSError: pass
 os.kill(helper, signal.SIGCONT)
