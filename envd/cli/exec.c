@@ -31,7 +31,7 @@ struct exec {
 	struct target target;
 	bool interactive, terminal;
 	struct call start, input, signal, resize, close;
-	bool input_open, input_waits, signal_busy, resize_busy, resize_again, close_busy;
+	bool input_open, input_waits, signal_busy, signal_again, resize_busy, resize_again, close_busy;
 	struct job read;
 	bool reading, input_ended;
 	ssize_t read_len;
@@ -247,16 +247,20 @@ static void tell_lost_input(struct exec *exec)
 		exec->result = CLI_EXIT_UNKNOWN;
 }
 
+static void stop_command(struct exec *exec);
+
 static void on_signal_done(struct call *call, const struct err *err)
 {
 	struct exec *exec = call->user;
 
 	(void)err;
 	exec->signal_busy = false;
-	if (!exec->reader_left)
-		return;
-	tell_lost_output(exec);
-	leave(exec);
+	if (exec->reader_left) {
+		tell_lost_output(exec);
+		leave(exec);
+	}
+	if (exec->signal_again)
+		stop_command(exec);
 }
 
 /* Shells do not mind SIGTERM in a terminal; and who ends this program has none any more. */
@@ -265,6 +269,7 @@ static void stop_command(struct exec *exec)
 	static const struct call_handler handler = {.on_done = on_signal_done};
 	Process__SendSignalRequest request = PROCESS__SEND_SIGNAL_REQUEST__INIT;
 
+	exec->signal_again = exec->signal_busy;
 	if (exec->signal_busy)
 		return;
 	exec->signal_busy = true;
