@@ -1,7 +1,5 @@
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -82,19 +80,6 @@ static void raise_descriptor_limit(struct app_config *config)
 	raised.rlim_cur = raised.rlim_max;
 	config->set_nofile = raised.rlim_cur != config->nofile.rlim_cur &&
 			     setrlimit(RLIMIT_NOFILE, &raised) == 0;
-}
-
-/* Started without standard descriptors, as some init programs do: the first files opened would take
- * their numbers, and the log would be written into them. */
-static void occupy_standard_descriptors(void)
-{
-	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
-		if (fcntl(fd, F_GETFD) >= 0)
-			continue;
-		/* The lowest free number, which is this one. Without /dev, anything harmless will do. */
-		if (open("/dev/null", O_RDWR) < 0 && eventfd(0, EFD_NONBLOCK) < 0)
-			return;
-	}
 }
 
 static void write_run_files(const struct app_config *config)

@@ -1,5 +1,7 @@
 #include "lib/base.h"
 
+#include <fcntl.h>
+#include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -249,6 +251,17 @@ char *xstrndup(const char *text, size_t len)
 		memcpy(copy, text, len);
 	copy[len] = '\0';
 	return copy;
+}
+
+void occupy_standard_descriptors(void)
+{
+	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
+		if (fcntl(fd, F_GETFD) >= 0)
+			continue;
+		/* The lowest free number, which is this one. Without /dev, anything harmless will do. */
+		if (open("/dev/null", O_RDWR) < 0 && eventfd(0, EFD_NONBLOCK) < 0)
+			return;
+	}
 }
 
 void close_fd(int *fd)

@@ -94,6 +94,9 @@ char *xstrdup(const char *text) NODISCARD __attribute__((malloc, returns_nonnull
 char *xstrndup(const char *text, size_t len) NODISCARD __attribute__((malloc, returns_nonnull));
 
 void close_fd(int *fd);
+/* For programs that are started without standard descriptors, as some init programs do, before they open
+ * anything: the first files opened would take their numbers, and the log would be written into them. */
+void occupy_standard_descriptors(void);
 void free_ptr(void *pointer_to_pointer);
 /* Declared with the variable; ownership leaves through take_fd/take_ptr. */
 #define auto_close __attribute__((cleanup(close_fd)))

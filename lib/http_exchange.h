@@ -127,7 +127,8 @@ static inline int http_response_interim(struct http_exchange *ex, int status,
 }
 /* Sends the head. `length`: a byte count or HTTP_LENGTH_*. Framing fields (Content-Length,
  * Transfer-Encoding, Connection, Date) are made here and ignored if added by hand. The head is
- * sent together with the first body bytes if these follow in the same callback. */
+ * sent together with the first body bytes if these follow in the same callback.
+ * -EPROTO: of an upgrade, it does not fit what the client asked; nothing was sent, another one may be. */
 static inline int http_response_begin(struct http_exchange *ex, int status, int64_t length)
 {
 	return ex->ops->begin(ex, status, length);

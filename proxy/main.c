@@ -276,6 +276,7 @@ int main(int argc, char **argv)
 	static struct app app;
 	struct err err;
 
+	occupy_standard_descriptors();
 	if (argc > 1 && strcmp(argv[1], "dev-certificate") == 0)
 		return tls_development_main(argc - 1, argv + 1);
 	switch (config_read(&app.config, argc, argv)) {

@@ -2,7 +2,6 @@
 #include <time.h>
 
 #include "proxy/front/http2_private.h"
-#include "proxy/relay/error_answer.h"
 
 /* Fields of a response that are made here, beside those its maker gave. */
 #define FIELDS_MADE 3
@@ -211,14 +210,16 @@ static int submit_response(struct http2_stream *x, int status, bool with_length,
 		       : 0;
 }
 
-/* The server's 101 is the answer to a key of ours: what does not fit it is no WebSocket. */
-static int refuse_tunnel(struct http_exchange *ex)
+/* To extended CONNECT any 2xx says that there is a WebSocket (RFC 8441 section 5). The server has said so by
+ * a 101 that answers our key, and by nothing else. */
+static bool is_false_acceptance(const struct http2_stream *x, int status)
 {
-	const struct error_answer answer = {.cause = ERROR_UPSTREAM_PROTOCOL};
-
-	ex->response_headers.count = 0;
-	error_answer_send(ex, &answer);
-	return -EPROTO;
+	if (!x->websocket_key.p || (status != 101 && (status < 200 || status > 299)))
+		return false;
+	return status != 101 ||
+	       !http2_websocket_accepts(x->websocket_key,
+					http_headers_get(&x->ex.response_headers,
+							 STR("Sec-WebSocket-Accept")));
 }
 
 static int begin(struct http_exchange *ex, int status, int64_t length)
@@ -233,11 +234,8 @@ static int begin(struct http_exchange *ex, int status, int64_t length)
 	if ((length == HTTP_LENGTH_TUNNEL) != (status == 101) || (status < 200 && status != 101) ||
 	    status > 999 || (status == 101 && !ex->request.upgrade.p))
 		return abort_with(x, -EINVAL);
-	if (status == 101 &&
-	    !http2_websocket_accepts(
-		    x->websocket_key,
-		    http_headers_get(&ex->response_headers, STR("Sec-WebSocket-Accept"))))
-		return refuse_tunnel(ex);
+	if (is_false_acceptance(x, status))
+		return -EPROTO;
 	x->begun = true;
 	ex->status = status;
 	x->tunnel = length == HTTP_LENGTH_TUNNEL;

@@ -211,6 +211,16 @@ static void on_client_interim(struct http_client *c, const struct http_response 
 	http_response_interim(r->ex, response->status, &passed);
 }
 
+/* What the sandbox answers to an upgrade is no answer to it as the client asked for it. */
+static void refuse_upgrade(struct relay *r)
+{
+	r->tunnel = r->begun = false;
+	r->ex->no_body_timeout = r->ex->forget_head = false;
+	relay_fail_with(r, ERROR_UPSTREAM_PROTOCOL,
+			"The server in the sandbox did not accept the WebSocket as it should", 0);
+	relay_drop_client(r, true);
+}
+
 static void on_client_response(struct http_client *c, const struct http_response *response)
 {
 	struct relay *r = http_client_user(c);
@@ -229,10 +239,14 @@ static void on_client_response(struct http_client *c, const struct http_response
 		ex->no_body_timeout = ex->forget_head = true;
 		http_response_header(ex, STR("Upgrade"),
 				     http_headers_get(&response->headers, STR("Upgrade")));
-		counter_add(&r->context->counters.tunnels);
 	}
 	head_for_client(response, ex);
-	http_response_begin(ex, response->status, response->length);
+	if (http_response_begin(ex, response->status, response->length) == -EPROTO) {
+		ex->response_headers.count = 0;
+		refuse_upgrade(r);
+	} else if (r->tunnel) {
+		counter_add(&r->context->counters.tunnels);
+	}
 }
 
 static void on_client_body(struct http_client *c, const char *data, size_t len)

@@ -42,16 +42,37 @@ bool access_verify(enum access_kind kind, const struct access_scope *scope, stru
 
 /* ---- queries ---- */
 
-/* "sandbox_access" or "sandbox_access=...". */
+/* Takes one character off the front, percent-decoded once, as servers read names. */
+static char next_character(struct str *rest)
+{
+	char c = rest->p[0];
+	int high = -1, low = -1;
+
+	if (c == '%' && rest->len >= 3) {
+		high = hex_digit(rest->p[1]);
+		low = hex_digit(rest->p[2]);
+	}
+	if (high < 0 || low < 0) {
+		str_skip(rest, 1);
+		return c;
+	}
+	str_skip(rest, 3);
+	return (char)(high * 16 + low);
+}
+
+/* "sandbox_access" or "sandbox_access=...", the name in any spelling that a server in the sandbox would take
+ * for it. */
 static bool is_parameter(struct str piece, struct str *ret_value)
 {
 	static const struct str name = STR(ACCESS_PARAMETER);
+	struct str rest = piece;
 
-	if (!str_starts_with(piece, name) || (piece.len > name.len && piece.p[name.len] != '='))
+	for (size_t i = 0; i < name.len; i++)
+		if (!rest.len || next_character(&rest) != name.p[i])
+			return false;
+	if (rest.len && rest.p[0] != '=')
 		return false;
-	*ret_value = piece.len > name.len
-			     ? (struct str){piece.p + name.len + 1, piece.len - name.len - 1}
-			     : (struct str){"", 0};
+	*ret_value = rest.len ? (struct str){rest.p + 1, rest.len - 1} : (struct str){"", 0};
 	return true;
 }
 

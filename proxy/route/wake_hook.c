@@ -514,8 +514,12 @@ int wake_hook_open(struct loop *loop, const struct wake_hook_config *config,
 	}
 	if (parse_url(hook, str_of(config->url)) < 0) {
 		wake_hook_close(hook);
-		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "the wake-up hook must be given as http://host[:port]/path");
+		return err_set(err, ERR_INVALID_ARGUMENT, "%sthe wake-up hook must be given as "
+			       "http://host[:port]/path",
+			       str_starts_with(str_of(config->url), STR("https://"))
+				       ? "https:// is not spoken here (use this machine, a private network or "
+					 "a TLS tunnel): "
+				       : "");
 	}
 	*ret_hook = hook;
 	return 0;

@@ -43,6 +43,18 @@ class Program(unittest.TestCase):
                 self.assertIn("address already in use", err)
 
 
+class NoStandardFiles(Test):
+    prefix = ("sh", "-c", 'exec 3<&0 <&- 4>&2 2>&-; exec "$0" "$@" 3<&- 4>&-')
+
+    def test_started_without_input_and_error_output(self):
+        """What is opened first must not get their numbers: the log would be written into it."""
+        server = self.serve()
+        proxy = self.start()
+        for descriptor in (0, 2):
+            self.assertEqual(os.readlink(f"/proc/{proxy.process.pid}/fd/{descriptor}"), "/dev/null")
+        self.assertEqual(proxy.ask(self.host(server)).status, 200)
+
+
 class Admin(Test):
     def follow(self, query="watch=1"):
         client = Connection(socket.create_connection(("127.0.0.1", self.proxy.admin_port)))

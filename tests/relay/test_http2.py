@@ -593,6 +593,31 @@ class WebSockets(Test):
         with Client(self.start()) as client:
             got = client.answer(self.connect(client, server))
             self.assertEqual((got.status, got.get("x-proxy-error")), (502, "upstream_protocol"))
+            self.assertEqual((json.loads(got.body)["sandboxId"], json.loads(got.body)["port"]), ("abc", server.port))
+        self.assertEqual(self.proxy.metric("proxy_errors_total", **{"class": "upstream_protocol"}), 1)
+        self.assertEqual(self.proxy.metric("proxy_tunnels_total"), 0)
+        wait_for(lambda: server.connections[0].reset, "the reset at the server")
+
+    def test_s063_s069_an_ordinary_answer_is_no_websocket(self):
+        """To extended CONNECT any 2xx would say that there is one."""
+        def script(connection):
+            request = connection.request()
+            status = request.line.split("=")[1].split()[0]
+            connection.send(f"HTTP/1.1 {status} X\r\nContent-Length: 0\r\n\r\n" if status != "206" else
+                            "HTTP/1.1 206 X\r\nConnection: close\r\n\r\nno frames")
+
+        server = self.serve(script)
+        with Client(self.start()) as client:
+            for status in (200, 204, 206, 299, 302, 304, 401, 426, 503):
+                stream = client.open(self.host(server), f"/?status={status}", "CONNECT", [("sec-websocket-version", "13")], end=False,
+                                     protocol="websocket")
+                got = client.answer(stream)
+                if status < 300:
+                    self.assertEqual((got.status, got.get("x-proxy-error"), json.loads(got.body)["port"]),
+                                     (502, "upstream_protocol", server.port), status)
+                else:
+                    self.assertEqual((got.status, got.get("x-proxy-error"), got.body), (status, None, b""))
+        self.assertEqual(self.proxy.metric("proxy_tunnels_total"), 0)
 
     def test_plain_connect_and_other_protocols_are_refused(self):
         server = self.serve()

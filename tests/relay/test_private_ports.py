@@ -111,6 +111,12 @@ class PrivatePorts(Test):
         # The header works beside it, and the parameter still does not reach the app.
         got = self.seen(self.open("/?sandbox_access=nonsense&b", f"e2b-traffic-access-token: {TOKEN}\r\n"))
         self.assertEqual(got["line"], "GET /?b HTTP/1.1")
+        # Nor in a spelling that only the app would take for it.
+        escaped = self.link().replace("sandbox_access", "%73andbox%5Faccess")
+        got = self.seen(self.open(f"/?a&{escaped}&b", f"e2b-traffic-access-token: {TOKEN}\r\n"))
+        self.assertEqual(got["line"], "GET /?a&b HTTP/1.1")
+        self.assertEqual(self.seen(self.open(f"/?{escaped}", ""))["line"], "GET / HTTP/1.1")
+        self.refused(self.open(f"/?{escaped}&{self.link()}", ""), "link_invalid")
 
     def test_case_172_links_that_are_no_good(self):
         self.begin()

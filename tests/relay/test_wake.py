@@ -508,6 +508,7 @@ class Wake(Waking):
             done = subprocess.run([program(), "--listen", "127.0.0.1:0", "--admin", "none", *flags],
                                   capture_output=True, timeout=15, check=False)
             self.assertNotEqual(done.returncode, 0, flags)
+            self.assertEqual(b"https:// is not spoken here" in done.stderr, "https://h/" in flags, done.stderr)
         self.proxy = self.start()
 
 

@@ -412,14 +412,14 @@ static void a_client_that_does_not_say_hello_is_let_go(void **state)
 
 /* ---- WebSockets ---- */
 
-static void accept_upgrade(size_t heard, const char *accept)
+static int accept_upgrade(size_t heard, const char *accept)
 {
 	struct http_exchange *ex = lab.heard[heard].ex;
 
 	http_response_header(ex, STR("Upgrade"), STR("websocket"));
 	http_response_header(ex, STR("Sec-WebSocket-Accept"), str_of(accept));
 	http_response_header(ex, STR("Sec-WebSocket-Protocol"), STR("p"));
-	http_response_begin(ex, 101, HTTP_LENGTH_TUNNEL);
+	return http_response_begin(ex, 101, HTTP_LENGTH_TUNNEL);
 }
 
 /* What a server answers to the key that this request brought. */
@@ -531,10 +531,19 @@ static void s064_an_answer_that_does_not_fit_the_key(void **state)
 
 	(void)state;
 	id = http2_lab_ask(WEBSOCKET, true);
-	accept_upgrade(0, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+	assert_int_equal(accept_upgrade(0, "s3pPLMBiTxaQ9kYGzzhZRbK+xOo="), -EPROTO);
+	/* Any 2xx would be taken for a WebSocket. */
+	assert_int_equal(http_response_begin(lab.heard[0].ex, 200, 0), -EPROTO);
+	assert_int_equal(http_response_begin(lab.heard[0].ex, 299, HTTP_LENGTH_CHUNKED), -EPROTO);
+	http2_lab_settle();
+	assert_string_equal(http2_lab_seen(id)->status, "");
+	assert_int_equal(lab.heard[0].closed, 0);
+	/* The handler may still say so. */
+	lab.heard[0].ex->response_headers.count = 0;
+	http_respond(lab.heard[0].ex, 502, "text/plain", STR("no"));
 	http2_lab_settle();
 	assert_string_equal(http2_lab_seen(id)->status, "502");
-	assert_true(http2_lab_has_field(id, "x-proxy-error: upstream_protocol\n"));
+	assert_str(buf_str(&http2_lab_seen(id)->body), "no");
 	assert_int_equal(lab.heard[0].closed, 1);
 	assert_true(http2_lab_seen(id)->closed);
 }

@@ -89,6 +89,10 @@ static void queries(void **state)
 		{"Sandbox_access=1;sandbox_access=2", "Sandbox_access=1;sandbox_access=2", NULL, 0},
 		{"", "", NULL, 0},
 		{"sandbox_access=x&", "", "x", 1},
+		{"a&sandbox%5Faccess=x&%73%61ndbox%5faccess=y", "a", "x", 2},
+		{"sandbox%5Faccess", NULL, "", 1},
+		{"sandbox%255Faccess=x&sandbox%5access=x&sandbox%5", "sandbox%255Faccess=x&sandbox%5access=x&sandbox%5", NULL, 0},
+		{"sandbox_acces%73%3Dx&sandbox%5_access=1", "sandbox_acces%73%3Dx&sandbox%5_access=1", NULL, 0},
 	};
 	struct arena arena;
 
