@@ -256,6 +256,16 @@ void call_end(struct call *call)
 	request_end(&call->request);
 }
 
+void call_pause(struct call *call)
+{
+	request_pause(&call->request);
+}
+
+void call_resume(struct call *call)
+{
+	request_resume(&call->request);
+}
+
 void call_cancel(struct call *call)
 {
 	request_cancel(&call->request);

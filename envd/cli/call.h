@@ -43,6 +43,9 @@ void call_open(struct call *call, struct target *target, enum call_kind kind, co
 /* 0, STREAM_FULL (sent; wait for on_room), negative: it is over. */
 int call_send(struct call *call, const ProtobufCMessage *message);
 void call_end(struct call *call);
+/* As request_pause. */
+void call_pause(struct call *call);
+void call_resume(struct call *call);
 void call_cancel(struct call *call);
 
 /* Calls and waits. The answer is in `arena`. Fills err with what envd said, or unavailable. */

@@ -6,6 +6,7 @@
 #include "envd/cli/call.h"
 #include "envd/cli/cli.h"
 #include "envd/cli/print.h"
+#include "envd/cli/printer.h"
 #include "envd/cli/terminal.h"
 #include "envd/process/exit_record.h"
 #include "lib/job.h"
@@ -41,11 +42,11 @@ struct exec {
 	unsigned signals;
 	int64_t signal_sent_ms;
 	int stop_number;  /* a signal came before the command had started; 0: none */
+	struct printer printer;
 	bool reader_left; /* of our output */
-	int write_error;  /* an errno: output was lost, though somebody wanted it */
+	bool said_all;	  /* the command's stream is over */
 	int read_error;	  /* an errno: not all of the input got there */
 	uv_signal_t on_signal[SIGNALS];
-	bool signals_open;
 	struct terminal here;
 	struct terminal_escape escape;
 	int result;
@@ -54,20 +55,6 @@ struct exec {
 };
 
 /* ---- the end ---- */
-
-static void on_signal_closed(uv_handle_t *handle)
-{
-	(void)handle;
-}
-
-static void close_signals(struct exec *exec)
-{
-	if (!exec->signals_open)
-		return;
-	exec->signals_open = false;
-	for (size_t i = 0; i < SIGNALS; i++)
-		uv_close((uv_handle_t *)&exec->on_signal[i], on_signal_closed);
-}
 
 /* Nothing is worth waiting for any more; what still reads the input here is left alone. */
 static void leave(struct exec *exec)
@@ -229,9 +216,9 @@ static void tell_lost_output(struct exec *exec)
 	if (!exec->reader_left)
 		return;
 	exec->result = EXIT_OF_SIGNAL + SIGPIPE;
-	if (!exec->write_error)
+	if (exec->printer.error == EPIPE)
 		return;
-	err_set_sys(&err, err_kind_from_errno(exec->write_error), exec->write_error, "the output");
+	err_set_sys(&err, err_kind_from_errno(exec->printer.error), exec->printer.error, "the output");
 	exec->result = cli_unknown(&err);
 }
 
@@ -248,6 +235,14 @@ static void tell_lost_input(struct exec *exec)
 }
 
 static void stop_command(struct exec *exec);
+
+/* A read of our input may be under way, which nothing but input can end. */
+static void finish(struct exec *exec)
+{
+	tell_lost_output(exec);
+	tell_lost_input(exec);
+	leave(exec);
+}
 
 static void on_signal_done(struct call *call, const struct err *err)
 {
@@ -284,7 +279,13 @@ static void stop_command(struct exec *exec)
 static void on_stop_signal(uv_signal_t *handle, int number)
 {
 	struct exec *exec = handle->data;
+	bool was_killed = exec->signals > 1 && !exec->signal_busy;
 
+	/* Only its output is left, which nobody takes. */
+	if (exec->said_all || (was_killed && printer_is_busy(&exec->printer))) {
+		exec->result = EXIT_OF_SIGNAL + number;
+		leave(exec);
+	}
 	if (exec->pid) {
 		if (exec->signal_busy && monotonic_ms() - exec->signal_sent_ms >= IMPATIENT_AFTER_MS)
 			leave_running(exec, EXIT_OF_SIGNAL + number);
@@ -381,7 +382,6 @@ static void open_signals(struct exec *exec)
 		    (exec->terminal || i < ON_WINDOW))
 			uv_signal_start(&exec->on_signal[i], all[i].on_signal, all[i].number);
 	}
-	exec->signals_open = true;
 }
 
 /* ---- what the command says ---- */
@@ -403,15 +403,28 @@ static int code_of(const Process__ProcessEvent__EndEvent *end)
 	return CLI_EXIT_UNKNOWN;
 }
 
+static void on_printed(struct printer *printer)
+{
+	struct exec *exec = container_of(printer, struct exec, printer);
+
+	if (printer->error && !exec->reader_left) {
+		/* Nobody reads any more. Here it would be SIGPIPE; there it would go on for ever. */
+		exec->reader_left = true;
+		if (!exec->said_all)
+			stop_command(exec);
+	}
+	if (exec->said_all)
+		finish(exec);
+	call_resume(&exec->start);
+}
+
 static void write_output(struct exec *exec, int fd, const ProtobufCBinaryData *data)
 {
-	if (exec->reader_left || print_bytes(fd, data->data, data->len))
+	if (exec->reader_left)
 		return;
-	if (errno != EPIPE)
-		exec->write_error = errno;
-	/* Nobody reads any more. Here it would be SIGPIPE; there it would go on for ever. */
-	exec->reader_left = true;
-	stop_command(exec);
+	printer_write(&exec->printer, fd, data->data, data->len);
+	if (printer_is_busy(&exec->printer))
+		call_pause(&exec->start);
 }
 
 static void on_started(struct exec *exec, uint32_t pid)
@@ -453,15 +466,13 @@ static void on_start_done(struct call *call, const struct err *err)
 	struct exec *exec = call->user;
 
 	terminal_restore(&exec->here);
-	close_signals(exec);
 	if (!exec->ended)
 		exec->result = CLI_EXIT_UNKNOWN;
 	if (err && !exec->ended && err->kind != ERR_CANCELED)
 		print_failure(err);
-	tell_lost_output(exec);
-	tell_lost_input(exec);
-	/* A read of our input may be under way, which nothing but input can end. */
-	leave(exec);
+	exec->said_all = true;
+	if (!printer_is_busy(&exec->printer))
+		finish(exec);
 }
 
 static const struct call_handler start_handler = {.on_message = on_event, .on_done = on_start_done};
@@ -512,6 +523,7 @@ static int run(struct exec *exec, char **argv, int argc, const char *cwd,
 		request.pty = &pty;
 		terminal_make_raw(&exec->here);
 	}
+	printer_init(&exec->printer, &exec->target.loop, on_printed);
 	open_signals(exec);
 	call_open(&exec->start, &exec->target, CALL_SERVER_STREAM, "/process.Process/Start", &request.base,
 		  &process__start_response__descriptor, &start_handler, exec);

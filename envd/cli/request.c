@@ -212,6 +212,18 @@ void request_end(struct request *r)
 		(void)http_client_end(r->client, NULL);
 }
 
+void request_pause(struct request *r)
+{
+	if (r->client)
+		http_client_pause(r->client);
+}
+
+void request_resume(struct request *r)
+{
+	if (r->client)
+		http_client_resume(r->client);
+}
+
 void request_cancel(struct request *r)
 {
 	if (r->failed || r->complete)

@@ -50,6 +50,9 @@ void request_open(struct request *r, struct target *target, const struct request
 /* 0, STREAM_FULL (taken; wait for on_room), or negative: it is over, on_done tells. */
 int request_write(struct request *r, const struct iovec *pieces, size_t count);
 void request_end(struct request *r);
+/* Holds the answer back: what has arrived already may still come, the end does not. */
+void request_pause(struct request *r);
+void request_resume(struct request *r);
 /* Gives up; on_done comes with `canceled`. */
 void request_cancel(struct request *r);
 

@@ -211,6 +211,31 @@ check("exec_ends_when_nobody_reads_its_output", async () => {
 	await eventually("it is gone there, too", () => !processesWith(mark).length && !processTable().some((each) => each.command === "yes"));
 });
 
+check("exec_interrupts_the_command_also_when_its_output_is_not_read", async () => {
+	const mark = `${process.pid}.128`;
+	const isWriting = () => processTable().find((each) => each.arguments.includes(mark) && each.command === "yes");
+	let child;
+	const running = cli(["exec", "yes", mark], { more: (c) => { child = c; } });
+	child.stdout.once("data", () => child.stdout.pause());
+	await eventually("it can write no more", () => child.stdout.isPaused() && isWriting()?.state === "S");
+	child.kill("SIGINT");
+	await eventually("it is gone there", () => !isWriting());
+	child.stdout.resume();
+	const { code, stdout } = await running;
+	assert.equal(code, 143);
+	const line = `${mark}\n`;
+	assert.ok(line.startsWith(stdout.toString().replaceAll(line, "")), "nothing of what it said before is missing");
+
+	// Nobody ever reads: who goes on interrupting wants to leave.
+	const left = cli(["exec", "yes", mark], { more: (c) => { child = c; } });
+	child.stdout.once("data", () => child.stdout.pause());
+	await eventually("it can write no more", () => child.stdout.isPaused() && isWriting()?.state === "S");
+	const again = setInterval(() => child.kill("SIGINT"), 50);
+	child.on("exit", () => { clearInterval(again); child.stdout.resume(); });
+	assert.equal((await left).code, 130);
+	await eventually("it is gone there", () => !isWriting());
+});
+
 check("exec_in_a_terminal", async () => {
 	const folder = temporaryFolder();
 	const command = `${envdProgram()} exec -t sh -c 'tty; stty size; read line; echo "got $line"; exit 5'`;
