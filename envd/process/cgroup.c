@@ -3,25 +3,19 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <signal.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "envd/process/cgroup_file.h"
+#include "envd/process/cgroup_setup.h"
 #include "lib/err.h"
 #include "lib/log.h"
 
-#define CGROUP2_MAGIC 0x63677270
 #define ROOT_DEFAULT "/sys/fs/cgroup"
 /* Where machines that still use version 1 mount version 2: no controllers, but kill works. */
 #define ROOT_HYBRID "/sys/fs/cgroup/unified"
-#define OWN_NAME "init.scope"
-#define RESERVED_BYTES_MAX (128ULL * 1024 * 1024)
-/* What even the smallest process costs the kernel, which not every cgroup accounts: as many as fill the
- * memory would bring down everybody. */
-#define BYTES_PER_PROCESS (256ULL * 1024)
 /* Beyond this many they are left to the end of the sandbox. */
 #define LEFTOVERS_MAX 32768
 #define LINGERING_TRIED_AT_ONCE 64
@@ -39,9 +33,6 @@ struct leftover {
 	struct cgroup_place place;
 };
 
-static const char *const kind_names[CGROUP_KINDS] = {
-	[CGROUP_USER] = "user", [CGROUP_PTY] = "ptys", [CGROUP_SOCAT] = "socats"};
-
 static void place_name(const struct cgroups *cgroups, struct cgroup_place place,
 		       char name[NAME_BYTES])
 {
@@ -49,121 +40,6 @@ static void place_name(const struct cgroups *cgroups, struct cgroup_place place,
 		snprintf(name, NAME_BYTES, NAME_FORMAT_LASTING, place.lasting_mark, place.number);
 	else
 		snprintf(name, NAME_BYTES, NAME_FORMAT, cgroups->boot_mark, place.number);
-}
-
-/* Never creates. 0 or a negative errno. */
-static int write_file(int directory, const char *name, const char *text)
-{
-	auto_close int fd = openat(directory, name, O_WRONLY | O_CLOEXEC);
-	ssize_t written;
-
-	if (fd < 0)
-		return -errno;
-	written = write(fd, text, strlen(text));
-	return written < 0 ? -errno : 0;
-}
-
-static ssize_t read_file(int directory, const char *name, char *text, size_t size)
-{
-	auto_close int fd = openat(directory, name, O_RDONLY | O_CLOEXEC);
-	ssize_t len;
-
-	if (fd < 0)
-		return -errno;
-	len = read(fd, text, size - 1);
-	if (len < 0)
-		return -errno;
-	text[len] = '\0';
-	return len;
-}
-
-/* How many threads commands may have: less than there can be in all. 0 when unknown. */
-static uint64_t threads_for_commands(uint64_t memory)
-{
-	static const char *const limits[] = {"/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"};
-	uint64_t least = UINT64_MAX;
-	size_t i;
-
-	for (i = 0; i < ARRAY_LENGTH(limits); i++) {
-		char text[32];
-		uint64_t limit;
-
-		if (read_file(AT_FDCWD, limits[i], text, sizeof(text)) < 0)
-			return 0;
-		limit = strtoull(text, NULL, 10);
-		if (limit < least)
-			least = limit;
-	}
-	least -= least / 8;
-	return least < memory / BYTES_PER_PROCESS ? least : memory / BYTES_PER_PROCESS;
-}
-
-static uint64_t total_memory(void)
-{
-	char text[4096];
-	const char *line;
-	unsigned long long kilobytes;
-
-	if (read_file(AT_FDCWD, "/proc/meminfo", text, sizeof(text)) < 0)
-		return 0;
-	line = strstr(text, "MemTotal:");
-	if (!line || sscanf(line, "MemTotal: %llu kB", &kilobytes) != 1)
-		return 0;
-	return kilobytes * 1024;
-}
-
-/* A property the kernel does not offer here is skipped, anything else makes the whole unusable. */
-static int set_property(int directory, const char *kind, const char *property, const char *value)
-{
-	int status = write_file(directory, property, value);
-
-	if (status == -ENOENT || status == -EACCES || status == -EPERM) {
-		log_debug("process.cgroup", "property not available", LOG_S("cgroup", kind),
-			  LOG_S("property", property));
-		return 0;
-	}
-	return status;
-}
-
-/* Commands leave some memory and some threads to everybody else, so that neither a hog nor a fork
- * bomb is one for the agent. */
-static int set_properties(int directory, enum cgroup_kind kind, uint64_t memory, uint64_t threads)
-{
-	struct {
-		const char *property;
-		char value[32];
-	} properties[5];
-	size_t count = 0, i;
-	int status;
-
-	memset(properties, 0, sizeof(properties));
-#define PROPERTY(text, ...)                                                                     \
-	do {                                                                                    \
-		properties[count].property = (text);                                            \
-		snprintf(properties[count].value, sizeof(properties[count].value), __VA_ARGS__); \
-		count++;                                                                        \
-	} while (0)
-	if (kind == CGROUP_SOCAT) {
-		PROPERTY("cpu.weight", "150");
-		PROPERTY("io.weight", "default 50");
-		PROPERTY("memory.min", "%d", 5 * 1024 * 1024);
-		PROPERTY("memory.low", "%d", 8 * 1024 * 1024);
-	} else {
-		PROPERTY("cpu.weight", kind == CGROUP_PTY ? "200" : "50");
-		PROPERTY("io.weight", kind == CGROUP_PTY ? "default 50" : "default 10");
-		PROPERTY("memory.high", "%" PRIu64, memory);
-		PROPERTY("memory.max", "%" PRIu64, memory);
-		if (threads > 0)
-			PROPERTY("pids.max", "%" PRIu64, threads);
-	}
-#undef PROPERTY
-	for (i = 0; i < count; i++) {
-		status = set_property(directory, kind_names[kind], properties[i].property,
-				      properties[i].value);
-		if (status < 0)
-			return status;
-	}
-	return 0;
 }
 
 /* What an agent before this one has left behind, if nobody lives in it any more. */
@@ -186,80 +62,6 @@ static void remove_old_leftovers(int directory)
 	closedir(listing);
 }
 
-/* On a machine without a service manager nobody has switched the controllers on for the cgroups
- * below. One at a time, because each may be refused alone. */
-static void enable_controllers(int directory, const char *const *controllers)
-{
-	for (; *controllers; controllers++)
-		(void)write_file(directory, "cgroup.subtree_control", *controllers);
-}
-
-/* In a container envd is born at the top of the tree, and a cgroup that somebody lives in passes no
- * controllers down. It moves to one of its own, which freezing leaves alone. */
-static void leave_the_top(int root)
-{
-	if (mkdirat(root, OWN_NAME, 0755) == 0 || errno == EEXIST)
-		(void)write_file(root, OWN_NAME "/cgroup.procs", "0");
-}
-
-static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, uint64_t threads,
-		     int *ret_directory)
-{
-	auto_close int directory = -1;
-	int status;
-
-	if (mkdirat(root, kind_names[kind], 0755) < 0 && errno != EEXIST)
-		return -errno;
-	/* Left by somebody else, it would take no command, and could be neither frozen nor thawed. */
-	if (faccessat(root, kind_names[kind], W_OK, 0) < 0)
-		return -errno;
-	directory = openat(root, kind_names[kind], O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (directory < 0)
-		return -errno;
-	status = set_properties(directory, kind, memory, threads);
-	if (status < 0)
-		return status;
-	/* For each command, so that its record can say what became of it. */
-	if (kind != CGROUP_SOCAT)
-		enable_controllers(directory, (const char *const[]){"+memory", "+pids", NULL});
-	remove_old_leftovers(directory);
-	*ret_directory = take_fd(&directory);
-	return 0;
-}
-
-static int open_all(struct cgroups *cgroups, const char *path)
-{
-	uint64_t memory = total_memory(), threads = threads_for_commands(memory);
-	auto_close int root = -1;
-	struct statfs about;
-	enum cgroup_kind kind;
-	int status;
-
-	if (statfs(path, &about) < 0)
-		return -errno;
-	if ((uint64_t)about.f_type != CGROUP2_MAGIC)
-		return -EOPNOTSUPP;
-	/* Whoever was here before may have made the three kinds, so nothing else below has to fail. */
-	if (access(path, W_OK) < 0)
-		return -errno;
-	if (memory == 0)
-		return -ENODATA;
-	memory -= memory / 8 < RESERVED_BYTES_MAX ? memory / 8 : RESERVED_BYTES_MAX;
-	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (root < 0)
-		return -errno;
-	/* Memory first: it minds who lives there, and nobody can leave once one that does not is on. */
-	if (write_file(root, "cgroup.subtree_control", "+memory") == -EBUSY)
-		leave_the_top(root);
-	enable_controllers(root, (const char *const[]){"+memory", "+io", "+cpu", "+pids", NULL});
-	for (kind = CGROUP_USER; kind <= CGROUP_SOCAT; kind++) {
-		status = open_kind(root, kind, memory, threads, &cgroups->directories[kind]);
-		if (status < 0)
-			return status;
-	}
-	return 0;
-}
-
 static void close_all(struct cgroups *cgroups)
 {
 	size_t i;
@@ -273,7 +75,7 @@ static int read_kills(int directory, const char *path, unsigned long long *ret_k
 {
 	char text[1024];
 	const char *line;
-	ssize_t len = read_file(directory, path, text, sizeof(text));
+	ssize_t len = cgroup_file_read(directory, path, text, sizeof(text));
 
 	if (len < 0)
 		return (int)len;
@@ -311,11 +113,11 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 		return;
 	}
 	if (root && *root) {
-		status = open_all(cgroups, root);
+		status = cgroup_setup(root, cgroups->directories);
 	} else {
 		root = ROOT_DEFAULT;
-		status = open_all(cgroups, root);
-		if (status == -EOPNOTSUPP && open_all(cgroups, ROOT_HYBRID) == 0) {
+		status = cgroup_setup(root, cgroups->directories);
+		if (status == -EOPNOTSUPP && cgroup_setup(ROOT_HYBRID, cgroups->directories) == 0) {
 			root = ROOT_HYBRID;
 			status = 0;
 		}
@@ -328,6 +130,8 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 	}
 	cgroups->available = true;
 	cgroups->root = xstrdup(root);
+	for (i = CGROUP_USER; i < CGROUP_KINDS; i++)
+		remove_old_leftovers(cgroups->directories[i]);
 	saw_new_kills(cgroups, CGROUP_USER);
 	saw_new_kills(cgroups, CGROUP_PTY);
 }
@@ -392,11 +196,11 @@ static bool limit_memory(int directory, uint64_t bytes)
 	char text[32];
 
 	snprintf(text, sizeof(text), "%" PRIu64, bytes);
-	if (write_file(directory, "memory.max", text) < 0)
+	if (cgroup_file_write(directory, "memory.max", text) < 0)
 		return false;
 	/* Not everywhere; the first limit holds without them. */
-	(void)write_file(directory, "memory.swap.max", "0");
-	(void)write_file(directory, "memory.oom.group", "1");
+	(void)cgroup_file_write(directory, "memory.swap.max", "0");
+	(void)cgroup_file_write(directory, "memory.oom.group", "1");
 	return true;
 }
 
@@ -405,7 +209,7 @@ static bool limit_pids(int directory, uint32_t pids)
 	char text[32];
 
 	snprintf(text, sizeof(text), "%" PRIu32, pids);
-	return write_file(directory, "pids.max", text) == 0;
+	return cgroup_file_write(directory, "pids.max", text) == 0;
 }
 
 /* The controller is switched on for all commands when the first asks, because it is not free. */
@@ -414,8 +218,8 @@ static bool limit_cpu(struct cgroups *cgroups, enum cgroup_kind kind, int direct
 	char text[64];
 
 	snprintf(text, sizeof(text), "%" PRIu64 " %d", (uint64_t)millis * (CPU_PERIOD_US / 1000), CPU_PERIOD_US);
-	enable_controllers(cgroups->directories[kind], (const char *const[]){"+cpu", NULL});
-	return write_file(directory, "cpu.max", text) == 0;
+	cgroup_file_enable(cgroups->directories[kind], (const char *const[]){"+cpu", NULL});
+	return cgroup_file_write(directory, "cpu.max", text) == 0;
 }
 
 unsigned cgroup_limit(struct cgroups *cgroups, struct cgroup_place place,
@@ -449,7 +253,7 @@ static int kill_listed(int directory)
 
 	for (round = 0; round < KILL_ROUNDS; round++) {
 		char text[16384];
-		ssize_t len = read_file(directory, "cgroup.procs", text, sizeof(text));
+		ssize_t len = cgroup_file_read(directory, "cgroup.procs", text, sizeof(text));
 		const char *line = text, *end;
 		bool any = false;
 
@@ -482,7 +286,7 @@ int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place)
 	directory = openat(cgroups->directories[place.kind], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (directory < 0)
 		return -errno;
-	status = write_file(directory, "cgroup.kill", "1");
+	status = cgroup_file_write(directory, "cgroup.kill", "1");
 	return status == -ENOENT ? kill_listed(directory) : status;
 }
 
@@ -494,7 +298,7 @@ bool cgroup_is_frozen(struct cgroups *cgroups, struct cgroup_place place)
 		return false;
 	place_name(cgroups, place, name);
 	snprintf(path, sizeof(path), "%s/cgroup.events", name);
-	return read_file(cgroups->directories[place.kind], path, text, sizeof(text)) > 0 &&
+	return cgroup_file_read(cgroups->directories[place.kind], path, text, sizeof(text)) > 0 &&
 	       strstr(text, "frozen 1");
 }
 

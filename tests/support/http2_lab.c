@@ -262,16 +262,35 @@ int http2_lab_set_up(void **state)
 	return 0;
 }
 
+void http2_lab_open_with(struct http_server_timeouts timeouts, uint32_t window)
+{
+	const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, window}};
+
+	http2_lab_open((struct http_server_config){.timeouts = &timeouts}, settings, 1);
+}
+
+int http2_lab_set_up_patient(void **state)
+{
+	(void)state;
+	http2_lab_open_with(long_waits, 65535);
+	return 0;
+}
+
 static void on_stopped(void *user)
 {
 	*(bool *)user = true;
+}
+
+void http2_lab_stop(void)
+{
+	http_server_stop(lab.server, on_stopped, &lab.stopped);
 }
 
 int http2_lab_tear_down(void **state)
 {
 	(void)state;
 	if (!lab.stopped)
-		http_server_stop(lab.server, on_stopped, &lab.stopped);
+		http2_lab_stop();
 	if (!lab.stopped)
 		http_server_abort(lab.server);
 	stream_mem_settle(&lab.loop);

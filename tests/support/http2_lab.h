@@ -8,6 +8,7 @@
 #include <nghttp2/nghttp2.h>
 
 #include "proxy/front/http2.h"
+#include "tests/support/long_waits.h"
 #include "tests/support/stream_mem.h"
 
 #define HTTP2_LAB_STREAMS 512
@@ -58,11 +59,17 @@ extern struct http2_lab lab;
 
 void http2_lab_open(struct http_server_config config, const nghttp2_settings_entry *settings, size_t count);
 int http2_lab_set_up(void **state);
+/* With these waits, and a client whose streams begin with this window. */
+void http2_lab_open_with(struct http_server_timeouts timeouts, uint32_t window);
+/* With waits that nobody sees the end of. */
+int http2_lab_set_up_patient(void **state);
 /* Ends everything and checks that nothing is left behind. */
 int http2_lab_tear_down(void **state);
+/* Begins the server's orderly end; lab.stopped tells when it is over. */
+void http2_lab_stop(void);
 /* Moves bytes both ways until nothing moves any more. */
 void http2_lab_settle(void);
-/* The same until `condition`, for what takes time; fails after five seconds. UV_RUN_ONCE would not do: it runs
+/* The same until `condition`, for what takes time; fails after twenty seconds. UV_RUN_ONCE would not do: it runs
  * the timer that makes the condition true, and then waits for another event. */
 #define HTTP2_LAB_WAIT(condition)                                      \
 	do {                                                           \

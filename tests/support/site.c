@@ -266,6 +266,57 @@ struct answer site_get(const char *path, const char *headers)
 	return answer;
 }
 
+const char *site_post_head(const char *path, const char *type, size_t len, const char *headers)
+{
+	return arena_printf(&site.arena,
+			    "POST /files%s%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+			    "Content-Type: %s\r\nContent-Length: %zu\r\n%s\r\n",
+			    path ? "?path=" : "", path ? site_encode(path) : "", type, len,
+			    headers ? headers : "");
+}
+
+struct answer site_post(const char *path, const void *body, size_t len, const char *headers)
+{
+	struct answer answer;
+	int fd = site_connect_server();
+
+	site_send_text(fd, site_post_head(path, "application/octet-stream", len, headers));
+	site_send_all(fd, body, len);
+	site_read_to_end(fd, &answer, ANSWER_BYTES_MAX);
+	return answer;
+}
+
+struct answer site_call(const char *method, const char *body)
+{
+	struct answer answer;
+	int fd = site_connect_server();
+
+	site_send_text(fd, arena_printf(&site.arena,
+					"POST /filesystem.Filesystem/%s HTTP/1.1\r\nHost: x\r\n"
+					"Connection: close\r\nContent-Type: application/json\r\n"
+					"Content-Length: %zu\r\n\r\n%s",
+					method, strlen(body), body));
+	site_read_to_end(fd, &answer, ANSWER_BYTES_MAX);
+	return answer;
+}
+
+void site_check_file(const char *relative, const void *want, size_t len)
+{
+	int fd = open(site_at(relative), O_RDONLY | O_CLOEXEC);
+	char *got = malloc(len + 1);
+	size_t have = 0;
+	ssize_t piece;
+
+	assert_true(fd >= 0);
+	assert_non_null(got);
+	while ((piece = read(fd, got + have, len + 1 - have)) > 0)
+		have += (size_t)piece;
+	assert_int_equal(have, len);
+	assert_memory_equal(got, want, len);
+	free(got);
+	close(fd);
+}
+
 char *site_make_bytes(size_t len, unsigned seed)
 {
 	char *bytes = malloc(len);

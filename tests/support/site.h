@@ -52,9 +52,15 @@ const char *site_encode(const char *path);
 const char *site_at(const char *relative);
 
 struct answer site_get(const char *path, const char *headers);
+/* The head of an upload of `len` bytes; `path` and `headers` may be NULL. */
+const char *site_post_head(const char *path, const char *type, size_t len, const char *headers);
+struct answer site_post(const char *path, const void *body, size_t len, const char *headers);
+/* A unary call of filesystem.Filesystem, in JSON. */
+struct answer site_call(const char *method, const char *body);
 
 char *site_make_bytes(size_t len, unsigned seed);
 void site_write_bytes(const char *relative, const void *data, size_t len);
+void site_check_file(const char *relative, const void *want, size_t len);
 size_t site_count_entries(const char *path);
 /* Nobody is told when a server has noticed a reset: waits for what must come of it. */
 void site_wait_until(bool (*condition)(size_t), size_t argument);

@@ -2,6 +2,7 @@
 #include "lib/http_server.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/conn_lab.h"
+#include "tests/support/long_waits.h"
 #include "tests/support/stream_mem.h"
 
 /* Lets time pass until `condition`; fails after twenty seconds. UV_RUN_ONCE would not do: it runs the timer that
@@ -51,15 +52,6 @@ static const struct http_server_timeouts short_ones = {
 	.linger_total = 90,
 };
 
-static const struct http_server_timeouts long_ones = {
-	.first_byte = 60000,
-	.head = 60000,
-	.body_idle = 60000,
-	.write_stall = 60000,
-	.linger = 60000,
-	.linger_total = 60000,
-};
-
 static void open_with_timeouts(struct http_server_timeouts timeouts, unsigned idle)
 {
 	conn_tear_down(NULL);
@@ -68,7 +60,7 @@ static void open_with_timeouts(struct http_server_timeouts timeouts, unsigned id
 
 static void s056_a_silent_connection_is_closed(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 
 	(void)state;
 	timeouts.first_byte = 30;
@@ -81,7 +73,7 @@ static void s056_a_silent_connection_is_closed(void **state)
 static void an_idle_connection_is_closed(void **state)
 {
 	(void)state;
-	open_with_timeouts(long_ones, 200);
+	open_with_timeouts(long_waits, 200);
 	conn.respond_in_dispatch = true;
 	conn_feed(GET("/"));
 	assert_false(conn.m->closed);
@@ -104,7 +96,7 @@ static void a_busy_connection_is_not_idle(void **state)
 
 static void s054_a_slow_head_gets_408(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 
 	(void)state;
 	timeouts.head = 60;
@@ -118,7 +110,7 @@ static void s054_a_slow_head_gets_408(void **state)
 
 static void s055_a_slow_body_gets_408(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 
 	(void)state;
 	timeouts.body_idle = 30;
@@ -132,7 +124,7 @@ static void s055_a_slow_body_gets_408(void **state)
 
 static void a_body_that_may_rest_does(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 
 	(void)state;
 	timeouts.body_idle = 20;
@@ -146,7 +138,7 @@ static void a_body_that_may_rest_does(void **state)
 
 static void s055_a_client_that_takes_nothing_is_reset(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 	static char block[100 * 1024];
 
 	(void)state;
@@ -162,7 +154,7 @@ static void s055_a_client_that_takes_nothing_is_reset(void **state)
 
 static void a_client_that_takes_slowly_is_not_stalled(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 	static char block[100 * 1024];
 
 	(void)state;
@@ -184,7 +176,7 @@ static void a_client_that_takes_slowly_is_not_stalled(void **state)
 
 static void lingering_ends(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 	uint64_t start;
 
 	(void)state;

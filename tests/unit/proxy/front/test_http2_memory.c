@@ -216,21 +216,19 @@ static void without_a_pool_all_is_malloc(void **state)
 
 /* ---- sessions that rest ---- */
 
+static void open_that_rests(unsigned idle_ms)
+{
+	struct http_server_timeouts timeouts = long_waits;
+
+	timeouts.rest = 1;
+	http2_lab_open((struct http_server_config){.timeouts = &timeouts, .idle_timeout_ms = idle_ms}, NULL, 0);
+	lab.answer = true;
+}
+
 static int set_up_session(void **state)
 {
-	static const struct http_server_timeouts timeouts = {
-		.first_byte = 60000,
-		.head = 60000,
-		.body_idle = 60000,
-		.write_stall = 60000,
-		.linger = 60000,
-		.linger_total = 60000,
-		.rest = 1,
-	};
-
 	(void)state;
-	http2_lab_open((struct http_server_config){.timeouts = &timeouts}, NULL, 0);
-	lab.answer = true;
+	open_that_rests(0);
 	return 0;
 }
 
@@ -316,17 +314,12 @@ static void settings_while_it_rests_count(void **state)
 	assert_str(buf_str(&http2_lab_seen(id)->body), "hello");
 }
 
-static void on_stopped(void *user)
-{
-	*(bool *)user = true;
-}
-
 static void a_stop_finds_it_resting(void **state)
 {
 	(void)state;
 	expect_answer("/before");
 	rest();
-	http_server_stop(lab.server, on_stopped, &lab.stopped);
+	http2_lab_stop();
 	http2_lab_settle();
 	HTTP2_LAB_WAIT(lab.goaways > 0);
 	assert_int_equal(lab.goaway_code, NGHTTP2_NO_ERROR);
@@ -341,7 +334,7 @@ static void an_abort_finds_it_resting(void **state)
 	(void)state;
 	expect_answer("/before");
 	rest();
-	http_server_stop(lab.server, on_stopped, &lab.stopped);
+	http2_lab_stop();
 	http_server_abort(lab.server);
 	http2_lab_settle();
 	assert_true(lab.stopped);
@@ -371,19 +364,8 @@ static void nonsense_finds_it_resting(void **state)
 
 static int set_up_idle_end(void **state)
 {
-	static const struct http_server_timeouts timeouts = {
-		.first_byte = 60000,
-		.head = 60000,
-		.body_idle = 60000,
-		.write_stall = 60000,
-		.linger = 60000,
-		.linger_total = 60000,
-		.rest = 1,
-	};
-
 	(void)state;
-	http2_lab_open((struct http_server_config){.timeouts = &timeouts, .idle_timeout_ms = 100}, NULL, 0);
-	lab.answer = true;
+	open_that_rests(100);
 	return 0;
 }
 
