@@ -7,7 +7,7 @@ import { after, test } from "node:test";
 import { Client, drain, until } from "./support/connect.mjs";
 import { get } from "./support/files.mjs";
 import {
-	envdProgram, eventually, freePort, processTable, sleep, startEnvd, temporaryFolder, within,
+	envdProgram, eventually, freePort, inTime, processTable, sleep, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
@@ -74,19 +74,20 @@ check("case_077_a_busy_machine_does_not_starve_the_agent", async () => {
 		...Array.from({ length: 16 }, () => client.start("sh", ["-c", "while :; do :; done"])),
 		client.start("sh", ["-c", `while :; do dd if=/dev/zero of=${folder}/big bs=1M count=64 conv=fsync 2>/dev/null; done`], { process: {} }),
 	]);
-	const healths = [], starts = [];
-	for (let i = 0; i < 40; i++) {
-		let began = performance.now();
-		assert.equal((await client.request({ path: "/health" })).status, 204);
-		healths.push(performance.now() - began);
-		began = performance.now();
-		assert.equal((await client.run("true")).end.exitCode, 0);
-		starts.push(performance.now() - began);
-	}
+	await inTime("ms that 95 of 100 /health and Start take", async () => {
+		const healths = [], starts = [];
+		for (let i = 0; i < 40; i++) {
+			let began = performance.now();
+			assert.equal((await client.request({ path: "/health" })).status, 204);
+			healths.push(performance.now() - began);
+			began = performance.now();
+			assert.equal((await client.run("true")).end.exitCode, 0);
+			starts.push(performance.now() - began);
+		}
+		return [percentile(healths, 0.95), percentile(starts, 0.95)];
+	}, ([health, start]) => health < 1000 && start < 2000);
 	for (const { pid } of busy)
 		await client.signal(pid);
-	assert.ok(percentile(healths, 0.95) < 1000, `/health: ${percentile(healths, 0.95)} ms`);
-	assert.ok(percentile(starts, 0.95) < 2000, `Start: ${percentile(starts, 0.95)} ms`);
 });
 
 check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
@@ -138,9 +139,11 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 	}
 	await tight.rests();
 	// It neither spins nor dies.
-	const ticks = tight.ticks();
-	await sleep(1000);
-	assert.ok(tight.ticks() - ticks <= 10, `${tight.ticks() - ticks} ticks in a second of doing nothing`);
+	await inTime("ticks in a second of doing nothing", async () => {
+		const ticks = tight.ticks();
+		await sleep(1000);
+		return tight.ticks() - ticks;
+	}, (spent) => spent <= 10);
 	assert.equal(tight.status, undefined);
 	for (const socket of held)
 		socket.destroy();
@@ -219,9 +222,11 @@ check("case_081_many_idle_things_cost_nothing", async () => {
 	const more = processes.map(({ pid }) => client.stream("Connect", { process: { pid } }));
 	await Promise.all(more.map((stream) => stream.next()));
 	await envd.rests();
-	const ticks = envd.ticks();
-	await sleep(5000);
-	assert.ok(envd.ticks() - ticks <= 5, `${(envd.ticks() - ticks) * 10} ms of processor time in 5 s`);
+	await inTime("ticks in 5 s", async () => {
+		const ticks = envd.ticks();
+		await sleep(5000);
+		return envd.ticks() - ticks;
+	}, (spent) => spent <= 5);
 	for (const { pid } of [...processes, ...terminals])
 		await client.signal(pid);
 });

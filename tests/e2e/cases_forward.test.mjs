@@ -68,10 +68,10 @@ for (const host of ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::"]) {
 check("case_151_reachable_within_100_ms", async () => {
 	const attempts = [];
 	const inTime = (took) => took[took.length * 0.5] < 60 && took[took.length * 0.9] < 150;
-	while (attempts.length < 4 && !attempts.some(inTime))
+	while (attempts.length < 8 && !attempts.some(inTime))
 		attempts.push(await timesUntilReachable());
 	assert.ok(attempts.some(inTime), attempts.map((took) => took.map(Math.round).join(" ")).join("\n"));
-}, { timeout: 120000 });
+}, { timeout: 240000 });
 
 async function timesUntilReachable() {
 	const took = [];
@@ -101,13 +101,20 @@ for i in range(20):
 }
 
 check("case_151_a_server_that_starts_late_is_asked_once", async () => {
-	const port = await freePort();
-	const { pid, stream } = await client.start("python3", ["-c", server("127.0.0.1", port, 1.5)]);
-	const answer = await viaProxy(port, { timeout: 20000 });
-	assert.equal(answer.text, "from 127.0.0.1");
-	await sleep(200);
-	await client.signal(pid);
-	assert.equal((await drain(stream)).stdout.toString(), "listening\nasked\n");
+	// The proxy tries for three seconds; on a busy machine it may take longer than that until Python listens.
+	for (let attempt = 1; ; attempt++) {
+		const port = await freePort();
+		const { pid, stream } = await client.start("python3", ["-c", server("127.0.0.1", port, 1.5)]);
+		const answer = await viaProxy(port, { timeout: 20000 });
+		await sleep(200);
+		await client.signal(pid);
+		const said = (await drain(stream)).stdout.toString();
+		if (answer.status === 502 && !said.includes("asked") && attempt < 5)
+			continue;
+		assert.equal(answer.text, "from 127.0.0.1");
+		assert.equal(said, "listening\nasked\n");
+		break;
+	}
 });
 
 check("case_151_a_server_whose_starter_has_gone_is_reachable", async () => {

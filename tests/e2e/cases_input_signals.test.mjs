@@ -1,7 +1,8 @@
 // Cases 38 to 56 of cases.md: standard input, timeouts, signals and killing.
 import assert from "node:assert/strict";
 import { createHash, randomBytes } from "node:crypto";
-import { existsSync, mkdirSync, readdirSync, rmdirSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, readdirSync, rmdirSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { base64, drain, until } from "./support/connect.mjs";
 import {
@@ -39,7 +40,9 @@ check("case_038_stdin_false_is_the_null_device", async () => {
 });
 
 check("case_039_the_end_of_input_can_be_sent", async () => {
-	const { pid, stream } = await user.start("sh", ["-c", "sha256sum; read x; sleep 0.5"], { message: { stdin: true } });
+	const go = join(temporaryFolder(), "go");
+	chmodSync(dirname(go), 0o755);
+	const { pid, stream } = await user.start("sh", ["-c", `sha256sum; read x; until [ -e ${go} ]; do sleep 0.05; done`], { message: { stdin: true } });
 	const parts = Array.from({ length: 5 }, () => randomBytes(30000));
 	for (const part of parts)
 		assert.equal((await user.input(pid, part)).status, 200);
@@ -48,6 +51,7 @@ check("case_039_the_end_of_input_can_be_sent", async () => {
 	const late = await user.input(pid, "late");
 	assert.notEqual(late.status, 200);
 	assert.ok(["failed_precondition", "not_found"].includes(late.error.code), late.text);
+	writeFileSync(go, "");
 	const result = await drain(stream);
 	assert.equal(result.stdout.toString().split(" ")[0], sha256(Buffer.concat(parts)));
 	assert.equal(result.end.exitCode, 0);
@@ -69,12 +73,16 @@ check("case_040_input_larger_than_the_pipe", async () => {
 });
 
 check("case_042_a_broken_pipe_on_stdin", async () => {
-	const { pid, stream } = await user.start("sh", ["-c", "exec <&-; echo closed; sleep 4; echo alive; exit 6"], { message: { stdin: true } });
+	const go = join(temporaryFolder(), "go");
+	chmodSync(dirname(go), 0o755);
+	const { pid, stream } = await user.start("sh", ["-c", `exec <&-; echo closed; until [ -e ${go} ]; do sleep 0.05; done; echo alive; exit 6`],
+		{ message: { stdin: true } });
 	await until(stream, "stdout", "closed\n");
 	for (let i = 0; i < 10; i++) {
 		const answer = await within(20000, "SendInput answers", user.input(pid, "x".repeat(1000)));
 		assert.equal(answer.error?.code, "failed_precondition", answer.text);
 	}
+	writeFileSync(go, "");
 	const result = await drain(stream);
 	assert.equal(result.stdout.toString(), "alive\n");
 	assert.equal(result.end.exitCode, 6);
@@ -191,18 +199,18 @@ check("case_045_both_directions_full", async () => {
 // --- C. Timeouts, signals, killing
 
 check("case_046_a_timeout_is_always_deadline_exceeded", async () => {
-	await repeat(60, 12, async () => {
+	await repeat(60, 30, async () => {
 		const begin = Date.now();
-		const result = await user.sh("echo a; exec sleep 60", { headers: { "connect-timeout-ms": "2000" } });
+		const result = await user.sh("echo a; exec sleep 60", { headers: { "connect-timeout-ms": "5000" } });
 		const took = Date.now() - begin;
 		assert.equal(result.failure, null);
 		assert.equal(result.out, "a\n");
 		assert.equal(result.error?.code, "deadline_exceeded", JSON.stringify(result.error));
 		assert.equal(result.stream.ends, 1);
-		assert.ok(took >= 1950 && took < 20000, `${took} ms`);
+		assert.ok(took >= 4950 && took < 20000, `${took} ms`);
 		await eventually("the process is gone", () => !isAlive(result.pid));
 	});
-	assert.deepEqual(await user.pids(), []);
+	await eventually("none is listed", async () => !(await user.pids()).length);
 });
 
 check("case_047_a_timeout_ends_the_descendants_too", async () => {
@@ -270,8 +278,9 @@ check("case_051_kill_reaches_the_children", async () => {
 		assert.equal((await user.signal(pid, "SIGNAL_SIGTERM")).status, 200);
 		assert.equal((await drain(stream)).end.status, "signal: terminated");
 		await eventually("the group got TERM", () => processesWith("7774").length === 0);
-		const left = processTable().filter((each) => each.arguments.join(" ").includes("trap '' TERM") && each.state !== "Z");
-		assert.equal(left.length, 1, "the one that ignores TERM lives");
+		// It alone lives on; a fork of it that has not yet become sleep looks like it.
+		await eventually("the one that ignores TERM lives", () =>
+			processTable().filter((each) => each.arguments.join(" ").includes("trap '' TERM") && each.state !== "Z").length === 1);
 		process.kill(-pid, "SIGKILL");
 	}
 });
@@ -294,13 +303,16 @@ function cgroupHierarchy() {
 	return null;
 }
 
-const escape = (a) => `setsid sleep ${a} & (nohup sleep ${a + 1} > /dev/null 2>&1 &) ; sleep 0.3; echo ready; sleep 100`;
+const escape = (a) => `setsid sleep ${a} & (nohup sleep ${a + 1} > /dev/null 2>&1 &) ; echo ready; sleep 100`;
+const escaped = (a) => eventually("both are there, one in a session of its own", () => [a, a + 1].every((mark) =>
+	processesWith(mark).some((each) => each.command === "sleep" && (mark !== a || each.session === each.pid))));
 
 check("case_052_escaped_descendants_without_cgroups_remain_and_are_reaped", async () => {
 	const own = await startEnvd({ flags: ["-no-cgroups"] });
 	const client = own.client();
 	const { pid, stream } = await client.start("sh", ["-c", escape(8880)]);
 	await until(stream, "stdout", "ready\n");
+	await escaped(8880);
 	await client.signal(pid);
 	await drain(stream);
 	// Only the one in a session of its own can escape.
@@ -321,8 +333,9 @@ check("case_052_escaped_descendants_with_cgroups_die_as_well", async (t) => {
 	for (const how of ["kill", "timeout"]) {
 		const base = how === "kill" ? 8890 : 8895;
 		const { pid, stream } = await client.start("sh", ["-c", escape(base)],
-			how === "timeout" ? { headers: { "connect-timeout-ms": "2000" } } : {});
+			how === "timeout" ? { headers: { "connect-timeout-ms": "5000" } } : {});
 		await until(stream, "stdout", "ready\n");
+		await escaped(base);
 		if (how === "kill")
 			await client.signal(pid);
 		await drain(stream);
@@ -440,7 +453,7 @@ check("case_056_kill_does_not_wait_behind_output", async () => {
 	const begin = Date.now();
 	assert.equal((await user.signal(pid)).status, 200);
 	await eventually("the process is gone", () => !isAlive(pid));
-	assert.ok(Date.now() - begin < 5000, `${Date.now() - begin} ms`); // a reader that stalls is waited for twice as long
+	assert.ok(Date.now() - begin < 9000, `${Date.now() - begin} ms`); // a reader that stalls is waited for ten seconds
 	stream.proceed();
 	const result = await within(20000, "the stalled client gets its end", drain(stream));
 	assert.equal(result.end?.status, "signal: killed");

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { copyFileSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { until } from "./support/connect.mjs";
-import { envdProgram, eventually, processTable, sleep, startEnvd } from "./support/programs.mjs";
+import { envdProgram, eventually, inTime, processTable, sleep, startEnvd } from "./support/programs.mjs";
 import { Watch, watch } from "./support/watch.mjs";
 import { envd, user, check, helpers, folderFor, refusal, polled } from "./support/watch_lab.mjs";
 
@@ -74,7 +74,15 @@ check("case_108_names_that_are_not_utf8", async (t) => {
 check("case_130_every_end_of_a_watch_is_complete", async (t) => {
 	const folder = folderFor(t);
 	const own = await startEnvd();
-	const timed = await watch(t, own.client(), folder, { headers: { "connect-timeout-ms": "600" } });
+	let timed;
+	for (const ms of ["600", "2400", "9600"]) { // which may be over before the helper is ready
+		try {
+			timed = await watch(t, own.client(), folder, { headers: { "connect-timeout-ms": ms } });
+			break;
+		} catch (error) {
+			assert.equal(error.code, "deadline_exceeded");
+		}
+	}
 	let stream = await timed.ended();
 	assert.equal(stream.error.code, "deadline_exceeded");
 	assert.equal(stream.ends, 1);
@@ -106,15 +114,14 @@ check("case_134_keepalives_when_it_is_quiet", async (t) => {
 	assert.equal(quiet.events.length, 0);
 	assert.equal(never.keepalives, 0);
 	// Each event starts the interval anew.
-	const before = quiet.keepalives;
-	let allowed = 1;
-	for (let i = 0; i < 12; i++) {
-		const began = Date.now();
-		writeFileSync(join(folder, "f"), "");
-		await sleep(200);
-		allowed += Math.floor((Date.now() - began) / 900); // the machine was busy elsewhere
-	}
-	assert.ok(quiet.keepalives - before <= allowed);
+	await inTime("keepalives in 2.4 s full of events", async () => {
+		const before = quiet.keepalives;
+		for (let i = 0; i < 12; i++) {
+			writeFileSync(join(folder, "f"), "");
+			await sleep(200);
+		}
+		return quiet.keepalives - before;
+	}, (came) => came <= 1);
 });
 
 check("old_clients_get_names_and_types_alone", async (t) => {

