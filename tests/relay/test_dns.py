@@ -4,7 +4,7 @@ import time
 import unittest
 
 from dns_support import NOERROR, REFUSED, SERVFAIL, NameServer
-from support import PATIENCE, Proxy, Test, main, wait_for
+from support import PATIENCE, Proxy, Test, in_time, main, wait_for
 
 
 class DnsTest(Test):
@@ -27,11 +27,14 @@ class Answers(DnsTest):
         proxy = self.start_dns()
         server = self.serve()
         self.dns.names["abc"] = ["127.0.0.1"]
+        began = time.monotonic()
         self.assertEqual(proxy.ask(self.host(server)).status, 200)
         body = proxy.call("GET", "/sandboxes/abc")[1]
         self.assertEqual((body["address"], body["lifecycle_id"]), ("127.0.0.1", "127.0.0.1"))
-        self.assertEqual(proxy.ask(self.host(server)).status, 200)
-        self.assertEqual(self.dns.count("abc"), 1)
+        for _ in range(10):
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+        # Asked for once, and sent or asked for again each second at most.
+        self.assertLessEqual(self.dns.count("abc"), 1 + int(time.monotonic() - began))
 
     def test_found_by_ipv6_alone(self):
         proxy = self.start_dns()
@@ -72,24 +75,34 @@ class Answers(DnsTest):
         clients = [proxy.connect() for _ in range(100)]
         for client in clients:
             client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        began = time.monotonic()
         wait_for(lambda: self.dns.asked, "the question")
         wait_for(lambda: proxy.metric("proxy_active_exchanges") == 100, "all of them")
         self.dns.hold.set()
         for client in clients:
             self.assertEqual(client.response().status, 200)
             client.close()
-        self.assertEqual(self.dns.count("abc"), 1)
+        # It is sent again when no answer has come within a second, and asked for again a second after the answer.
+        self.assertLessEqual(self.dns.count("abc"), 2 + 2 * int(time.monotonic() - began))
 
     def test_s020_client_leaves_while_it_waits(self):
         proxy = self.start_dns()
-        self.dns.hold.clear()
-        with proxy.connect() as client:
-            client.send("GET / HTTP/1.1\r\nHost: 80-abc.sandbox.test\r\n\r\n")
-            wait_for(lambda: self.dns.asked, "the question")
-            client.abort()
-            wait_for(lambda: proxy.metric("proxy_active_exchanges") == 0, "the end")
-            self.assertEqual(proxy.metric("proxy_dns_failed_total"), 0, "it did not wait for the lookup's end")
-        self.dns.hold.set()
+        names = iter(range(100))
+
+        def leave():
+            self.dns.hold.clear()
+            name = f"abc{next(names)}"
+            failed = proxy.metric("proxy_dns_failed_total")
+            with proxy.connect() as client:
+                client.send(f"GET / HTTP/1.1\r\nHost: 80-{name}.sandbox.test\r\n\r\n")
+                wait_for(lambda: self.dns.count(name), "the question")
+                client.abort()
+                wait_for(lambda: proxy.metric("proxy_active_exchanges") == 0, "the end")
+            failed = proxy.metric("proxy_dns_failed_total") - failed
+            self.dns.hold.set()
+            return failed
+
+        in_time(0, leave)  # no lookup has failed meanwhile: it did not wait for the end of its own
 
     def test_stops_while_it_waits(self):
         proxy = self.start_dns()
@@ -149,9 +162,10 @@ class Answers(DnsTest):
         proxy.call("PUT", "/sandboxes/later", {"address": "127.0.0.1"})
         self.assertEqual(proxy.ask(self.host(server, "later")).status, 200)
         self.assertEqual(proxy.call("DELETE", "/sandboxes/later")[0], 204)
+        self.assertEqual(self.dns.count("later"), 0)
         self.dns.names["later"] = ["127.0.0.1"]
         self.assertEqual(proxy.ask(self.host(server, "later")).status, 200)
-        self.assertEqual(self.dns.count("later"), 1)
+        self.assertGreater(self.dns.count("later"), 0)
 
 
 class Time(DnsTest):

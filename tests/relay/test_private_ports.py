@@ -267,7 +267,7 @@ class PrivatePorts(Test):
         self.assertEqual(made["parameter"], "sandbox_access=" + sign("link", port, made["expires_at"]))
         self.assertEqual(self.open(made["path"]).get("Location"), "/")
         status, made = proxy.call("POST", "/sandboxes/priv/links",
-                                  {"port": port, "seconds": 5, "path": "/a?b=1", "base": "https://box.test:8443"})
+                                  {"port": port, "seconds": 60, "path": "/a?b=1", "base": "https://box.test:8443"})
         self.assertEqual((status, made["url"]), (201, f"https://{port}-priv.box.test:8443{made['path']}"))
         self.assertEqual(self.open(made["path"]).get("Location"), "/a?b=1")
         for body in ({}, {"port": 0}, {"port": 65536}, {"port": 49983}, {"port": "80"}, {"port": 80, "seconds": 0}, [], {"port": 80, "x": 1},
