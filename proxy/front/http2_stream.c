@@ -254,8 +254,16 @@ static bool step(struct http2_stream *x)
 		http2_stream_drop(x);
 		return false;
 	}
-	if (x->gone)
-		return false;
+	if (x->gone) {
+		/* The last bytes of a known length were framed with the end, and their maker waits for
+		 * room before it says that these were all. */
+		if (!x->full)
+			return false;
+		x->full = false;
+		if (ex->handler->on_drained)
+			ex->handler->on_drained(ex);
+		return true;
+	}
 	if (x->abort_wanted && !ex->closed) {
 		http2_stream_reset(x, x->tunnel ? NGHTTP2_CANCEL : NGHTTP2_INTERNAL_ERROR);
 		http2_stream_close(x, -ECONNABORTED);

@@ -5,7 +5,7 @@
 
 #define POST ":method: POST\n:scheme: http\n:authority: a\n:path: /\n"
 
-static char block[65536];
+static char block[HTTP2_STREAM_HIGH_MARK_BYTES];
 
 static int write_block(size_t heard, size_t len)
 {
@@ -59,6 +59,35 @@ static void s083_a_stream_without_a_window_holds_only_itself(void **state)
 	http2_lab_settle();
 	assert_int_equal(buf_length(&http2_lab_seen(stalled)->body), held + 10000);
 	assert_true(http2_lab_seen(stalled)->ended);
+}
+
+/* With a length the end is framed with the last byte, before the maker has said that there are no more. */
+static void an_answer_whose_last_bytes_fill_its_stream_is_ended(void **state)
+{
+	const size_t length = HTTP2_STREAM_HIGH_MARK_BYTES + 1000;
+	/* More than the low mark, so that there is no moment for more before the end. */
+	const int32_t last = HTTP2_STREAM_LOW_MARK_BYTES + 1000;
+	int32_t id = http2_lab_get("/");
+
+	(void)state;
+	assert_int_equal(http_response_begin(lab.heard[0].ex, 200, (int64_t)length), 0);
+	assert_int_equal(write_block(0, length - sizeof(block)), 0);
+	assert_int_equal(write_block(0, sizeof(block)), HTTP_FULL);
+	nghttp2_submit_window_update(lab.client, NGHTTP2_FLAG_NONE, 0, 1000000);
+	nghttp2_submit_window_update(lab.client, NGHTTP2_FLAG_NONE, id, (int32_t)length - last);
+	http2_lab_settle();
+	assert_int_equal(buf_length(&http2_lab_seen(id)->body), length - last);
+	assert_int_equal(lab.heard[0].drains, 0);
+	nghttp2_submit_window_update(lab.client, NGHTTP2_FLAG_NONE, id, last);
+	http2_lab_settle();
+	assert_int_equal(buf_length(&http2_lab_seen(id)->body), length);
+	assert_true(http2_lab_seen(id)->closed);
+	assert_int_equal(lab.heard[0].drains, 1);
+	assert_int_equal(lab.heard[0].closed, 0);
+	assert_int_equal(http_response_end(lab.heard[0].ex, NULL), 0);
+	http2_lab_settle();
+	assert_int_equal(lab.heard[0].closed, 1);
+	assert_int_equal(lab.heard[0].status, 0);
 }
 
 static void s083_a_window_given_by_settings_later(void **state)
@@ -386,6 +415,7 @@ int main(void)
 #define TEST(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, http2_lab_tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(s083_a_stream_without_a_window_holds_only_itself, set_up_no_window),
+		TEST(an_answer_whose_last_bytes_fill_its_stream_is_ended, set_up_no_window),
 		TEST(s083_a_window_given_by_settings_later, set_up_no_window),
 		TEST(s083_a_window_that_stays_shut_ends_its_stream_alone, set_up_short_stall),
 		TEST(uploads_nobody_takes_hold_what_their_window_allows, http2_lab_set_up_patient),
