@@ -371,6 +371,8 @@
 /* How long a body waits for the sandbox's "100 Continue" before it is sent anyway. */
 #define PROXY_CONTINUE_WAIT_MS 1000
 #define PROXY_SANDBOXES_MAX 65536
+/* Changes of the catalog that a watcher may be behind; each keeps what the sandbox was then, half a kilobyte and
+ * more, so memory grows with the first 4,096 of them, and not afterwards. */
 #define PROXY_CHANGES_KEPT 4096
 #define PROXY_WORKERS_MAX 64
 /* Ids that the catalog's sources are being asked about, requests that wait for that, and how often one

@@ -308,7 +308,7 @@ int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry, 
 		lifecycle = lifecycle_new(0, old && catalog_record_continues(old, entry)
 						     ? old->lifecycle->id
 						     : next_lifecycle_id(old, entry));
-		memcpy(ret_lifecycle_id, lifecycle->id, sizeof(lifecycle->id));
+		memcpy(ret_lifecycle_id, lifecycle->id, strlen(lifecycle->id) + 1);
 		lifecycle_release(lifecycle);
 	}
 	pthread_mutex_unlock(&catalog->write_lock);

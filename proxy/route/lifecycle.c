@@ -2,6 +2,9 @@
 
 #include <sys/random.h>
 
+/* Of an id that is made up. */
+#define RANDOM_BYTES 16
+
 void lifecycle_hold(struct lifecycle *lifecycle)
 {
 	atomic_fetch_add_explicit(&lifecycle->references, 1, memory_order_relaxed);
@@ -15,19 +18,22 @@ void lifecycle_release(struct lifecycle *lifecycle)
 
 struct lifecycle *lifecycle_new(size_t worker_count, const char *id)
 {
-	size_t size = sizeof(struct lifecycle) + worker_count * sizeof(void *);
-	struct lifecycle *l = xcalloc(1, size + worker_count * sizeof(struct lifecycle_use));
+	size_t use = sizeof(struct lifecycle) + worker_count * sizeof(void *);
+	size_t text = use + worker_count * sizeof(struct lifecycle_use);
+	size_t len = *id ? strnlen(id, LIFECYCLE_ID_BYTES_MAX) : 2 * RANDOM_BYTES;
+	struct lifecycle *l = xcalloc(1, text + len + 1);
 
-	l->use = (struct lifecycle_use *)(void *)((char *)l + size);
+	l->use = (struct lifecycle_use *)(void *)((char *)l + use);
+	l->id = (char *)l + text;
 	l->began_ms = (uint64_t)monotonic_ms();
 	atomic_init(&l->references, 1);
 	atomic_init(&l->ended, false);
 	atomic_init(&l->active, 0);
 	l->worker_count = worker_count;
 	if (*id) {
-		snprintf(l->id, sizeof(l->id), "%s", id);
+		memcpy(l->id, id, len);
 	} else {
-		unsigned char random[16];
+		unsigned char random[RANDOM_BYTES];
 
 		if (getrandom(random, sizeof(random), 0) != (ssize_t)sizeof(random))
 			abort(); /* cannot happen for 16 bytes once the kernel's pool is ready */

@@ -35,7 +35,7 @@ struct lifecycle {
 	size_t worker_count;
 	uint64_t began_ms;
 	struct lifecycle_use *use; /* slot i is worker i's, as in worker_data */
-	char id[LIFECYCLE_ID_BYTES_MAX + 1];
+	char *id; /* with the rest: those that ended stay in the change feed for a while */
 	void *worker_data[]; /* slot i is worker i's alone */
 };
 
