@@ -10,6 +10,7 @@
 #include "proxy/front/front.h"
 #include "proxy/front/tls_reload.h"
 #include "proxy/handover.h"
+#include "proxy/heap_keeper.h"
 #include "proxy/token_file.h"
 #include "proxy/waking.h"
 
@@ -38,6 +39,7 @@ struct app {
 	char token[TOKEN_FILE_BYTES_MAX + 1];
 	int access_log_fd; /* -1: none */
 	struct access_sink access_sink;
+	struct heap_keeper heap_keeper;
 	size_t descriptors;
 };
 

@@ -150,6 +150,7 @@ static int open_front(struct app *app, struct err *err)
 		.guard = &app->guard,
 		.options = &app->relay_options,
 		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
+		.heap_keeper = &app->heap_keeper,
 		.descriptors = app->descriptors,
 		.connections_max = (size_t)app->config.connections_max,
 		.drain_ms = (unsigned)app->config.drain_ms,
@@ -260,7 +261,8 @@ static int announce(struct app *app, struct err *err)
 static int start(struct app *app, struct err *err)
 {
 	app_end_open(app);
-	if (read_token(app, err) < 0 || open_access_log(app, err) < 0 ||
+	if (heap_keeper_open(&app->heap_keeper, err) < 0 || read_token(app, err) < 0 ||
+	    open_access_log(app, err) < 0 ||
 	    inherit_catalog(app, err) < 0 || add_sandboxes(app, err) < 0 || open_certificates(app, err) < 0 ||
 	    waking_open(&app->waking, &app->loop, app->catalog, &app->config, err) < 0 ||
 	    sources_open(&app->loop, app->catalog, &app->config.sources, &app->sources, err) < 0 ||
@@ -308,6 +310,7 @@ int main(int argc, char **argv)
 		return complain(&err) ? 1 : 0;
 	loop_run(&app.loop);
 	front_close(app.front);
+	heap_keeper_close(&app.heap_keeper);
 	if (app.admin)
 		admin_free(app.admin);
 	if (app.certificates)

@@ -6,6 +6,7 @@
 #include "lib/log.h"
 #include "proxy/front/http2.h"
 #include "proxy/front/tls_accept.h"
+#include "proxy/heap_keeper.h"
 
 /* What the main thread asks of a worker. */
 enum order { ORDER_NONE, ORDER_DRAIN, ORDER_ABORT };
@@ -26,6 +27,7 @@ struct worker {
 	unsigned serving;	       /* those not stopped */
 	struct tls_acceptor *acceptor; /* NULL: no TLS */
 	uv_async_t wake;
+	uv_prepare_t turn;
 	struct catalog_listener listener;
 	atomic_int order;
 	bool draining, aborted, started;
@@ -54,6 +56,7 @@ static void close_rest(struct worker *w)
 	access_log_close(&w->context.access_log);
 	wake_desk_close(&w->context.wake_desk);
 	uv_close((uv_handle_t *)&w->wake, NULL);
+	uv_close((uv_handle_t *)&w->turn, NULL);
 }
 
 static void on_server_stopped(void *user)
@@ -95,6 +98,11 @@ static void on_wake(uv_async_t *async)
 		w->aborted = true;
 		abort_servers(w);
 	}
+}
+
+static void on_turn(uv_prepare_t *turn)
+{
+	heap_keeper_note(container_of(turn, struct worker, turn)->front->config.heap_keeper);
 }
 
 /* Descriptors that are neither a client's nor a sandbox's. */
@@ -232,6 +240,8 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	access_log_open(&w->context.access_log, &w->loop, config->access_sink);
 	wake_desk_open(&w->context.wake_desk, &w->loop, config->wake);
 	uv_async_init(&w->loop.uv, &w->wake, on_wake);
+	uv_prepare_init(&w->loop.uv, &w->turn);
+	uv_prepare_start(&w->turn, on_turn);
 	w->listener.notify = on_catalog_change;
 	catalog_listen(config->catalog, &w->listener);
 	return 0;

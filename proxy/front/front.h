@@ -29,6 +29,7 @@ struct front_config {
 	struct address_guard *guard; /* the listeners are added to it */
 	const struct relay_options *options;
 	struct access_sink *access_sink; /* NULL: no access log */
+	struct heap_keeper *heap_keeper; /* told of every turn of a worker's loop */
 	size_t descriptors; /* how many the process may have */
 	size_t connections_max; /* of clients; 0: as many as descriptors allow with another one for each */
 	unsigned drain_ms; /* from front_drain to front_abort */
