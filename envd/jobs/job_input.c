@@ -56,7 +56,7 @@ static int store_data(int fd, const struct job_status *status, struct job_input_
 	return append(fd, data, &write->taken);
 }
 
-int job_input_store(const struct job_store *store, const char *id, struct job_input_write *write)
+static int store_and_close(const struct job_store *store, const char *id, struct job_input_write *write)
 {
 	auto_close int fd = job_store_open_file(store, id, "input", O_RDWR | O_APPEND);
 	struct job_status status;
@@ -75,4 +75,13 @@ int job_input_store(const struct job_store *store, const char *id, struct job_in
 				       sizeof(yes));
 	write->is_closed = result == 0;
 	return result;
+}
+
+int job_input_store(const struct job_store *store, const char *id, struct job_input_write *write)
+{
+	int status = store_and_close(store, id, write);
+
+	/* Here and not when envd hears of it, which may be ending just now. */
+	job_store_wake_keeper(store, id);
+	return status;
 }

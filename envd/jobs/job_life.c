@@ -3,15 +3,10 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/inotify.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "lib/limits.h"
 #include "lib/log.h"
-
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
 
 #define CGROUP_LEAVE_TRIES 10
 #define CGROUP_LEAVE_PAUSE_US 1000
@@ -312,19 +307,6 @@ void job_life_on_watch(struct job_life *run, enum job_stream stream)
 	if (!run->look_due_ms || run->look_due_ms > due)
 		run->look_due_ms = due;
 	job_life_plan(run);
-}
-
-void job_life_wake_keeper(struct background_job *job)
-{
-	struct job_life *run = job->run;
-
-	/* A child is not collected yet; of an adopted one the descriptor is asked. */
-	if (!run || run->is_over)
-		return;
-	if (run->is_tracked)
-		(void)reaper_signal(&run->child, JOB_KEEPER_SIGNAL);
-	else if (run->keeper_pidfd >= 0)
-		(void)syscall(SYS_pidfd_send_signal, run->keeper_pidfd, JOB_KEEPER_SIGNAL, NULL, 0);
 }
 
 void job_life_mark_disk_full(struct background_job *job)

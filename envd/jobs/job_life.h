@@ -90,8 +90,6 @@ void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms);
 void job_life_look(struct background_job *job);
 /* An output file has changed; JOB_STREAMS: it is not known which. */
 void job_life_on_watch(struct job_life *run, enum job_stream stream);
-/* There is new input, or it is closed. */
-void job_life_wake_keeper(struct background_job *job);
 /* The disk has no room: what the job writes may be lost. */
 void job_life_mark_disk_full(struct background_job *job);
 void job_life_abandon(struct background_job *job);

@@ -4,17 +4,12 @@
 #include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "envd/jobs/job_store.h"
 #include "envd/process/proc_stat.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 
 /* A keeper that was started a moment before its envd died has yet to write down that it lives. */
 #define BEGIN_WAIT_MS 5000
@@ -71,24 +66,6 @@ static void set_lost(struct job_record *record, enum job_failure failure, const 
 	(void)set_message(record, message);
 }
 
-/* The kernel says who holds the lock, so this is the keeper and nobody who got its number later; asked
- * again after the descriptor was opened. */
-static void find_keeper(const struct job_store *store, struct job_found *found)
-{
-	auto_close int fd = job_store_open_file(store, found->record.id, "status", O_RDONLY);
-
-	if (fd < 0)
-		return;
-	found->keeper = job_status_keeper(fd);
-	if (!found->keeper)
-		return;
-	found->pidfd = (int)syscall(SYS_pidfd_open, found->keeper, 0);
-	if (job_status_keeper(fd) != found->keeper) {
-		found->keeper = 0;
-		close_fd(&found->pidfd);
-	}
-}
-
 /* The leader, and nobody who has its number now. */
 static bool is_still_there(pid_t pid, uint64_t ticks)
 {
@@ -130,7 +107,8 @@ static void wait_for_beginning(const struct job_store *store, struct job_found *
 
 	do {
 		may_begin = is_beginning(store, found->record.id);
-		find_keeper(store, found);
+		close_fd(&found->pidfd);
+		found->keeper = job_store_find_keeper(store, found->record.id, &found->pidfd);
 		/* After the look for the keeper: the last it does is to write the end. */
 		if (job_store_read_status(store, found->record.id, ret_status) < 0)
 			*ret_status = (struct job_status){.start.magic = 0};
@@ -158,6 +136,8 @@ static bool find_out(const struct job_store *store, struct cgroups *cgroups, con
 	} else if (found->keeper && status.start.magic) {
 		record->state = JOB_RUNNING;
 		found->elapsed_ms = (int64_t)monotonic_ms() - status.start.started_steady_ms;
+		/* The envd before may have stored something for it, and ended before it told. */
+		job_store_wake_keeper(store, record->id);
 	} else if (!status.start.magic && !found->keeper && record->state == JOB_PENDING &&
 		   !is_beginning(store, record->id)) {
 		return false;

@@ -1,14 +1,23 @@
 #include "envd/jobs/job_store.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "envd/jobs/keeper_image.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_send_signal
+#define SYS_pidfd_send_signal 424
+#endif
 
 #define PATH_BYTES 4608
 /* Holes are of whole blocks of the file system. */
@@ -355,6 +364,34 @@ pid_t job_status_keeper(int status_fd)
 	if (fcntl(status_fd, F_GETLK, &lock) < 0 || lock.l_type == F_UNLCK)
 		return 0;
 	return lock.l_pid;
+}
+
+/* The kernel says who holds the lock, so this is the keeper and nobody who got its number later; asked
+ * again after the descriptor was opened. */
+pid_t job_store_find_keeper(const struct job_store *store, const char *id, int *ret_pidfd)
+{
+	auto_close int fd = job_store_open_file(store, id, "status", O_RDONLY);
+	pid_t keeper = fd < 0 ? 0 : job_status_keeper(fd);
+
+	*ret_pidfd = -1;
+	if (!keeper)
+		return 0;
+	*ret_pidfd = (int)syscall(SYS_pidfd_open, keeper, 0);
+	if (job_status_keeper(fd) == keeper)
+		return keeper;
+	close_fd(ret_pidfd);
+	return 0;
+}
+
+void job_store_wake_keeper(const struct job_store *store, const char *id)
+{
+	auto_close int pidfd = -1;
+	pid_t keeper = job_store_find_keeper(store, id, &pidfd);
+
+	if (pidfd >= 0)
+		(void)syscall(SYS_pidfd_send_signal, pidfd, JOB_KEEPER_SIGNAL, NULL, 0);
+	else if (keeper)
+		(void)kill(keeper, JOB_KEEPER_SIGNAL);
 }
 
 bool job_status_apply_end(const struct job_status *status, struct job_record *record)

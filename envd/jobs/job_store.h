@@ -80,6 +80,10 @@ int job_store_tell_keeper(const struct job_store *store, const char *id, size_t 
 	NODISCARD;
 /* Who holds the lock on an open status file: the keeper. 0: nobody. */
 pid_t job_status_keeper(int status_fd);
+/* The keeper of a job, and a descriptor of it (-1: the kernel has none). 0: gone. */
+pid_t job_store_find_keeper(const struct job_store *store, const char *id, int *ret_pidfd) NODISCARD;
+/* There is something new for it: input, or in envd's slot. */
+void job_store_wake_keeper(const struct job_store *store, const char *id);
 /* The end, if the status has one, into the record. */
 bool job_status_apply_end(const struct job_status *status, struct job_record *record);
 

@@ -37,6 +37,7 @@ static void store(struct job *work)
 		       offsetof(struct job_status_agent, cols) + sizeof(uint16_t), "one after the other");
 	resize->status = job_store_tell_keeper(&resize->job->table->store, resize->job->record.id,
 					       offsetof(struct job_status_agent, cols), size, sizeof(size));
+	job_store_wake_keeper(&resize->job->table->store, resize->job->record.id);
 }
 
 static void reply(struct resize_call *resize)
@@ -64,7 +65,6 @@ static void on_stored(struct job *work)
 	job->is_resizing = false;
 	if (resize->status == 0) {
 		job->record.size = resize->size;
-		job_life_wake_keeper(job);
 		background_job_save(job);
 		background_job_publish(job);
 	}

@@ -68,7 +68,6 @@ static void on_stored(struct job *work)
 
 	write->job->is_writing = false;
 	job_notice_write_error(write->job->table, write->status);
-	job_life_wake_keeper(write->job);
 	reply(write);
 	background_job_release(write->job);
 	rpc_call_release(call);

@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { chmodSync, existsSync, mkdirSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync, writeFileSync } from "node:fs";
+import {
+	appendFileSync, chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync,
+	writeFileSync, writeSync,
+} from "node:fs";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Code } from "@connectrpc/connect";
@@ -145,6 +148,36 @@ check("an adopted job is followed, fed, waited for, stopped with all it has star
 	assert.deepEqual([stopped.state, stopped.exit.signal], [State.CANCELLED, 15]);
 	assert.deepEqual(processesWith(word), []);
 	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "got one\ngot two\nover\n");
+});
+
+check("input, its end and a size that an envd stored and did not survive to tell of arrive with the next", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create({ ...shell("cat; exit 4"), stdin: { mode: StdinMode.PIPE } });
+	const screen = (await here.jobs.create({
+		...shell("trap 'stty size; exit 5' WINCH; echo ready; while :; do sleep 0.05; done", { command: { terminal: { cols: 80, rows: 24 } } }),
+	})).job;
+	await here.jobs.writeStdin({ id: job.id, offset: 0n, data: Buffer.from("one ") });
+	await here.jobs.wait({ ids: [job.id], until: { pattern: "one" }, timeoutMs: 20000n });
+	await here.jobs.wait({ ids: [screen.id], until: { pattern: "ready" }, timeoutMs: 20000n });
+	await here.envd.kill();
+	// As envd does it (job_status.h); it was killed before the keeper heard of it.
+	appendFileSync(join(here.directory, job.id, "input"), "two");
+	const agent = Buffer.alloc(40), tell = (id) => {
+		const status = openSync(join(here.directory, id, "status"), "r+");
+		writeSync(status, agent, 0, agent.length, 1536);
+		closeSync(status);
+	};
+	agent.writeBigUInt64LE(1n, 0);
+	tell(job.id);
+	agent.writeBigUInt64LE(0n, 0);
+	agent.writeUInt16LE(77, 32);
+	agent.writeUInt16LE(33, 34);
+	tell(screen.id);
+	await here.start();
+	assert.equal((await ended(here.jobs, job.id)).exit.code, 4);
+	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "one two");
+	assert.equal((await ended(here.jobs, screen.id)).exit.code, 5);
+	assert.match((await readOutput(here.jobs, { id: screen.id })).stdout.toString(), /33 77/);
 });
 
 check("both streams are replayed in the order in which they grew, also after a restart", async () => {
