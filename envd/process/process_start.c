@@ -280,6 +280,11 @@ static void on_unprotected(struct job *job)
 
 void process_hurry_start(struct process *process)
 {
+	if (process->job.active) {
+		/* It was long in the making, and is looked at for that already. */
+		process->slow_start_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
+		return;
+	}
 	process->slow_start_ms = 0;
 	if (job_run(process->loop, &process->job, JOB_QUICK, unprotect, on_unprotected) < 0)
 		return;

@@ -391,6 +391,52 @@ static void a_slow_start_can_fail(void **state)
 	lab_close(&lab);
 }
 
+static bool is_born(void *user)
+{
+	const struct capture *run = user;
+
+	return run->process->pid != 0;
+}
+
+static void hurry_amid_a_look(struct process_lab *lab, struct process *process)
+{
+	process->slow_start_ms = 0;
+	/* The look may be over in the same turn of the loop. */
+	for (int tries = 0; tries < 10000 && !process->job.active; tries++) {
+		process->start_due_ms = 1;
+		process_plan_timer(process);
+		uv_run(&lab->loop.uv, UV_RUN_NOWAIT);
+	}
+	assert_true(process->job.active);
+	process->slow_start_ms = 1;
+	process_plan_timer(process);
+}
+
+/* A start that was long prepared is due for both looks at nearly the same time. */
+static void a_slow_start_is_hurried_after_a_look_that_goes_on(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+	int directory;
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	directory = lab.table->cgroups.directories[CGROUP_USER];
+	write_at(directory, "cgroup.freeze", "1");
+	capture_init(&run);
+	capture_shell(&lab, &run, "echo thawed");
+	lab_run_until_true(&lab, is_born, &run);
+	/* On a machine that is very busy it was hurried before anybody here could look. */
+	if (!run.process->starts_slowly)
+		hurry_amid_a_look(&lab, run.process);
+	lab_run_until_true(&lab, starts_slowly, &run);
+	write_at(directory, "cgroup.freeze", "0");
+	capture_wait(&lab, &run);
+	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "thawed\n");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
 /* Everything but the frozen command goes on; it starts when the cgroup thaws. */
 static void case_079_spawning_into_a_frozen_cgroup(void **state)
 {
@@ -487,6 +533,7 @@ int main(void)
 		cmocka_unit_test(conformance_127_a_slow_start_is_left_to_the_out_of_memory_killer),
 		cmocka_unit_test(a_slow_start_can_be_killed),
 		cmocka_unit_test(a_slow_start_can_fail),
+		cmocka_unit_test(a_slow_start_is_hurried_after_a_look_that_goes_on),
 		cmocka_unit_test(a_frozen_command_can_be_killed),
 		cmocka_unit_test(a_frozen_start_can_be_given_up),
 	};
