@@ -202,8 +202,8 @@ UNIT_SOURCES := $(foreach name,$(ONLY),$(filter %/$(name).c,$(UNIT_SOURCES)))
 endif
 UNIT_PROGRAMS := $(patsubst tests/%.c,$(B)/tests/%,$(UNIT_SOURCES))
 $(B)/support.a: $(SUPPORT_OBJECTS)
-# Allocations of test programs can be refused: tests/support/torture.h.
-TORTURE := $(O)/tests/support/torture.o
+# In every test program: allocations can be refused (torture.h), valgrind is asked for leaks (valgrind.h).
+TORTURE := $(patsubst %,$(O)/tests/support/%.o,torture valgrind)
 WRAP := $(foreach name,malloc calloc realloc xmalloc xcalloc xrealloc xstrdup xstrndup,-Wl,--wrap=$(name))
 LINK_TEST = @mkdir -p $(@D); $(if $(V),set -x;) $(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -lcmocka $(LDLIBS)
 $(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(TORTURE) $(B)/support.a $(B)/lib.a

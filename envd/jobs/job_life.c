@@ -10,8 +10,9 @@
 
 #define CGROUP_LEAVE_TRIES 10
 #define CGROUP_LEAVE_PAUSE_US 1000
-/* Without pidfds: how often an adopted keeper is looked for. */
+/* Without pidfds: how often an adopted keeper is looked for. Its lock is asked for more seldom. */
 #define KEEPER_LOOK_MS 250
+#define KEEPER_LOCK_MS 1000
 
 /* ---- the object ---- */
 
@@ -179,12 +180,23 @@ static void note_order(struct job_life *run, const struct job_extent extents[JOB
 			       run->noted_first == JOB_STDERR ? JOB_STDERR : JOB_STDOUT);
 }
 
+/* One that nobody collects, as in containers whose process 1 does not, keeps its number, and a number may
+ * be somebody else's by now. */
+static bool has_lost_keeper(const struct job_life *run)
+{
+	auto_close int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status", O_RDONLY);
+
+	return fd >= 0 && job_status_keeper(fd) != run->keeper;
+}
+
 static void look(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, look_job);
 	const struct job_store *store = &run->table->store;
 	char path[4608];
 
+	if (run->is_adopted_blind)
+		run->is_keeper_gone = has_lost_keeper(run);
 	/* First, so that nothing that comes after the look stays unseen. */
 	for (int i = 0; i < JOB_STREAMS && run->table->inotify_fd >= 0; i++) {
 		snprintf(path, sizeof(path), "%s/%s/%s", store->directory, run->owner->record.id,
@@ -243,7 +255,7 @@ static void on_looked(struct job *job)
 			background_job_tell(owner);
 		if (run->is_look_owed && !run->is_over)
 			start_look(run);
-		if (run->is_finish_owed && !run->is_over)
+		if ((run->is_finish_owed || run->is_keeper_gone) && !run->is_over)
 			job_life_finish(run);
 	}
 	job_life_drop(run);
@@ -374,6 +386,7 @@ void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t
 		job_life_hold(run);
 		uv_poll_start(&run->keeper_poll, UV_READABLE, on_keeper_poll);
 	} else {
+		run->is_adopted_blind = true;
 		run->keeper_due_ms = now + KEEPER_LOOK_MS;
 	}
 	if (record->wall_time_ms)
@@ -425,6 +438,8 @@ static void on_timer(uv_timer_t *timer)
 		run->keeper_due_ms = now + KEEPER_LOOK_MS;
 		if (kill(run->keeper, 0) < 0 && errno == ESRCH)
 			job_life_finish(run);
+		else if (run->looked_ms + KEEPER_LOCK_MS <= now)
+			start_look(run);
 	}
 	job_life_plan(run);
 	job_life_drop(run);

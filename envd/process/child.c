@@ -394,11 +394,26 @@ RAW_CODE static long place_descriptors(const struct child_keeper *keeper, int st
 	return 0;
 }
 
+RAW_CODE static long exec_keeper(long program, char *const *argv)
+{
+	static const char descriptors[] = "/proc/self/fd/";
+	char *nothing[1] = {NULL}, path[sizeof(descriptors) + PID_DIGITS_MAX];
+	long result = raw5(SYS_execveat, program, "", argv, nothing, AT_EMPTY_PATH);
+	size_t i;
+
+	if (result != -ENOSYS && result != -EPERM && result != -ENOENT)
+		return result;
+	/* A filter refuses it, or what runs us does not know files without a name (valgrind). */
+	for (i = 0; descriptors[i]; i++)
+		path[i] = descriptors[i];
+	write_number(path + i, (pid_t)program);
+	return raw3(SYS_execve, path, argv, nothing);
+}
+
 RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *plan, pid_t leader)
 {
 	struct child_keeper *keeper = plan->keeper;
 	struct child_report report = {.stage = CHILD_LEADER, .error = leader};
-	char *nothing[1] = {NULL};
 	long result, program;
 
 	raw0(SYS_setsid);
@@ -412,7 +427,7 @@ RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *
 		plan->status_fd = (int)result;
 		result = place_descriptors(keeper, plan->status_fd);
 		if (result == 0)
-			result = raw5(SYS_execveat, program, "", keeper->argv, nothing, AT_EMPTY_PATH);
+			result = exec_keeper(program, keeper->argv);
 	} else if (program < 0) {
 		result = program;
 	}

@@ -108,6 +108,9 @@ static void become_running(struct process *process)
 	process->start_due_ms = process->slow_start_ms = 0;
 	process_end_start(process);
 	process_table_insert(process->table, process);
+	/* However long this took: the start comes before the first keepalive, and puts it off. */
+	if (starter)
+		starter->reader.last_sent_ms = loop_now_ms(process->loop);
 	process_plan_timer(process);
 	if (starter)
 		starter->ops->on_started(starter);

@@ -190,20 +190,33 @@ static bool is_swept(void *user)
 	return count_children(lab->table->cgroups.directories[CGROUP_USER]) == 0;
 }
 
+/* What commands wait for. */
+static void let_go(struct process_lab *lab)
+{
+	char path[128];
+
+	snprintf(path, sizeof(path), "%s/go", lab->directory);
+	lab_write_text(path, "");
+}
+
 static void one_cgroup_a_command_and_none_afterwards(void **state)
 {
 	struct process_lab lab;
 	struct capture runs[5];
+	char script[256];
 	size_t i;
 
 	NEEDS_CGROUPS();
 	lab_open(&lab, &with_cgroups);
+	snprintf(script, sizeof(script), "cat /proc/self/cgroup; until [ -e %s/go ]; do sleep 0.02; done",
+		 lab.directory);
 	for (i = 0; i < ARRAY_LENGTH(runs); i++) {
 		capture_init(&runs[i]);
-		capture_shell(&lab, &runs[i], "cat /proc/self/cgroup; sleep 0.1");
+		capture_shell(&lab, &runs[i], script);
 		lab_run_until(&lab, &runs[i].started);
 	}
 	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 5);
+	let_go(&lab);
 	for (i = 0; i < ARRAY_LENGTH(runs); i++) {
 		capture_wait(&lab, &runs[i]);
 		assert_non_null(strstr(capture_text(&runs[i], OUTPUT_STDOUT), "/user/c"));
@@ -218,16 +231,20 @@ static void an_inhabited_cgroup_is_removed_later(void **state)
 {
 	struct process_lab lab;
 	struct capture run;
+	char script[256];
 	size_t i;
 
 	NEEDS_CGROUPS();
 	lab_open(&lab, &with_cgroups);
 	capture_init(&run);
-	capture_shell(&lab, &run, "sleep 0.6 >/dev/null 2>&1 & exit 0");
+	snprintf(script, sizeof(script), "until [ -e %s/go ]; do sleep 0.02; done >/dev/null 2>&1 & exit 0",
+		 lab.directory);
+	capture_shell(&lab, &run, script);
 	capture_wait(&lab, &run);
 	capture_fini(&run);
 	lab_run_for(&lab, 150);
 	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 1);
+	let_go(&lab);
 	/* Later ends sweep it away. */
 	for (i = 0; i < 30 && count_children(lab.table->cgroups.directories[CGROUP_USER]) > 0; i++) {
 		capture_init(&run);

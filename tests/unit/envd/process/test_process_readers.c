@@ -245,6 +245,13 @@ static void case_007_readers_come_and_go(void **state)
 	lab_close(&lab);
 }
 
+static bool has_told_it_all(void *user)
+{
+	const struct process *process = user;
+
+	return process->output.log.end == 2000000 + strlen("done\n");
+}
+
 static void case_034_nobody_attached_never_blocks(void **state)
 {
 	struct process_lab lab;
@@ -253,7 +260,7 @@ static void case_034_nobody_attached_never_blocks(void **state)
 	lab_open(&lab, NULL);
 	open_with_stdin(&lab, &run, "head -c 2000000 /dev/zero; echo done; read x; echo live; exit 2");
 	process_unsubscribe(&run.subscriber);
-	lab_run_for(&lab, 300);
+	lab_run_until_true(&lab, has_told_it_all, run.process);
 	capture_init(&later_one);
 	capture_subscribe(&later_one, run.process);
 	assert_true(write(run.process->input.fd, "\n", 1) == 1);
@@ -355,6 +362,24 @@ static void keepalives_come_when_nothing_else_does(void **state)
 	lab_close(&lab);
 }
 
+/* A start that takes longer than the interval is no reason for one: the start comes first. */
+static void keepalives_come_after_a_slow_start(void **state)
+{
+	struct process_lab lab;
+	struct capture run;
+
+	lab_open(&lab, NULL);
+	capture_init(&run);
+	run.subscriber.keepalive_ms = 15000;
+	capture_shell(&lab, &run, "true");
+	/* As if it had been asked for long ago. */
+	run.subscriber.reader.last_sent_ms -= 15000;
+	capture_wait(&lab, &run);
+	assert_string_equal(run.order, "se");
+	capture_fini(&run);
+	lab_close(&lab);
+}
+
 /* What is sent puts the next one off. */
 static void output_puts_keepalives_off(void **state)
 {
@@ -386,6 +411,7 @@ int main(void)
 		cmocka_unit_test(case_008_cancel_before_the_start),
 		cmocka_unit_test(conformance_133_cancelled_before_start),
 		cmocka_unit_test(keepalives_come_when_nothing_else_does),
+		cmocka_unit_test(keepalives_come_after_a_slow_start),
 		cmocka_unit_test(output_puts_keepalives_off),
 	};
 

@@ -9,6 +9,7 @@
 #include "envd/process/spawn.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
+#include "tests/support/valgrind.h"
 
 static void check_another_user(bool with_cgroups)
 {
@@ -31,7 +32,8 @@ static void check_another_user(bool with_cgroups)
 	assert_report(&run, "oom_score_adj", "100");
 	assert_report(&run, "nice", "0");
 	assert_report(&run, "ioprio", "16388"); /* best effort, 4 */
-	assert_report(&run, "nofile", "321");
+	if (!valgrind_is_running()) /* which keeps the highest descriptors for itself, and refuses this */
+		assert_report(&run, "nofile", "321");
 	assert_report(&run, "umask", "0022");
 	assert_report(&run, "cwd", lab.directory);
 	assert_report(&run, "ctty", "none");
@@ -199,27 +201,46 @@ static void conformance_146_no_helper_programs(void **state)
 	lab_close(&lab);
 }
 
+static char *repeat(char letter, size_t count)
+{
+	char *text = xmalloc(count + 1);
+
+	memset(text, letter, count);
+	text[count] = '\0';
+	return text;
+}
+
 static void case_017_long_arguments(void **state)
 {
 	struct process_lab lab;
 	struct process_spec spec;
-	const char *args[64] = {"sh", "-c", "printf %s ${#1}", "sh"};
-	char *hundred = xmalloc(100 * 1024 + 1), *two_hundred = xmalloc(200 * 1024 + 1);
+	char *hundred = repeat('a', 100 * 1024);
+	const char *args[] = {"sh", "-c", "printf %s ${#1}", "sh", hundred, NULL};
 	struct capture run;
-	size_t i;
 
-	memset(hundred, 'a', 100 * 1024);
-	hundred[100 * 1024] = '\0';
-	memset(two_hundred, 'b', 200 * 1024);
-	two_hundred[200 * 1024] = '\0';
 	lab_open(&lab, NULL);
-	args[4] = hundred;
 	lab_spec(&spec, args);
 	capture_init(&run);
 	capture_open(&lab, &run, &spec);
 	capture_wait(&lab, &run);
 	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "102400");
 	capture_fini(&run);
+	lab_close(&lab);
+	free(hundred);
+}
+
+static void case_017_too_long_arguments(void **state)
+{
+	struct process_lab lab;
+	struct process_spec spec;
+	const char *args[64] = {"sh", "-c", "printf %s ${#1}", "sh"};
+	char *hundred, *two_hundred;
+	size_t i;
+
+	NOT_UNDER_VALGRIND("it gives up on a child whose exec fails in a way that it has not foreseen");
+	hundred = repeat('a', 100 * 1024);
+	two_hundred = repeat('b', 200 * 1024);
+	lab_open(&lab, NULL);
 	args[4] = two_hundred;
 	lab_spec(&spec, args);
 	lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, ": argument list too long");
@@ -345,6 +366,7 @@ int main(void)
 		cmocka_unit_test(case_019_odd_environment_values),
 		cmocka_unit_test(conformance_146_no_helper_programs),
 		cmocka_unit_test(case_017_long_arguments),
+		cmocka_unit_test(case_017_too_long_arguments),
 		cmocka_unit_test(the_path_of_the_child_counts),
 		cmocka_unit_test(case_036_arguments_reach_execve_verbatim),
 		cmocka_unit_test(case_038_stdin_is_null_when_not_wanted),
