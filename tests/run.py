@@ -89,7 +89,7 @@ def suite_unit_asan():
 
 
 # Minutes each, there. `tests/run.py valgrind-slow` has them; it is not part of the whole suite.
-SLOW_UNDER_VALGRIND = re.compile(r"/test_(http_server_wire|rpc_memory|downloads)$")
+SLOW_UNDER_VALGRIND = re.compile(r"/test_(http_server_wire|rpc_memory|downloads|transfers_crowd)$")
 
 
 def valgrind_steps(is_wanted):
