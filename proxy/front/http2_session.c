@@ -150,6 +150,20 @@ static void on_abort(struct http_server_guest *guest)
 
 /* ---- what nghttp2 reports while it writes ---- */
 
+/* No request waits for anything, though some may not be cleared away yet. */
+static bool is_all_answered(const struct http2_session *s)
+{
+	const struct list_node *node;
+
+	LIST_FOR_EACH(node, &s->streams) {
+		const struct http2_stream *x = container_of(node, struct http2_stream, node);
+
+		if (!x->gone && !(x->end_sent && x->request_complete))
+			return false;
+	}
+	return true;
+}
+
 static int on_frame_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, void *user)
 {
 	struct http2_session *s = user;
@@ -165,11 +179,15 @@ static int on_frame_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, v
 			x->end_sent = true;
 			http2_mark(x);
 		}
+		/* In one write with the end of the last answer, the notice is there before the client asks
+		 * anything more: no request crosses it. */
+		if (s->draining && !s->noticed && is_all_answered(s))
+			http2_give_notice(s);
 		break;
 	case NGHTTP2_GOAWAY:
 		/* The answer to this says that all requests that crossed the notice are here. Clients that
 		 * take the notice for the end stumble over it, and lose what comes along with it. */
-		if (s->noticed && !s->drained && s->stream_count)
+		if (s->noticed && !s->drained && !is_all_answered(s))
 			nghttp2_submit_ping(nghttp2, NGHTTP2_FLAG_NONE, http2_drain_mark);
 		break;
 	case NGHTTP2_RST_STREAM:
@@ -290,7 +308,8 @@ static void run(struct http2_session *s)
 		if (!list_is_empty(&s->marked))
 			http2_poke(s);
 		watch_idleness(s);
-		if (s->draining && s->stream_count == 0)
+		/* While a request may be on its way, the notice comes with its answer, or when time is up. */
+		if (s->draining && s->stream_count == 0 && !http_server_is_waiting(s->guest.server))
 			http2_give_notice(s);
 		/* nghttp2 takes the notice for the last word; more requests may be on their way. */
 		if (!s->full && !s->broken && (s->failed || s->drained || !s->noticed) &&

@@ -15,6 +15,7 @@ import threading
 import unittest
 
 from dns_support import NameServer
+from http2_support import Client
 from redis_support import Redis
 from support import OVER_TLS, PATIENCE, Connection, Test, TlsSocket, main, program, wait_for
 from test_lifecycle import held
@@ -115,7 +116,8 @@ class Handover(Following):
             if client:
                 client.close()
 
-        threads = [threading.Thread(target=ask, args=(index,)) for index in range(len(counts))]
+        threads = [threading.Thread(target=ask, args=(index,), daemon=True) for index in range(len(counts))]
+        self.addCleanup(stop.set)
         for thread in threads:
             thread.start()
         for _ in range(4):
@@ -123,6 +125,47 @@ class Handover(Following):
             self.restart()
             wait_for(lambda: sum(counts) > before + 50, "more requests")
         wait_for(lambda: min(counts) > 10, "some of each")
+        stop.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        self.assertEqual(failures[:3], [])
+
+    def test_s084_s094_http2_clients_lose_nothing_either(self):
+        """Some (python-h2, undici) give up what they have asked when a notice of the end crosses it."""
+        server = self.serve()
+        proxy = self.start()
+        host = self.host(server)
+        stop, failures, counts, anew = threading.Event(), [], [0] * 4, [0] * 4
+
+        def ask(index):
+            client = None
+            while not stop.is_set():
+                try:
+                    if not client:
+                        client = Client(proxy)
+                        anew[index] += 1
+                    got = client.ask(host, f"/{counts[index]}")
+                    if got.status != 200 or not got.ended:
+                        failures.append((got.status, got.reset))
+                    counts[index] += 1
+                    if client.goaways:
+                        client.close()
+                        client = None
+                except Exception as error:  # pylint: disable=broad-except
+                    failures.append(repr(error))
+                    client = None
+            if client:
+                client.close()
+
+        threads = [threading.Thread(target=ask, args=(index,), daemon=True) for index in range(len(counts))]
+        self.addCleanup(stop.set)
+        for thread in threads:
+            thread.start()
+        for number in range(1, 4):
+            wait_for(lambda: min(counts) > 0, "a request on each connection")
+            before = sum(counts)
+            self.restart()
+            wait_for(lambda: sum(counts) > before + 50 and min(anew) > number, "more requests, by new connections")
         stop.set()
         for thread in threads:
             thread.join(PATIENCE)

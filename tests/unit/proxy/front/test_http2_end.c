@@ -122,6 +122,43 @@ static void s084_a_request_that_crosses_the_notice_is_served(void **state)
 	assert_int_equal(lab.goaways, 1);
 }
 
+/* A request may be on its way to who has given the sockets to a successor. The notice comes in one write with
+ * its answer, so that none can cross it, and without the PING that such clients stumble over. */
+static void s084_s094_an_idle_client_is_told_with_its_next_answer(void **state)
+{
+	static const char notice[] = "\0\0\x8\7\0\0\0\0\0\x7f\xff\xff\xff";
+	int32_t id;
+
+	(void)state;
+	http_server_stop_gently(lab.server, 60000, on_stopped, &lab.stopped);
+	pass_time(30);
+	assert_int_equal(lab.goaways, 0);
+	id = http2_lab_get("/next");
+	lab.mute = true;
+	http_respond(lab.heard[0].ex, 200, NULL, STR("one"));
+	HTTP2_LAB_WAIT(buf_length(&lab.m->output) > 0);
+	assert_non_null(memmem(buf_data(&lab.m->output), buf_length(&lab.m->output), notice,
+			       sizeof(notice) - 1));
+	assert_null(memmem(buf_data(&lab.m->output), buf_length(&lab.m->output), "drain", 5));
+	lab.mute = false;
+	http2_lab_settle();
+	assert_str(buf_str(&http2_lab_seen(id)->body), "one");
+	assert_true(http2_lab_seen(id)->closed);
+	assert_int_equal(lab.goaways, 1);
+	stream_mem_feed_eof(lab.m);
+	http2_lab_settle();
+	assert_true(lab.stopped);
+}
+
+static void s084_s094_an_idle_client_that_asks_nothing_is_told_in_time(void **state)
+{
+	(void)state;
+	http_server_stop_gently(lab.server, 60000, on_stopped, &lab.stopped);
+	http2_lab_settle();
+	assert_int_equal(lab.goaways, 0);
+	HTTP2_LAB_WAIT(lab.goaways > 0);
+}
+
 static void s084_goaway_in_two_steps(void **state)
 {
 	int32_t running, late;
@@ -177,6 +214,8 @@ int main(void)
 		TEST(s084_the_notice_waits_for_open_requests, http2_lab_set_up_patient),
 		TEST(s084_a_request_that_crosses_the_notice_is_served, http2_lab_set_up_patient),
 		TEST(s084_goaway_in_two_steps, set_up_impatient),
+		TEST(s084_s094_an_idle_client_is_told_with_its_next_answer, http2_lab_set_up_patient),
+		TEST(s084_s094_an_idle_client_that_asks_nothing_is_told_in_time, set_up_unquiet),
 		TEST(s084_the_notice_waits_for_the_requests_of_before, set_up_unquiet),
 		TEST(s084_later_requests_get_their_quiet_moment, http2_lab_set_up_patient),
 		TEST(s084_a_client_that_does_not_answer_gets_the_second_step, set_up_impatient),
