@@ -281,9 +281,14 @@ static void on_stopped(void *user)
 	*(bool *)user = true;
 }
 
+void http2_lab_stop_gently(unsigned idle_ms)
+{
+	http_server_stop_gently(lab.server, idle_ms, on_stopped, &lab.stopped);
+}
+
 void http2_lab_stop(void)
 {
-	http_server_stop(lab.server, on_stopped, &lab.stopped);
+	http2_lab_stop_gently(0);
 }
 
 int http2_lab_tear_down(void **state)

@@ -67,6 +67,7 @@ int http2_lab_set_up_patient(void **state);
 int http2_lab_tear_down(void **state);
 /* Begins the server's orderly end; lab.stopped tells when it is over. */
 void http2_lab_stop(void);
+void http2_lab_stop_gently(unsigned idle_ms);
 /* Moves bytes both ways until nothing moves any more. */
 void http2_lab_settle(void);
 /* The same until `condition`, for what takes time; fails after twenty seconds. UV_RUN_ONCE would not do: it runs

@@ -130,7 +130,7 @@ static void s084_s094_an_idle_client_is_told_with_its_next_answer(void **state)
 	int32_t id;
 
 	(void)state;
-	http_server_stop_gently(lab.server, 60000, , &lab.stopped);
+	http2_lab_stop_gently(60000);
 	pass_time(30);
 	assert_int_equal(lab.goaways, 0);
 	id = http2_lab_get("/next");
@@ -153,7 +153,7 @@ static void s084_s094_an_idle_client_is_told_with_its_next_answer(void **state)
 static void s084_s094_an_idle_client_that_asks_nothing_is_told_in_time(void **state)
 {
 	(void)state;
-	http_server_stop_gently(lab.server, 60000, , &lab.stopped);
+	http2_lab_stop_gently(60000);
 	http2_lab_settle();
 	assert_int_equal(lab.goaways, 0);
 	HTTP2_LAB_WAIT(lab.goaways > 0);
