@@ -53,6 +53,8 @@ static void on_looked(struct job *work)
 		list_append(&ports->waiters, &waiter->node);
 		if (job_ports_seen_has(&ports->seen, waiter->port))
 			waiter->on_listening(waiter);
+		else
+			waiter->on_silent(waiter);
 	}
 	ports->is_telling = false;
 	uv_timer_start(&ports->timer, on_timer, wait_ms, 0);

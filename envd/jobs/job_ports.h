@@ -13,6 +13,8 @@ struct job_port_waiter {
 	unsigned port;
 	/* It may leave, or join again. */
 	void (*on_listening)(struct job_port_waiter *waiter);
+	/* After each look that found nothing. It may leave. */
+	void (*on_silent)(struct job_port_waiter *waiter);
 };
 
 /* Looks at once, and then every JOB_PORT_LOOK_MS. */

@@ -56,13 +56,33 @@ void job_pattern_fini(struct job_pattern *pattern)
 
 /* ---- lines ---- */
 
-static void keep_line(struct job_scan *scan, const char *line, size_t len, uint64_t offset)
+/* Bytes of the character at the front; 0: it is none. */
+static size_t character_length(struct str text)
 {
-	len = size_min(len, sizeof(scan->line) - 1);
-	memcpy(scan->line, line, len);
-	while (len > 0 && !str_is_utf8((struct str){scan->line, len}))
-		len--;
-	scan->line[len] = '\0';
+	for (size_t len = 1; len <= text.len && len <= 4; len++)
+		if (str_is_utf8((struct str){text.p, len}))
+			return len;
+	return 0;
+}
+
+/* As text, whatever the command's encoding: what is no character in UTF-8 is a '?'. */
+static void keep_line(struct job_scan *scan, struct str line, uint64_t offset)
+{
+	size_t room = sizeof(scan->line) - 1, at = 0;
+
+	while (line.len > 0) {
+		size_t len = character_length(line);
+
+		if (at + (len ? len : 1) > room)
+			break;
+		if (len)
+			memcpy(scan->line + at, line.p, len);
+		else
+			scan->line[at] = '?';
+		at += len ? len : 1;
+		str_skip(&line, len ? len : 1);
+	}
+	scan->line[at] = '\0';
 	scan->line_offset = offset;
 }
 
@@ -96,7 +116,7 @@ static bool scan_block(struct job_scan *scan, const struct job_pattern *pattern,
 		/* The rest of a very long one counts as a line of its own. */
 		line_len = size_min(line_len, JOB_LINE_BYTES_MAX);
 		if (matches(pattern, block + at, line_len)) {
-			keep_line(scan, block + at, line_len, offset + at);
+			keep_line(scan, (struct str){block + at, line_len}, offset + at);
 			return true;
 		}
 		if (!is_whole)

@@ -20,6 +20,7 @@ struct wait_call {
 	const char *pattern; /* NULL: none */
 	unsigned states;     /* bits of enum job_state */
 	struct job_port_waiter port;
+	unsigned silent_looks; /* at the ports, since all have ended */
 	struct wait_one *ones;
 	size_t count;
 	bool is_answered, is_closed;
@@ -112,9 +113,12 @@ static bool is_seen_whole(const struct wait_one *one)
 	return one->search.search && one->search.search->is_seen_whole;
 }
 
-/* All have ended, and all that can be known of them is. */
+/* All have ended, and all that can be known of them is. What a job has left running may listen; the
+ * first look may have begun before the end. */
 static bool is_hopeless(const struct wait_call *wait)
 {
+	if (wait->port.port && wait->silent_looks < 2)
+		return false;
 	for (size_t i = 0; i < wait->count; i++)
 		if (!has_ended(&wait->ones[i]) || (wait->pattern && !is_seen_whole(&wait->ones[i])))
 			return false;
@@ -163,6 +167,17 @@ static void on_listening(struct job_port_waiter *waiter)
 	struct wait_call *wait = container_of(waiter, struct wait_call, port);
 
 	answer(wait, &wait->ones[0], false, false, NULL);
+}
+
+static void on_silent(struct job_port_waiter *waiter)
+{
+	struct wait_call *wait = container_of(waiter, struct wait_call, port);
+	bool has_all = true;
+
+	for (size_t i = 0; i < wait->count; i++)
+		has_all &= has_ended(&wait->ones[i]);
+	wait->silent_looks += has_all && wait->silent_looks < 2;
+	check_states(wait);
 }
 
 static void on_timer(uv_timer_t *timer)
@@ -291,6 +306,7 @@ void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message)
 	}
 	wait->call = call;
 	wait->port.on_listening = on_listening;
+	wait->port.on_silent = on_silent;
 	list_init(&wait->port.node);
 	if (read_request(wait, request, &err) < 0) {
 		rpc_fail(call, &err);

@@ -334,11 +334,19 @@ check("waiting: states, several jobs, patterns, ports, time", async () => {
 	const waiting = jobs.wait({ ids: [slow.id], until: { port }, timeoutMs: 20000n });
 	await serve((_, answer) => answer.end(), { port, host: "0.0.0.0" });
 	assert.equal((await waiting).timedOut, false);
+	// A job that has left a server behind.
+	const left = await jobs.wait({ ids: [short.id], until: { port }, timeoutMs: 20000n });
+	assert.deepEqual([left.unfulfillable, left.timedOut], [false, false]);
+	const silent = await jobs.wait({ ids: [short.id], until: { port: await freePort() }, timeoutMs: 20000n });
+	assert.deepEqual([silent.unfulfillable, silent.timedOut], [true, false]);
+	const latin = await create(shell("printf 'caf\\351 is open\\nna\\303\\257ve \\342\\202'; sleep 30"));
+	assert.equal((await jobs.wait({ ids: [latin.id], until: { pattern: "open" } })).line, "caf? is open");
+	assert.equal((await jobs.wait({ ids: [latin.id], until: { pattern: "^na" } })).line, "naïve ??");
 	await refused(jobs.wait({ ids: [slow.id], until: { pattern: "(" } }), Code.InvalidArgument);
 	await refused(jobs.wait({ ids: [slow.id], until: { pattern: "a{1000}" } }), Code.InvalidArgument, /repetition/);
 	await refused(jobs.wait({ ids: [] }), Code.InvalidArgument);
 	await refused(jobs.wait({ ids: ["0nothere"] }), Code.NotFound);
-	for (const each of [slow, quick])
+	for (const each of [slow, quick, latin])
 		await jobs.stop({ id: each.id, force: true });
 });
 
