@@ -337,6 +337,7 @@ void http_conn_flush_head(struct http_conn_exchange *x)
 
 void http_conn_send_error(struct http_conn *c, int status, const char *reason)
 {
+	const struct http_header *field = &c->shared->config.error_field;
 	char body[256], head[512];
 	struct iovec pieces[2];
 
@@ -344,9 +345,11 @@ void http_conn_send_error(struct http_conn *c, int status, const char *reason)
 	snprintf(body, sizeof(body), "{\"code\":%d,\"message\":\"%s\"}\n", status, reason);
 	snprintf(head, sizeof(head),
 		 "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"
-		 "X-Content-Type-Options: nosniff\r\n%s%s%sConnection: close\r\n"
+		 "X-Content-Type-Options: nosniff\r\n%.*s%s%.*s%s%s%s%sConnection: close\r\n"
 		 "Content-Length: %zu\r\n\r\n",
-		 status, http_reason(status), c->shared->config.send_date ? "Date: " : "",
+		 status, http_reason(status), (int)field->name.len, field->name.len ? field->name.p : "",
+		 field->name.len ? ": " : "", (int)field->value.len, field->value.len ? field->value.p : "",
+		 field->name.len ? "\r\n" : "", c->shared->config.send_date ? "Date: " : "",
 		 c->shared->config.send_date ? current_date(c->shared).p : "",
 		 c->shared->config.send_date ? "\r\n" : "", strlen(body));
 	pieces[0] = piece_of(str_of(head));

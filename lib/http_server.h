@@ -61,6 +61,9 @@ struct http_server_config {
 	/* Kept at the number of open connections (guests included) of all servers that have this one; for
 	 * other threads to read. NULL: not wanted. */
 	_Atomic uint64_t *connections_open;
+	/* Of every error that is answered without the handler, because it was told that its exchange is over
+	 * (a body that breaks off or makes no sense); {{NULL, 0}, ...}: none. */
+	struct http_header error_field;
 	struct str full_answer; /* a whole response, for who finds no room; {NULL, 0}: a plain one */
 	bool reuse_port;   /* SO_REUSEPORT: one listening socket per loop */
 	bool send_date;

@@ -171,6 +171,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 		.user = &w->context,
 		.idle_timeout_ms = HTTP_PROXY_IDLE_TIMEOUT_MS,
 		.connections_max = connections_max(config),
+		.error_field = {STR("X-Proxy-Error"), str_of(error_cause_name(ERROR_BAD_REQUEST))},
 		.full_answer = error_answer_full(),
 		.connections_open = &w->context.counters.connections,
 		.reuse_port = true,

@@ -90,6 +90,7 @@ static void send_error(struct http2_stream *x, int status, const char *reason)
 {
 	struct http_exchange *ex = &x->ex;
 	struct http_headers *headers = &ex->response_headers;
+	const struct http_header *field = &x->session->config->error_field;
 	char body[256];
 	int len = snprintf(body, sizeof(body), "{\"code\":%d,\"message\":\"%s\"}\n", status, reason);
 	struct iovec piece = {.iov_base = body, .iov_len = (size_t)len};
@@ -101,6 +102,7 @@ static void send_error(struct http2_stream *x, int status, const char *reason)
 			     STR("application/json; charset=utf-8")) < 0 ||
 	    http_headers_add(headers, &ex->arena, STR("X-Content-Type-Options"),
 			     STR("nosniff")) < 0 ||
+	    (field->name.len && http_headers_add(headers, &ex->arena, field->name, field->value) < 0) ||
 	    http_response_begin(ex, status, len) < 0 || http_response_finish(ex, &piece, 1) < 0)
 		http2_stream_reset(x, NGHTTP2_INTERNAL_ERROR);
 	x->speaking = false;

@@ -424,6 +424,13 @@ static void on_closed(struct http_exchange *ex, int status)
 
 	if (status < 0 && !r->cut_by_sandbox)
 		counter_add(&r->context->counters.cut_by_client);
+	/* The rest of the request made no sense or did not come, which it is told without us. */
+	if (!r->begun && !r->sent_end && has_body(&ex->request) &&
+	    (status == -EPROTO || status == -ETIMEDOUT)) {
+		r->failed = true;
+		r->error = ERROR_BAD_REQUEST;
+		counter_add(&r->context->counters.errors[ERROR_BAD_REQUEST]);
+	}
 	if (r->context->access_log.sink)
 		log_access(r, status);
 	relay_stop_waiting(r);

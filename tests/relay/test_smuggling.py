@@ -101,6 +101,13 @@ class Smuggling(Test):
             self.assertTrue(closed, body)
             # The head had gone on; the sandbox never sees an end of this body, nor what came behind.
             self.assertNotIn(b"0\r\n\r\n", seen, body)
+        # Told by name, and counted, like what is wrong with a head.
+        before = self.proxy.metric("proxy_errors_total", **{"class": "bad_request"})
+        with self.proxy.connect() as client:
+            client.send(f"POST / HTTP/1.1\r\nHost: {self.host(self.server)}\r\n{head}\r\n3\r\nabcXX")
+            response = client.response()
+        self.assertEqual((response.status, response.get("X-Proxy-Error"), response.json()["code"]), (400, "bad_request", 400))
+        self.assertEqual(self.proxy.metric("proxy_errors_total", **{"class": "bad_request"}), before + 1)
         got, closed, seen = self.send(self.post(head, "3;" + "x" * 20000 + "\r\nabc\r\n0\r\n\r\n"))
         self.assertNotEqual(got, 200)
         got, closed, seen = self.send(self.post(head, "0" * 20000 + "3\r\nabc\r\n0\r\n\r\n"))

@@ -139,7 +139,8 @@ class Time(Clock):
 
             self.assert_ends_after(120, over, 5)
             response = client.response()
-        self.assertEqual((response.status, response.get("Connection")), (408, "close"))
+        self.assertEqual((response.status, response.get("Connection"), response.get("X-Proxy-Error")), (408, "close", "bad_request"))
+        self.assertEqual(proxy.metric("proxy_errors_total", **{"class": "bad_request"}), 1)
         wait_for(lambda: server.connections[0].reset, "the reset at the server")
 
     def test_s055_a_body_that_is_merely_slow(self):
