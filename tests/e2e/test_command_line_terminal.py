@@ -255,10 +255,13 @@ class Input(unittest.TestCase):
                                  env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url})
         theirs.close()
 
-        def waits():  # in a write: it is told of a reset there, and not of a broken pipe
-            with open(f"/proc/{child.pid}/wchan", encoding="ascii") as file:
-                return "sock_alloc_send" in file.read()
-        eventually("it waits for its reader", waits, 10)
+        def waits():  # one of its threads, in a write: it is told of a reset there, and not of a broken pipe
+            for thread in os.listdir(f"/proc/{child.pid}/task"):
+                with open(f"/proc/{child.pid}/task/{thread}/wchan", encoding="ascii") as file:
+                    if "sock_alloc_send" in file.read():
+                        return True
+            return False
+        eventually("it waits for its reader", waits)
         ours.close()
         _, stderr = child.communicate(timeout=20)
         self.assertEqual((child.returncode, stderr), (141, b""))

@@ -381,7 +381,12 @@ void lab_wait_for_text(struct process_lab *lab, struct capture *run, enum output
 {
 	struct expected_text expected = {run, stream, text};
 
-	lab_run_until_true(lab, has_text, &expected);
+	start_alarm(lab, LAB_DEADLINE_MS);
+	while (!has_text(&expected) && !lab->alarmed)
+		uv_run(&lab->loop.uv, UV_RUN_ONCE);
+	if (!has_text(&expected))
+		fail_msg("\"%s\" did not come, but \"%s\"", text, capture_text(run, stream));
+	stop_alarm(lab);
 }
 
 size_t lab_count_with_argument(const char *word)
