@@ -113,11 +113,16 @@ static void case_004_program_waits_for_its_reader(void **state)
 	lab_close(&lab);
 }
 
-static bool is_over(void *user)
-{
-	const struct capture *capture = user;
+struct listed {
+	struct process_table *table;
+	pid_t pid;
+};
 
-	return !process_table_find(capture->process->table, capture->pid);
+static bool is_not_listed(void *user)
+{
+	const struct listed *listed = user;
+
+	return !process_table_find(listed->table, listed->pid);
 }
 
 static void case_004_the_rest_arrives_after_a_long_pause(void **state)
@@ -132,7 +137,7 @@ static void case_004_the_rest_arrives_after_a_long_pause(void **state)
 	/* One event makes it full, then 60 KB fit into the pipe, and the program ends. */
 	capture_shell(&lab, &slow, "echo x; sleep 0.2; head -c 60000 /dev/zero; exit 8");
 	lab_run_until(&lab, &slow.started);
-	lab_run_until_true(&lab, is_over, &slow);
+	lab_run_until_true(&lab, is_not_listed, &(struct listed){lab.table, slow.pid});
 	assert_false(slow.ended);
 	for (i = 0; i < 20 && !slow.ended; i++) {
 		capture_drain(&slow);
