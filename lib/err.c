@@ -213,6 +213,7 @@ const char *errno_text(int sys)
 	case EDQUOT: return "disk quota exceeded";
 	case ECANCELED: return "operation canceled";
 	case ENOKEY: return "required key not available";
+	case EBADMSG: return "bad message";
 	case 4095: return "end of file"; /* UV_EOF */
 	default: return "unexpected system error";
 	}

@@ -118,12 +118,34 @@ static int lock_store(int fd)
 	return status;
 }
 
+/* The directory may have been removed with all that was in it; a new one is as good. */
+static bool is_open(const struct job_store *store)
+{
+	struct stat about;
+
+	return store->lock_fd >= 0 && fstat(store->lock_fd, &about) == 0 && about.st_nlink > 0;
+}
+
+static int open_lock(const char *path, const char *directory, int *ret_fd, struct err *err)
+{
+	auto_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	int status = fd < 0 ? -errno : lock_store(fd);
+
+	if (status == -EWOULDBLOCK)
+		return err_set(err, ERR_UNAVAILABLE,
+			       "%s belongs to another envd that is running (see -jobs-dir)", directory);
+	if (status < 0)
+		return err_set_sys(err, err_kind_from_errno(status), status, "%s", path);
+	*ret_fd = take_fd(&fd);
+	return 0;
+}
+
 static int open_store(struct job_store *store, struct err *err)
 {
 	char path[PATH_BYTES];
-	int status;
+	int status, fd = -1;
 
-	if (store->lock_fd >= 0)
+	if (is_open(store))
 		return 0;
 	status = make_directories(store->directory);
 	if (status == 0)
@@ -132,19 +154,13 @@ static int open_store(struct job_store *store, struct err *err)
 		status = make_path(store, "lock", "", path);
 	if (status < 0)
 		return err_set_sys(err, err_kind_from_errno(status), status, "%s", store->directory);
-	store->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	if (store->lock_fd < 0)
-		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", path);
-	status = lock_store(store->lock_fd);
-	if (status < 0) {
-		close_fd(&store->lock_fd);
-		if (status == -EWOULDBLOCK)
-			return err_set(err, ERR_UNAVAILABLE,
-				       "%s belongs to another envd that is running (see -jobs-dir)",
-				       store->directory);
-		return err_set_sys(err, err_kind_from_errno(status), status, "%s", path);
-	}
-	store->keeper_fd = keeper_image_open(store->directory);
+	status = open_lock(path, store->directory, &fd, err);
+	if (status < 0)
+		return status;
+	close_fd(&store->lock_fd);
+	store->lock_fd = fd;
+	if (store->keeper_fd < 0)
+		store->keeper_fd = keeper_image_open(store->directory);
 	if (store->keeper_fd < 0) {
 		status = store->keeper_fd;
 		close_fd(&store->lock_fd);

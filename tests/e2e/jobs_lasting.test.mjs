@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
-	appendFileSync, chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, readlinkSync, symlinkSync, unlinkSync,
+	appendFileSync, chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, readlinkSync, rmSync, symlinkSync, unlinkSync,
 	writeFileSync, writeSync,
 } from "node:fs";
 import { join } from "node:path";
@@ -374,6 +374,19 @@ check("broken, half made and foreign folders do not disturb", async () => {
 	// Nobody's output is removed because its record is damaged; what never was a job is.
 	assert.deepEqual(readdirSync(here.directory).filter((each) => /^\d/.test(each)).sort(),
 		["2cut0short", "3flipped", "4of0another", "5is0a0file", job.id].sort());
+});
+
+check("a directory that was removed is made anew, and is this envd's again", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create(shell("sleep 0.5; echo unheard; exit 3"));
+	rmSync(here.directory, { recursive: true });
+	const next = (await here.jobs.create(shell("echo heard"))).job;
+	assert.equal((await ended(here.jobs, next.id)).state, State.COMPLETED);
+	assert.equal((await readOutput(here.jobs, { id: next.id })).stdout.toString(), "heard\n");
+	assert.equal((await ended(here.jobs, job.id)).failure, Cause.LOST);
+	const other = await startEnvd({ flags: ["-jobs-dir", here.directory] });
+	await refused(jobsClient(other.url).create(shell("true")), Code.Unavailable, /another envd/);
+	await other.stop();
 });
 
 check("two envds do not share jobs", async () => {
