@@ -29,7 +29,6 @@
 
 #define NODISCARD __attribute__((warn_unused_result))
 #define PRINTF_LIKE(at, first) __attribute__((format(printf, at, first)))
-#define UNUSED __attribute__((unused))
 
 #define ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define container_of(pointer, type, member) \

@@ -152,15 +152,6 @@ const char *path_base(const char *clean_path)
 	return slash && slash[1] ? slash + 1 : clean_path;
 }
 
-const char *path_parent(const char *clean_path, struct arena *arena)
-{
-	const char *slash = strrchr(clean_path, '/');
-
-	if (!slash || !slash[1])
-		return NULL;
-	return slash == clean_path ? "/" : arena_strndup(arena, clean_path, (size_t)(slash - clean_path));
-}
-
 const char *path_join(const char *clean_path, const char *relative, struct arena *arena)
 {
 	return arena_printf(arena, "%s/%s", strcmp(clean_path, "/") == 0 ? "" : clean_path, relative);

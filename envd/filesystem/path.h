@@ -24,8 +24,6 @@ int path_resolve(const char *path, const struct user *user, const char *default_
 const char *path_clean(const char *path, struct arena *arena) NODISCARD;
 /* "/" for "/". */
 const char *path_base(const char *clean_path);
-/* NULL for "/", and when the arena refuses. */
-const char *path_parent(const char *clean_path, struct arena *arena);
 /* `clean_path` "/" `relative`; NULL when the arena refuses. */
 const char *path_join(const char *clean_path, const char *relative, struct arena *arena) NODISCARD;
 /* The name or path as UTF-8; `path` itself when it needs no escape. NULL when the arena

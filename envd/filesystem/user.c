@@ -255,15 +255,15 @@ static struct passwd_line builtin_root(void)
 		.name = STR("root"), .home = has_home ? STR("/root") : STR("/"), .shell = STR("/bin/sh")};
 }
 
-/* By name when `name` is given, else by uid. 1: found. */
-static int find_user(const char *name, uid_t uid, struct arena *arena, struct user *ret_user)
+/* 1: found. */
+static int find_user(const char *name, struct arena *arena, struct user *ret_user)
 {
 	struct line_reader reader;
 	struct passwd_line entry;
 	struct str line;
 	int status = reader_open(&reader, passwd_path);
 
-	if (status == -ENOENT && (name ? strcmp(name, "root") == 0 : uid == 0)) {
+	if (status == -ENOENT && strcmp(name, "root") == 0) {
 		entry = builtin_root();
 		status = fill_user(&entry, arena, ret_user);
 		return status < 0 ? status : 1;
@@ -273,7 +273,7 @@ static int find_user(const char *name, uid_t uid, struct arena *arena, struct us
 	while (reader_next(&reader, &line)) {
 		if (!parse_passwd(line, &entry))
 			continue;
-		if (name ? str_equal(entry.name, str_of(name)) : entry.uid == uid) {
+		if (str_equal(entry.name, str_of(name))) {
 			status = fill_user(&entry, arena, ret_user);
 			status = status < 0 ? status : 1;
 			break;
@@ -283,33 +283,19 @@ static int find_user(const char *name, uid_t uid, struct arena *arena, struct us
 	return status;
 }
 
-static int report(int status, struct err *err, const char *what)
+int user_lookup(const char *name, struct arena *arena, struct user *ret_user, struct err *err)
 {
+	int status = find_user(name, arena, ret_user);
+
+	if (status == 1)
+		return 0;
 	if (status == 0) {
-		err_set(err, ERR_NOT_FOUND, "user: unknown user %s", what);
+		err_set(err, ERR_NOT_FOUND, "user: unknown user %s", name);
 		err->sys = ENOENT;
 		return -ENOENT;
 	}
 	return err_set_sys(err, status == -ENOMEM ? ERR_RESOURCE_EXHAUSTED : ERR_INTERNAL, status,
-			   "user: lookup of %s", what);
-}
-
-int user_lookup(const char *name, struct arena *arena, struct user *ret_user, struct err *err)
-{
-	int status = find_user(name, 0, arena, ret_user);
-
-	return status == 1 ? 0 : report(status, err, name);
-}
-
-int user_lookup_uid(uid_t uid, struct arena *arena, struct user *ret_user, struct err *err)
-{
-	int status = find_user(NULL, uid, arena, ret_user);
-	char text[16];
-
-	if (status == 1)
-		return 0;
-	snprintf(text, sizeof(text), "%u", (unsigned)uid);
-	return report(status, err, text);
+			   "user: lookup of %s", name);
 }
 
 struct id_name {

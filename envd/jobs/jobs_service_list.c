@@ -5,7 +5,6 @@
 #include "lib/limits.h"
 
 #define TOKEN_BYTES 32
-#define COMMAND_ID_BYTES 24
 
 struct listing {
 	struct arena arena;

@@ -36,7 +36,6 @@
 #define OPTION_SET_NAME 15
 #define E_AGAIN (-11)
 #define E_INTR (-4)
-#define E_IO (-5)
 
 struct keeper {
 	int leader;

@@ -16,8 +16,6 @@ struct tcp_listeners {
 	void *user;
 };
 
-#define TCP_LISTENERS_CLOSED {.fd = -1}
-
 /* Calls on_loopback for each socket listening on 127.0.0.1 (also as ::ffff:127.0.0.1, told as
  * AF_INET) or ::1; a port may come more than once. 0; 1 when there may be more than was told; or a
  * negative errno. The descriptor is opened at need and kept. */

@@ -275,13 +275,6 @@ const struct stream_security *tls_security_of(SSL *ssl)
 	return &facts->security;
 }
 
-const char *tls_server_name_of(const SSL *ssl)
-{
-	const struct tls_facts *facts = facts_of(ssl);
-
-	return facts->server_name ? facts->server_name : "";
-}
-
 bool tls_chose_http2(const SSL *ssl)
 {
 	const unsigned char *name;

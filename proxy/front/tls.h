@@ -34,8 +34,6 @@ bool tls_import_tickets(struct tls *tls, const unsigned char *keys, size_t len);
 SSL *tls_accept_new(struct tls *tls) NODISCARD;
 /* After its handshake: what the stream's `security` is; lives as long as the SSL. */
 const struct stream_security *tls_security_of(SSL *ssl);
-/* "" when the client asked for no name. */
-const char *tls_server_name_of(const SSL *ssl);
 bool tls_chose_http2(const SSL *ssl);
 
 #endif

@@ -144,16 +144,6 @@ static bool more(struct wire_client *c, uint64_t deadline)
 	return true;
 }
 
-void wire_need(struct wire_client *c, size_t len)
-{
-	uint64_t deadline = now_ms() + DEADLINE_MS;
-
-	while (buf_length(&c->received) < len) {
-		if (!more(c, deadline))
-			fail_msg("the connection ended");
-	}
-}
-
 /* Up to and including the empty line; 0 while it has not come. */
 static size_t head_length(const struct buf *b)
 {

@@ -37,8 +37,6 @@ void wire_printf(struct wire_client *c, const char *format, ...) PRINTF_LIKE(2, 
 void wire_wait(struct loop *loop, bool (*done)(void *user), void *user);
 /* Takes what has come into c->received, running the loop a little. */
 void wire_poll(struct wire_client *c);
-/* Waits for at least that many bytes not yet taken. */
-void wire_need(struct wire_client *c, size_t len);
 void wire_read_response(struct wire_client *c, struct wire_response *ret_response);
 /* {NULL, 0} when there is none. */
 struct str wire_header(const struct wire_response *r, const char *name);

@@ -103,9 +103,6 @@ static void parts_of_a_path(void **state)
 	(void)state;
 	assert_string_equal(path_base("/a/b"), "b");
 	assert_string_equal(path_base("/"), "/");
-	assert_string_equal(path_parent("/a/b", &arena), "/a");
-	assert_string_equal(path_parent("/a", &arena), "/");
-	assert_null(path_parent("/", &arena));
 	assert_string_equal(path_join("/", "a", &arena), "/a");
 	assert_string_equal(path_join("/a", "b/c", &arena), "/a/b/c");
 	assert_true(path_is_within("/a/b", "/a"));
