@@ -6,7 +6,7 @@ import json
 import struct
 import threading
 
-from http2_support import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, Client, Codes, Raw, frame, head
+from http2_support import ACK, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, Client, Codes, Raw, SettingCodes, frame, head
 from support import PATIENCE, Proxy, Test, answer, main, plain, program, wait_for
 
 MEGABYTE = 1 << 20
@@ -302,6 +302,39 @@ class Requests(Test):
             sent = client.ask(self.host(server), method="POST", fields=[("content-length", str(len(body)))], body=body)
             self.assertEqual(sent.body.decode(), hashlib.md5(body).hexdigest())
             self.assertLess(proxy.memory_kib() - before, 8 * 1024)
+
+    def test_every_answer_ends_while_its_connection_stays(self):
+        """Around the marks, and whatever the window was while it came: read to its end by the client, it is over for all."""
+        def script(connection):
+            line, _ = connection.head()
+            _, kind, size = line.split()[1].split("/")
+            body = bytes(int(size))
+            if kind == "chunks":
+                connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+                for at in range(0, len(body), 30000):
+                    connection.send(b"%x\r\n%s\r\n" % (len(body[at:at + 30000]), body[at:at + 30000]))
+                connection.send(b"0\r\n\r\n")
+            else:
+                length = f"Content-Length: {size}\r\n" if kind == "length" else ""
+                connection.send(f"HTTP/1.1 200 OK\r\n{length}Connection: close\r\n\r\n".encode() + body)
+
+        server = self.serve(script)
+        proxy = self.start()
+        dials = 0
+        for window in (0, 1, 30000, 65535):
+            with Client(proxy, {SettingCodes.INITIAL_WINDOW_SIZE: window}) as client:
+                asked = {client.open(self.host(server), f"/{kind}/{size}"): size for kind in ("length", "chunks", "end")
+                         for size in (0, 1, 16384, 65535, 65536, 66000, 82000, 131000, 131072, 150000, 400000)}
+                client.stalled.update(asked)
+                dials += len(asked)
+                wait_for(lambda: proxy.metric("proxy_dials_total") >= dials)
+                for stream in asked:
+                    client.h2.increment_flow_control_window(MEGABYTE, stream)
+                client.flush()
+                for stream, size in asked.items():
+                    self.assertEqual(len(client.answer(stream).body), size)
+                    self.assertTrue(client.answers[stream].ended)
+                wait_for(lambda: proxy.metric("proxy_active_exchanges") == 0, "the end of what has been read to its end")
 
     def test_s075_tiny_chunks_keep_their_bytes(self):
         def script(connection):
