@@ -9,7 +9,7 @@
 #help            make fuzz [SECS=30]   explore with every fuzzer; make fuzz-replay runs the corpora once
 #help            make vm               envd as process 1 of virtual machines (QEMU, no rights needed)
 #help            make lint             include order, banned calls, stand-alone headers, scripts
-#help            make bench            the table of design.md section 9, beside programs from Debian
+#help            make bench            size, speed and memory beside programs from Debian: one table
 #help            make coverage-map     which numbered cases have no test yet (NUMBERS="case:1-22,24 s:1-9")
 #help            make analyze          clang's analyzer and bug patterns
 #help            make format-check     what clang-format would change
