@@ -247,6 +247,7 @@ void http2_lab_open(struct http_server_config config, const nghttp2_settings_ent
 	config.on_http2 = on_http2;
 	config.dispatch = dispatch;
 	config.on_bad_request = on_bad_request;
+	config.error_field = (struct http_header){STR("X-Error"), STR("of the library")};
 	config.user = &lab;
 	lab.server = http_server_new(&lab.loop, &config);
 	lab.m = stream_mem_new(&lab.loop);

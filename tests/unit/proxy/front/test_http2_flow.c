@@ -267,6 +267,7 @@ static void a_body_that_does_not_come_is_answered_408(void **state)
 	HTTP2_LAB_WAIT(lab.heard[0].closed && lab.heard[1].closed);
 	assert_int_equal(lab.heard[0].status, -ETIMEDOUT);
 	assert_string_equal(http2_lab_seen(id)->status, "408");
+	assert_true(http2_lab_has_field(id, "x-error: of the library\n"));
 	assert_true(http2_lab_seen(id)->ended);
 	assert_int_equal(http2_lab_seen(id)->code, NGHTTP2_NO_ERROR);
 	assert_false(http2_lab_seen(begun)->ended);
