@@ -15,6 +15,14 @@ void http_conn_enter(struct http_conn *c, enum http_conn_state state)
 		c->discarded = 0;
 }
 
+/* From now on it may be the client that is waited for, so the timer has to be looked at. */
+static void become_full(struct http_conn *c)
+{
+	if (!c->full)
+		http_conn_poke(c);
+	c->full = true;
+}
+
 int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count)
 {
 	int status = stream_write(c->stream, pieces, count);
@@ -24,8 +32,20 @@ int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count
 	for (size_t i = 0; i < count; i++)
 		c->written += pieces[i].iov_len;
 	if (status == STREAM_FULL)
-		c->full = true;
+		become_full(c);
 	return status == STREAM_FULL ? HTTP_FULL : 0;
+}
+
+ssize_t http_conn_splice(struct http_conn *c, int pipe, size_t len)
+{
+	ssize_t taken = stream_splice(c->stream, pipe, len);
+
+	if (taken < 0)
+		return taken;
+	c->written += (uint64_t)taken;
+	if ((size_t)taken < len)
+		become_full(c);
+	return taken;
 }
 
 void http_conn_poke(struct http_conn *c)

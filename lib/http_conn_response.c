@@ -237,6 +237,27 @@ static int write_body(struct http_exchange *ex, const struct iovec *pieces, size
 	return 0;
 }
 
+static ssize_t splice_body(struct http_exchange *ex, int pipe, size_t len)
+{
+	struct http_conn_exchange *x = of(ex);
+	ssize_t taken;
+
+	if (ex->closed || x->abort_wanted)
+		return -ECONNRESET;
+	if (!x->begun || x->ended || x->bodyless || x->length < 0)
+		return -EINVAL;
+	if (len > (uint64_t)x->length - ex->sent)
+		return -EMSGSIZE;
+	if (x->head.len)
+		http_conn_flush_head(x);
+	taken = http_conn_splice(x->conn, pipe, len);
+	if (taken < 0)
+		return taken;
+	ex->sent += (uint64_t)taken;
+	x->full = (size_t)taken < len;
+	return taken;
+}
+
 static int end(struct http_exchange *ex, const struct http_headers *trailers)
 {
 	struct http_conn_exchange *x = of(ex);
@@ -299,6 +320,7 @@ const struct http_exchange_ops http_conn_exchange_ops = {
 	.interim = interim,
 	.begin = begin,
 	.write = write_body,
+	.splice = splice_body,
 	.end = end,
 	.finish = finish,
 	.queued = queued,
@@ -322,6 +344,7 @@ struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c)
 	ex->server_user = c->shared->config.user;
 	memcpy(ex->peer, c->peer, sizeof(ex->peer));
 	ex->security = c->stream->security;
+	ex->can_splice = stream_can_splice(c->stream);
 	ex->started_ms = loop_now_ms(ex->loop);
 	ex->holds = 1; /* the connection's */
 	return x;

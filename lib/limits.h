@@ -207,6 +207,8 @@
 /* Output to one reader is read in pieces of this size, which get smaller where there are many readers. */
 #define JOB_READ_BYTES (256 * 1024)
 #define JOB_READ_BYTES_MIN (8 * 1024)
+/* ... and of this, which is what a pipe holds at most, where they need not be copied. */
+#define JOB_PIPE_BYTES (1024 * 1024)
 #define JOB_READS_BYTES (32 * 1024 * 1024)
 #define JOB_RPC_READ_BYTES (64 * 1024)
 /* Each has a read in the pool's queue at times, which is for others as well. */

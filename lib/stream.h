@@ -47,6 +47,7 @@ struct stream_ops {
 	int (*read_start)(struct stream *s);
 	void (*read_stop)(struct stream *s);
 	int (*write)(struct stream *s, const struct iovec *pieces, size_t count);
+	ssize_t (*splice)(struct stream *s, int pipe, size_t len); /* NULL: see stream_can_splice */
 	int (*shutdown)(struct stream *s);
 	void (*close)(struct stream *s, bool reset);
 	int (*fd)(const struct stream *s);
@@ -87,6 +88,19 @@ static inline void stream_read_stop(struct stream *s)
 static inline int stream_write(struct stream *s, const struct iovec *pieces, size_t count)
 {
 	return s->ops->write(s, pieces, count);
+}
+/* False for streams that must see every byte, as TLS does. */
+static inline bool stream_can_splice(const struct stream *s)
+{
+	return s->ops->splice;
+}
+/* Writes what a pipe holds, `len` bytes of more than none, without a copy: what the pipe refers to (pages of
+ * a file) is referred to until the peer has it, so it must not change any more. How many were taken out of
+ * the pipe, and when that is not all of them, on_drained comes; or a negative errno. The pipe must not
+ * block. */
+static inline ssize_t stream_splice(struct stream *s, int pipe, size_t len)
+{
+	return s->ops->splice(s, pipe, len);
 }
 /* Ends our direction after what is queued; the peer sees EOF. A pipe has only that direction: its
  * stream closes itself, on_closed tells. A terminal has no such end; nothing happens. */

@@ -13,6 +13,8 @@
 #define PIECES_MAX 16
 /* Pieces that come to no more are joined on the stack: one plain write costs less than a gather. */
 #define JOIN_BYTES_MAX 1024
+/* Few, as they are copied; what wakes the writer is room for a third of all that the socket can hold. */
+#define SPLICE_WAIT_BYTES 4096
 
 struct stream_uv {
 	struct stream stream;
@@ -346,6 +348,72 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 	return s->full ? STREAM_FULL : 0;
 }
 
+/* What the kernel takes at once; 0 when it takes nothing now. */
+static ssize_t try_splice(struct stream_uv *s, int pipe, size_t len)
+{
+	size_t taken = 0;
+
+	while (taken < len) {
+		ssize_t moved = splice(pipe, NULL, descriptor(&s->stream), NULL, len - taken, SPLICE_F_NONBLOCK);
+
+		if (moved == 0)
+			return -EIO; /* less in the pipe than was said */
+		if (moved < 0 && errno == EINTR)
+			continue;
+		/* EINVAL: a kernel that cannot do it with this socket. */
+		if (moved < 0 && (errno == EAGAIN || errno == EINVAL))
+			break;
+		if (moved < 0)
+			return -errno;
+		taken += (size_t)moved;
+	}
+	return (ssize_t)taken;
+}
+
+/* Takes the next few bytes out of the pipe to wait with them: libuv tells when there is room for bytes that
+ * it has, and by then there is room for many more. */
+static ssize_t queue_some(struct stream_uv *s, int pipe, size_t len)
+{
+	char some[SPLICE_WAIT_BYTES];
+	struct iovec piece = {.iov_base = some};
+	ssize_t got = read(pipe, some, size_min(sizeof(some), len));
+	int status;
+
+	if (got <= 0)
+		return got == 0 || errno == EAGAIN ? -EIO : -errno;
+	piece.iov_len = (size_t)got;
+	status = enqueue(s, &piece, 1, 0);
+	if (status < 0)
+		return status;
+	start_write(s);
+	return s->broken ? s->broken : got;
+}
+
+static ssize_t splice_pipe(struct stream *stream, int pipe, size_t len)
+{
+	struct stream_uv *s = of(stream);
+	ssize_t taken, more = 0;
+
+	if (s->closing || s->shut || s->shutdown_wanted)
+		return -EPIPE;
+	if (s->broken)
+		return s->broken;
+	if (s->writing) {
+		s->full = true;
+		return 0;
+	}
+	taken = try_splice(s, pipe, len);
+	if (taken >= 0 && (size_t)taken < len)
+		more = queue_some(s, pipe, len - (size_t)taken);
+	if (taken < 0 || more < 0) {
+		s->broken = (int)(taken < 0 ? taken : more);
+		later_call(s->stream.loop, &s->later);
+		return s->broken;
+	}
+	s->full = (size_t)(taken + more) < len;
+	return taken + more;
+}
+
 static int shutdown_stream(struct stream *stream)
 {
 	struct stream_uv *s = of(stream);
@@ -383,6 +451,7 @@ static const struct stream_ops ops = {
 	.read_start = read_start,
 	.read_stop = read_stop,
 	.write = write_pieces,
+	.splice = splice_pipe,
 	.shutdown = shutdown_stream,
 	.close = close_stream,
 	.fd = descriptor,

@@ -1,9 +1,11 @@
 // Background jobs: their life, output, input, waiting, watching and stopping.
 import assert from "node:assert/strict";
 import { createHmac, randomBytes } from "node:crypto";
-import { chmodSync, readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
+import { get } from "node:http";
 import { connect } from "node:net";
 import { join } from "node:path";
+import { buffer } from "node:stream/consumers";
 import { test } from "node:test";
 import { Code } from "@connectrpc/connect";
 import { request } from "./support/connect.mjs";
@@ -204,6 +206,68 @@ check("the plain path serves ranges, follows, and says what there is", async () 
 	assert.equal((await request(envd.url, { path: `/jobs/${job.id}/other` })).status, 404);
 	const posted = await request(envd.url, { method: "POST", path, body: "x" });
 	assert.deepEqual([posted.status, posted.headers.allow], [405, "GET, HEAD"]);
+});
+
+// A client that has the head and then takes nothing until it is told to: what it gets in all.
+const slowClient = async (path, base = envd.url) => {
+	const answer = await new Promise((done, failed) => get(new URL(path, base), { agent: false }, done).on("error", failed));
+	return { answer, rest: () => buffer(answer) };
+};
+
+check("a replay of an ended job is exact: in parts, for slow clients, and when the job is deleted meanwhile", async () => {
+	const job = await create(shell("seq 1 2000000"));
+	await ended(jobs, job.id);
+	const want = Buffer.from(Array.from({ length: 2000000 }, (_, i) => `${i + 1}\n`).join(""));
+	const path = `/jobs/${job.id}/stdout`, size = want.length;
+	assert.equal(Number((await jobs.get({ id: job.id })).stdout.endOffset), size);
+	assert.ok((await (await slowClient(path)).rest()).equals(want), "all of it");
+	for (const [first, last] of [[0, 0], [4095, 4096], [65535, 65536], [1048575, 1048577], [1, 3000001], [size - 1, size - 1], [size - 70000, size + 5]]) {
+		const part = await request(envd.url, { path, headers: { Range: `bytes=${first}-${last}` } });
+		assert.deepEqual([part.status, part.headers["content-range"]], [206, `bytes ${first}-${Math.min(last, size - 1)}/${size}`]);
+		assert.equal(part.text, want.subarray(first, last + 1).toString(), `${first}-${last}`);
+	}
+	// Several that rest, one that leaves; then the job is deleted, and nothing of its files is left.
+	const slow = await Promise.all(Array.from({ length: 5 }, () => slowClient(path)));
+	const leaver = await slowClient(path);
+	leaver.answer.destroy();
+	await jobs.delete({ id: job.id });
+	await eventually("its files are gone", () => !existsSync(join(directory, job.id)));
+	for (const { rest } of slow)
+		assert.ok((await rest()).equals(want), "after the deletion");
+});
+
+check("a replay while the cap drops what is being read never has a hole in it", async () => {
+	// 40 MB through a cap of 1 MB, in lines that say where they are.
+	const job = await create({ ...shell("seq -f '%015.0f' 1 2500000; sleep 0.3; seq -f '%015.0f' 1 10"), limits: { outputBytes: 1000000n } });
+	const path = `/jobs/${job.id}/stdout`;
+	// One whose offset is dropped meanwhile is cut off; what came until then is right.
+	const replay = async () => {
+		const got = [];
+		let start = 0, length = 0;
+		try {
+			const { answer } = await slowClient(path);
+			start = Number(answer.headers["job-start-offset"]);
+			length = Number(answer.headers["content-length"]);
+			for await (const piece of answer)
+				got.push(piece);
+		} catch (error) {
+			assert.equal(error.code, "ECONNRESET");
+		}
+		const text = Buffer.concat(got);
+		assert.equal(text.indexOf(0), -1, "zeros");
+		for (const at of [0, text.length - 40]) {
+			const line = Math.ceil((start + at) / 16), from = line * 16 - start;
+			if (at >= 0 && line < 2500000 && from + 16 <= text.length)
+				assert.equal(text.subarray(from, from + 16).toString(), `${String(line + 1).padStart(15, "0")}\n`);
+		}
+		return text.length === length;
+	};
+	let isOver = false;
+	const over = ended(jobs, job.id).then(() => (isOver = true));
+	while (!isOver)
+		await replay();
+	await over;
+	assert.ok(await replay(), "whole");
 });
 
 check("the cap drops the oldest, and readers are told", async () => {

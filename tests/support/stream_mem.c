@@ -1,5 +1,7 @@
 #include "tests/support/stream_mem.h"
 
+#include <unistd.h>
+
 #include "lib/limits.h"
 
 static struct stream_mem *of(const struct stream *s)
@@ -138,6 +140,34 @@ static int write_pieces(struct stream *s, const struct iovec *pieces, size_t cou
 	return m->full ? STREAM_FULL : 0;
 }
 
+/* As stream_uv: what there is room for, and a byte more to wait with. */
+static ssize_t splice_pipe(struct stream *s, int pipe, size_t len)
+{
+	struct stream_mem *m = of(s);
+	size_t taken = 0, wanted;
+	char bytes[4096];
+
+	if (m->closed || m->shut_wanted)
+		return -EPIPE;
+	if (m->broken)
+		return m->broken;
+	while (taken < len && m->stream.queued == 0) {
+		ssize_t got;
+
+		wanted = size_min(len - taken, sizeof(bytes));
+		wanted = m->room > 0 ? size_min(wanted, m->room) : 1;
+		got = read(pipe, bytes, wanted);
+		if (got <= 0)
+			return -EIO;
+		append(&m->queue, bytes, (size_t)got);
+		flush(m);
+		m->stream.queued = buf_length(&m->queue);
+		taken += (size_t)got;
+	}
+	m->full |= taken < len;
+	return (ssize_t)taken;
+}
+
 static int shutdown_stream(struct stream *s)
 {
 	struct stream_mem *m = of(s);
@@ -169,6 +199,7 @@ static const struct stream_ops ops = {
 	.read_start = read_start,
 	.read_stop = read_stop,
 	.write = write_pieces,
+	.splice = splice_pipe,
 	.shutdown = shutdown_stream,
 	.close = close_stream,
 	.fd = descriptor,

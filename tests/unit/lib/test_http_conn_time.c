@@ -1,5 +1,9 @@
 /* How long a server connection waits, and how it stops, on a memory stream. */
+#include <fcntl.h>
+#include <unistd.h>
+
 #include "lib/http_server.h"
+#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/conn_lab.h"
 #include "tests/support/long_waits.h"
@@ -152,6 +156,46 @@ static void s055_a_client_that_takes_nothing_is_reset(void **state)
 	assert_true(conn.m->reset);
 }
 
+/* What is written much later, from wherever, when all that was ever waited for on the connection is over. */
+static void s055_a_client_that_stops_in_the_middle_is_reset(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+	static char block[STREAM_HIGH_MARK_BYTES + 100];
+	struct iovec piece = {block, sizeof(block)};
+
+	timeouts.write_stall = 30;
+	open_with_timeouts(timeouts, 60000);
+	conn_feed(GET("/"));
+	assert_int_equal(http_response_begin(conn.ex, 200, HTTP_LENGTH_CHUNKED), 0);
+	assert_int_equal(http_response_write(conn.ex, &piece, 1), 0);
+	conn_settle();
+	conn.m->room = 10;
+	assert_int_equal(http_response_write(conn.ex, &piece, 1), HTTP_FULL);
+	WAIT_FOR(conn.m->closed);
+	assert_true(conn.m->reset);
+	assert_int_equal(conn.status, -ETIMEDOUT);
+}
+
+static void a_client_that_stops_taking_from_a_pipe_is_reset(void **state)
+{
+	struct http_server_timeouts timeouts = long_ones;
+	int fds[2];
+
+	timeouts.write_stall = 30;
+	open_with_timeouts(timeouts, 60000);
+	assert_int_equal(pipe2(fds, O_NONBLOCK), 0);
+	assert_int_equal(write(fds[1], "0123456789", 10), 10);
+	conn_feed(GET("/"));
+	assert_int_equal(http_response_begin(conn.ex, 200, 10), 0);
+	conn_settle();
+	conn.m->room = 4;
+	assert_int_equal(http_response_splice(conn.ex, fds[0], 10), 5);
+	WAIT_FOR(conn.m->closed);
+	assert_true(conn.m->reset);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 static void a_client_that_takes_slowly_is_not_stalled(void **state)
 {
 	struct http_server_timeouts timeouts = long_waits;
@@ -248,6 +292,8 @@ int main(void)
 		TEST(s055_a_slow_body_gets_408),
 		TEST(a_body_that_may_rest_does),
 		TEST(s055_a_client_that_takes_nothing_is_reset),
+		TEST(s055_a_client_that_stops_in_the_middle_is_reset),
+		TEST(a_client_that_stops_taking_from_a_pipe_is_reset),
 		TEST(a_client_that_takes_slowly_is_not_stalled),
 		TEST(lingering_ends),
 		TEST(stop_closes_idle_connections),
