@@ -20,6 +20,65 @@ static int open_stream(struct job_reader *reader, enum job_stream which)
 	return stream->fd == -ENOENT || stream->fd >= 0 ? 0 : stream->fd;
 }
 
+static void drop_pipe(struct job_reader_piece *piece)
+{
+	close_fd(&piece->pipe[0]);
+	close_fd(&piece->pipe[1]);
+	piece->is_piped = false;
+}
+
+/* An empty one of the piece's size. */
+static bool make_pipe(const struct job_reader *reader, struct job_reader_piece *piece)
+{
+	if (piece->pipe[0] >= 0)
+		return true;
+	if (pipe2(piece->pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
+		piece->pipe[0] = piece->pipe[1] = -1;
+		return false;
+	}
+	if (fcntl(piece->pipe[1], F_SETPIPE_SZ, (int)reader->piece_bytes) < 0) {
+		drop_pipe(piece);
+		return false;
+	}
+	return true;
+}
+
+/* As pread(), into the pipe. Negative with nothing in it when that does not work here. */
+static ssize_t read_into_pipe(struct job_reader *reader, struct job_reader_piece *piece, int fd, uint64_t offset)
+{
+	off_t at = (off_t)offset;
+	ssize_t got;
+
+	if (!make_pipe(reader, piece))
+		return -EMFILE;
+	got = splice(fd, &at, piece->pipe[1], NULL, piece->len, 0);
+	if (got < 0)
+		return -errno;
+	piece->is_piped = got > 0;
+	return got;
+}
+
+/* Of `piece->len` bytes as many as there are. */
+static ssize_t fill(struct job_reader *reader, struct job_reader_piece *piece, int fd, uint64_t offset)
+{
+	ssize_t got;
+
+	if (reader->may_pipe) {
+		got = read_into_pipe(reader, piece, fd, offset);
+		if (got >= 0)
+			return got;
+		/* No pipe to be had, or a file system without splicing. */
+		reader->may_pipe = false;
+		drop_pipe(piece);
+	}
+	if (!piece->data) {
+		piece->capacity = size_min(reader->piece_bytes, JOB_READ_BYTES);
+		piece->data = xmalloc(piece->capacity);
+	}
+	got = pread(fd, piece->data, size_min(piece->len, piece->capacity), (off_t)offset);
+	return got < 0 ? -errno : got;
+}
+
 /* Up to a piece. 0 when there is nothing, 1 with a piece, negative. */
 static int read_stream(struct job_reader *reader, enum job_stream which, uint64_t until,
 		       struct job_reader_piece *piece)
@@ -41,27 +100,32 @@ static int read_stream(struct job_reader *reader, enum job_stream which, uint64_
 	limit = limit < until ? limit : until;
 	if (stream->offset < stream->extent.oldest && stream->offset < limit) {
 		piece->is_gap = true;
+		piece->extent = stream->extent;
 		piece->len = 0;
 		stream->offset = stream->extent.oldest;
 		return 1;
 	}
 	if (stream->offset >= limit || reader->bytes_left == 0)
 		return 0;
-	piece->len = piece->capacity;
+	piece->len = reader->piece_bytes;
 	if (piece->len > limit - stream->offset)
 		piece->len = (size_t)(limit - stream->offset);
 	if (piece->len > reader->bytes_left)
 		piece->len = (size_t)reader->bytes_left;
-	got = pread(stream->fd, piece->data, piece->len, (off_t)stream->offset);
+	got = fill(reader, piece, stream->fd, stream->offset);
 	if (got < 0)
-		return -errno;
+		return (int)got;
 	/* It may have been dropped while it was read: then these are not its bytes. */
 	status = job_extent_of(stream->fd, &stream->extent);
 	if (status < 0)
 		return status;
-	if (stream->offset < stream->extent.oldest)
+	if (stream->offset < stream->extent.oldest) {
+		if (piece->is_piped)
+			drop_pipe(piece);
 		return read_stream(reader, which, until, piece);
+	}
 	piece->len = (size_t)got;
+	piece->extent = stream->extent;
 	stream->offset += (uint64_t)got;
 	reader->bytes_left -= (uint64_t)got;
 	return got > 0;
@@ -131,6 +195,8 @@ static void close_files(struct job *work)
 
 	for (int i = 0; i < JOB_STREAMS; i++)
 		close_fd(&reader->streams[i].fd);
+	for (int i = 0; i < 2; i++)
+		drop_pipe(&reader->pieces[i]);
 	close_fd(&reader->order_fd);
 }
 
@@ -207,10 +273,6 @@ static void start_reading(struct job_reader *reader)
 
 	if (reader->is_working || reader->is_dry || reader->has_ended || is_filled(piece))
 		return;
-	if (!piece->data) {
-		piece->data = xmalloc(reader->piece_bytes);
-		piece->capacity = reader->piece_bytes;
-	}
 	reader->reading = into;
 	/* Asked before the look, so that what is written before the end is seen by it. */
 	reader->ends_dry = is_final(reader) || reader->bytes_left == 0;
@@ -221,10 +283,29 @@ static void start_reading(struct job_reader *reader)
 	reader->is_working = true;
 }
 
+static int hand_out_pipe(struct job_reader *reader, struct job_reader_piece *piece)
+{
+	ssize_t taken = reader->ops->on_pipe(reader, piece->stream, piece->offset, piece->pipe[0], piece->len);
+
+	if (taken < 0)
+		return (int)taken;
+	piece->len -= (size_t)taken;
+	piece->offset += (uint64_t)taken;
+	reader->is_full = piece->len > 0;
+	if (piece->len == 0) {
+		piece->is_piped = false;
+		reader->next ^= 1;
+	}
+	return reader->is_full ? JOB_READER_FULL : 0;
+}
+
 static int hand_out(struct job_reader *reader, struct job_reader_piece *piece)
 {
 	int status;
 
+	reader->extent = piece->extent;
+	if (piece->is_piped)
+		return hand_out_pipe(reader, piece);
 	if (piece->is_gap)
 		status = reader->ops->on_gap(reader, piece->stream, piece->offset);
 	else
@@ -307,6 +388,13 @@ int job_reader_open(struct job_reader *reader)
 	background_job_hold(reader->job);
 	reader->piece_bytes = size_min(reader->piece_bytes,
 				       size_max(JOB_READS_BYTES / table->reader_count, JOB_READ_BYTES_MIN));
+	/* Small pieces are copied for less than a pipe costs, and many readers would have many of them. */
+	if (reader->piece_bytes < JOB_READ_BYTES)
+		reader->may_pipe = false;
+	if (!reader->may_pipe)
+		reader->piece_bytes = size_min(reader->piece_bytes, JOB_READ_BYTES);
+	for (int i = 0; i < 2; i++)
+		reader->pieces[i].pipe[0] = reader->pieces[i].pipe[1] = -1;
 	reader->streams[JOB_STDOUT].fd = reader->streams[JOB_STDERR].fd = reader->order_fd = -1;
 	reader->listener.on_change = on_change;
 	list_init(&reader->listener.node);

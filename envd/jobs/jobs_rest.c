@@ -42,6 +42,11 @@ static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t o
 	return status == HTTP_FULL ? JOB_READER_FULL : status;
 }
 
+static ssize_t on_pipe(struct job_reader *reader, enum job_stream stream, uint64_t offset, int pipe, size_t len)
+{
+	return http_response_splice(container_of(reader, struct rest, reader)->ex, pipe, len);
+}
+
 /* What was promised cannot be delivered, and there is no way to say so but this. */
 static int on_gap(struct job_reader *reader, enum job_stream stream, uint64_t offset)
 {
@@ -59,7 +64,12 @@ static void on_end(struct job_reader *reader, int status)
 		http_response_end(rest->ex, NULL);
 }
 
-static const struct job_reader_ops reader_ops = {.on_data = on_data, .on_gap = on_gap, .on_end = on_end};
+static const struct job_reader_ops reader_ops = {
+	.on_data = on_data,
+	.on_pipe = on_pipe,
+	.on_gap = on_gap,
+	.on_end = on_end,
+};
 
 static void on_reader_freed(struct job_reader *reader)
 {
@@ -137,7 +147,10 @@ static bool open_reader(struct rest *rest, uint64_t start, uint64_t end)
 	rest->reader.on_free = on_reader_freed;
 	rest->reader.follows = rest->follows;
 	rest->reader.bytes_left = UINT64_MAX;
-	rest->reader.piece_bytes = JOB_READ_BYTES;
+	/* What follows has no length, which a pipe's bytes must have. */
+	rest->reader.may_pipe = !rest->follows && rest->ex->can_splice &&
+				job_state_is_end(rest->reader.job->record.state);
+	rest->reader.piece_bytes = rest->reader.may_pipe ? JOB_PIPE_BYTES : JOB_READ_BYTES;
 	stream->is_wanted = true;
 	stream->offset = start;
 	stream->until = rest->follows ? UINT64_MAX : end;

@@ -11,12 +11,11 @@ struct output_call {
 
 static int send_message(struct output_call *output, Jobs__OutputResponse *response, enum job_stream stream)
 {
-	const struct job_extent *extent = &output->reader.streams[stream].extent;
 	int status;
 
 	response->stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT : JOBS__STREAM__STREAM_STDERR;
-	response->oldest_offset = extent->oldest;
-	response->end_offset = extent->end;
+	response->oldest_offset = output->reader.extent.oldest;
+	response->end_offset = output->reader.extent.end;
 	output->keepalive.sent_ms = loop_now_ms(output->call->loop);
 	status = rpc_send(output->call, &response->base);
 	return status == RPC_FULL ? JOB_READER_FULL : status;
