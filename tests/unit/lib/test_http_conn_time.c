@@ -159,7 +159,7 @@ static void s055_a_client_that_takes_nothing_is_reset(void **state)
 /* What is written much later, from wherever, when all that was ever waited for on the connection is over. */
 static void s055_a_client_that_stops_in_the_middle_is_reset(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 	static char block[STREAM_HIGH_MARK_BYTES + 100];
 	struct iovec piece = {block, sizeof(block)};
 
@@ -178,7 +178,7 @@ static void s055_a_client_that_stops_in_the_middle_is_reset(void **state)
 
 static void a_client_that_stops_taking_from_a_pipe_is_reset(void **state)
 {
-	struct http_server_timeouts timeouts = long_ones;
+	struct http_server_timeouts timeouts = long_waits;
 	int fds[2];
 
 	timeouts.write_stall = 30;
