@@ -31,7 +31,6 @@ static void download_directory(struct copy *copy, const char *remote, const char
 			       unsigned depth)
 {
 	bool is_new = mkdir(local, DIRECTORY_MODE) == 0;
-	mode_t mask;
 	struct stat st;
 
 	if (!is_new && errno != EEXIST) {
@@ -43,9 +42,7 @@ static void download_directory(struct copy *copy, const char *remote, const char
 		return;
 	}
 	download_below(copy, remote, local, depth);
-	mask = umask(0);
-	umask(mask);
-	if (is_new && mode && (mode & 0777) != DIRECTORY_MODE && chmod(local, mode & 0777 & ~mask) < 0)
+	if (is_new && mode && (mode & 0777) != DIRECTORY_MODE && chmod(local, transfer_local_mode(mode)) < 0)
 		fail_here(copy, local, errno);
 }
 

@@ -400,6 +400,14 @@ static bool is_special(const char *path)
 	return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
 }
 
+mode_t transfer_local_mode(mode_t mode)
+{
+	mode_t mask = umask(0);
+
+	umask(mask);
+	return mode & 0777 & ~mask;
+}
+
 /* In the same directory, with a name of its own, however long the other is. */
 static char *temporary_name(const char *path)
 {
@@ -419,15 +427,13 @@ static int receive_file(struct target *target, const char *remote, const char *l
 	auto_free char *temporary = temporary_name(local);
 	auto_close int fd = mkostemp(temporary, O_CLOEXEC);
 	struct transfer t = {.err = err, .fd = fd, .is_sparse = true};
-	mode_t mask = umask(0);
 	int status;
 
-	umask(mask);
 	if (fd < 0)
 		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local);
 	watch_signals(&t, &target->loop);
 	status = receive(&t, target, remote);
-	if (status == 0 && (fchmod(fd, mode & 0777 & ~mask) < 0 || rename(temporary, local) < 0))
+	if (status == 0 && (fchmod(fd, transfer_local_mode(mode)) < 0 || rename(temporary, local) < 0))
 		status = err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local);
 	if (status < 0)
 		unlink(temporary);

@@ -23,5 +23,7 @@ int transfer_upload(struct target *target, const char *local, const char *remote
  * zeros become holes. Fills err, with the errno of what went wrong here. */
 int transfer_download(struct target *target, const char *remote, const char *local, mode_t mode,
 		      struct err *err) NODISCARD;
+/* The permissions here of what has `mode` there. */
+mode_t transfer_local_mode(mode_t mode);
 
 #endif

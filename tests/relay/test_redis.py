@@ -8,7 +8,7 @@ import time
 import unittest
 
 from redis_support import Redis, RedisClient
-from support import PATIENCE, Connection, Proxy, Test, answer, closed_port, in_time, main, wait_for
+from support import Connection, Proxy, Test, answer, closed_port, in_time, main, wait_for
 
 KEY = "sandbox:catalog:"
 # What one proxy changes, the others are told: within a second where the machine does nothing else. Until the next scan
@@ -450,99 +450,6 @@ class Outage(RedisTest):
         proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
         self.assertEqual(proxy.ask("80-abc.sandbox.test").status, 503)
         wait_for(lambda: any("not Redis" in line for line in proxy.log), "the log")
-
-
-class Hostile(RedisTest):
-    """Something that speaks Redis' protocol and means no good."""
-
-    def against(self, answer_to):
-        def script(connection):
-            while True:
-                line = connection.take_until(b"\r\n")
-                if not line:
-                    return
-                words = []
-                for _ in range(int(line[1:])):
-                    size = int(connection.take_until(b"\r\n")[1:])
-                    words.append(connection.take(size + 2)[:-2].decode())
-                connection.send(answer_to(words))
-
-        other = self.serve(script)
-        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
-        return proxy
-
-    @staticmethod
-    def well(words):
-        if words[0] == "PING":
-            return b"+PONG\r\n"
-        if words[0] in ("SUBSCRIBE", "PSUBSCRIBE"):
-            return b"*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1\r\n" % (
-                len(words[0]), words[0].lower().encode(), len(words[1]), words[1].encode())
-        if words[0] == "CONFIG":
-            return b"*2\r\n$22\r\nnotify-keyspace-events\r\n$5\r\nKg$xe\r\n"
-        if words[0] == "SCAN":
-            return b"*2\r\n$1\r\n0\r\n*0\r\n"
-        return b"-ERR unknown\r\n"
-
-    def test_a_scan_is_over_when_its_records_are_known(self):
-        reached, go = threading.Event(), threading.Event()
-
-        def answer_to(words):
-            if words[0] == "SCAN":
-                return b"*2\r\n$1\r\n0\r\n*1\r\n$19\r\nsandbox:catalog:abc\r\n"
-            if words[0] != "GETRANGE":
-                return self.well(words)
-            reached.set()
-            go.wait(PATIENCE)
-            value = record(address="10.0.0.1")
-            return f"${len(value)}\r\n{value}\r\n"
-
-        proxy = self.against(answer_to)
-        self.assertTrue(reached.wait(PATIENCE))
-        self.assertEqual(proxy.metric("proxy_redis_scans_total"), 0)
-        go.set()
-        self.scanned()
-        self.assertTrue(self.known("abc"))
-
-    def test_answers_of_any_kind(self):
-        odd = [b"*1\r\n*1\r\n*1\r\n:1\r\n", b":5\r\n", b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"*0\r\n",
-               b"*2\r\n:1\r\n:2\r\n", b"*2\r\n$3\r\nabc\r\n$3\r\ndef\r\n", b"*2\r\n$0\r\n\r\n*1\r\n:5\r\n",
-               b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n:5\r\n", b"*1\r\n$8\r\npmessage\r\n", b"-ERR no\r\n",
-               b"*2000000000\r\n", b"*2147483647\r\n$1\r\n", b"$2000000000\r\nabc", b"?\r\n", b"\r\n\r\n", b"*" * 100]
-        for command in ("PING", "CONFIG", "SCAN", "SUBSCRIBE", "PSUBSCRIBE", "GETRANGE"):
-            with self.subTest(command=command):
-                remaining = list(odd)
-
-                def answer_to(words, command=command, remaining=remaining):
-                    if words[0] == command and remaining:
-                        return remaining.pop()
-                    return self.well(words)
-
-                proxy = self.against(answer_to)
-
-                def asked(proxy=proxy, remaining=remaining):
-                    proxy.ask("80-abc.sandbox.test")
-                    return not remaining or proxy.process.poll() is not None
-
-                # Back-off makes the last ones slow; a few of each command's are enough of a zoo.
-                deadline = time.monotonic() + 0.8
-                while time.monotonic() < deadline and not asked():
-                    pass
-                self.assertIsNone(proxy.process.poll())
-                self.finish()
-
-    def test_endless_answer_is_cut_off(self):
-        def endless(connection):
-            connection.take_until(b"PING")
-            connection.send("$400000000\r\n")
-            block = b"x" * 65536
-            for _ in range(6000):
-                connection.send(block)
-
-        other = self.serve(endless)
-        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
-        wait_for(lambda: any("too large" in line for line in proxy.log), "the log")
-        self.assertLess(proxy.memory_kib(), 400 * 1024)
 
 
 class Shared(RedisTest):

@@ -1,15 +1,44 @@
 #!/usr/bin/env python3
-"""A Redis that is slow, full, a cluster, or full of what others put there; records that change while they are asked
-for."""
+"""A Redis that is slow, full, a cluster, full of what others put there, or none; records that change while they are
+asked for."""
 import json
 import random
 import threading
 import time
 
-import test_redis
 from redis_support import RedisClient
-from support import answer, main, wait_for
+from support import PATIENCE, answer, main, wait_for
 from test_redis import KEY, RedisTest, record
+
+
+def playing(answer_to):
+    """A script for Test.serve: answers every command, a list of words, as `answer_to` says."""
+    def script(connection):
+        while True:
+            line = connection.take_until(b"\r\n")
+            if not line:
+                return
+            words = []
+            for _ in range(int(line[1:])):
+                size = int(connection.take_until(b"\r\n")[1:])
+                words.append(connection.take(size + 2)[:-2].decode())
+            connection.send(answer_to(words))
+
+    return script
+
+
+def well(words):
+    """What a Redis without any records answers."""
+    if words[0] == "PING":
+        return b"+PONG\r\n"
+    if words[0] in ("SUBSCRIBE", "PSUBSCRIBE"):
+        return b"*3\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n:1\r\n" % (
+            len(words[0]), words[0].lower().encode(), len(words[1]), words[1].encode())
+    if words[0] == "CONFIG":
+        return b"*2\r\n$22\r\nnotify-keyspace-events\r\n$5\r\nKg$xe\r\n"
+    if words[0] == "SCAN":
+        return b"*2\r\n$1\r\n0\r\n*0\r\n"
+    return b"-ERR unknown\r\n"
 
 
 class Sick(RedisTest):
@@ -66,19 +95,11 @@ class Sick(RedisTest):
         self.assertTrue(any("CLUSTERDOWN" in line and "cluster are not spoken to" in line for line in self.proxy.log), self.proxy.log)
 
     def test_s001_moved_to_another_node(self):
-        def script(connection):
-            while True:
-                line = connection.take_until(b"\r\n")
-                if not line:
-                    return
-                words = []
-                for _ in range(int(line[1:])):
-                    size = int(connection.take_until(b"\r\n")[1:])
-                    words.append(connection.take(size + 2)[:-2].decode())
-                connection.send(b"-MOVED 5798 127.0.0.1:1\r\n" if words[0] in ("GETRANGE", "EVAL") else test_redis.Hostile.well(words))
+        def answer_to(words):
+            return b"-MOVED 5798 127.0.0.1:1\r\n" if words[0] in ("GETRANGE", "EVAL") else well(words)
 
         self.server = self.serve()
-        proxy = self.start("--redis", f"redis://127.0.0.1:{self.serve(script).port}", sandboxes=())
+        proxy = self.start("--redis", f"redis://127.0.0.1:{self.serve(playing(answer_to)).port}", sandboxes=())
         self.connected()
         self.assertEqual(self.ask("abc"), (503, "catalog_unavailable"))
         self.assertEqual(proxy.call("PUT", "/sandboxes/abc", {"address": "10.0.0.1"})[0], 503)
@@ -154,6 +175,74 @@ class Sick(RedisTest):
             redis.client.call("SET", KEY + name, value)
             self.assertEqual((name, self.ask(name)), (name, want))
         self.assertLess(self.proxy.memory_kib(), 64 * 1024)
+
+
+class Hostile(RedisTest):
+    """Something that speaks Redis' protocol and means no good."""
+
+    def against(self, answer_to):
+        other = self.serve(playing(answer_to))
+        return self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
+
+    def test_a_scan_is_over_when_its_records_are_known(self):
+        reached, go = threading.Event(), threading.Event()
+
+        def answer_to(words):
+            if words[0] == "SCAN":
+                return b"*2\r\n$1\r\n0\r\n*1\r\n$19\r\nsandbox:catalog:abc\r\n"
+            if words[0] != "GETRANGE":
+                return well(words)
+            reached.set()
+            go.wait(PATIENCE)
+            value = record(address="10.0.0.1")
+            return f"${len(value)}\r\n{value}\r\n"
+
+        proxy = self.against(answer_to)
+        self.assertTrue(reached.wait(PATIENCE))
+        self.assertEqual(proxy.metric("proxy_redis_scans_total"), 0)
+        go.set()
+        self.scanned()
+        self.assertTrue(self.known("abc"))
+
+    def test_answers_of_any_kind(self):
+        odd = [b"*1\r\n*1\r\n*1\r\n:1\r\n", b":5\r\n", b"$-1\r\n", b"+OK\r\n", b"*-1\r\n", b"*0\r\n",
+               b"*2\r\n:1\r\n:2\r\n", b"*2\r\n$3\r\nabc\r\n$3\r\ndef\r\n", b"*2\r\n$0\r\n\r\n*1\r\n:5\r\n",
+               b"*3\r\n$7\r\nmessage\r\n$1\r\nx\r\n:5\r\n", b"*1\r\n$8\r\npmessage\r\n", b"-ERR no\r\n",
+               b"*2000000000\r\n", b"*2147483647\r\n$1\r\n", b"$2000000000\r\nabc", b"?\r\n", b"\r\n\r\n", b"*" * 100]
+        for command in ("PING", "CONFIG", "SCAN", "SUBSCRIBE", "PSUBSCRIBE", "GETRANGE"):
+            with self.subTest(command=command):
+                remaining = list(odd)
+
+                def answer_to(words, command=command, remaining=remaining):
+                    if words[0] == command and remaining:
+                        return remaining.pop()
+                    return well(words)
+
+                proxy = self.against(answer_to)
+
+                def asked(proxy=proxy, remaining=remaining):
+                    proxy.ask("80-abc.sandbox.test")
+                    return not remaining or proxy.process.poll() is not None
+
+                # Back-off makes the last ones slow; a few of each command's are enough of a zoo.
+                deadline = time.monotonic() + 0.8
+                while time.monotonic() < deadline and not asked():
+                    pass
+                self.assertIsNone(proxy.process.poll())
+                self.finish()
+
+    def test_endless_answer_is_cut_off(self):
+        def endless(connection):
+            connection.take_until(b"PING")
+            connection.send("$400000000\r\n")
+            block = b"x" * 65536
+            for _ in range(6000):
+                connection.send(block)
+
+        other = self.serve(endless)
+        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
+        wait_for(lambda: any("too large" in line for line in proxy.log), "the log")
+        self.assertLess(proxy.memory_kib(), 400 * 1024)
 
 
 class Changing(RedisTest):

@@ -34,9 +34,8 @@ static void on_log(const char *line, size_t len, void *user)
 		memcpy(f->log + used, line, len);
 }
 
-int agent_setup(void **state)
+void agent_open(struct agent *f)
 {
-	struct agent *f = xcalloc(1, sizeof(*f));
 	const struct http_server_config config = routes_server_config(&f->app);
 
 	json_init();
@@ -44,12 +43,7 @@ int agent_setup(void **state)
 	log_set_hook(on_log, f);
 	loop_init(&f->app.loop);
 	sandbox_init(&f->app.sandbox, &f->app.loop);
-	f->app.sandbox.clock = &fake_clock;
-	agent_clock_now = INT64_C(1700000000000000000);
-	agent_clock_set_calls = agent_clock_set_result = 0;
 	f->server = http_server_new(&f->app.loop, &config);
-	*state = f;
-	return 0;
 }
 
 static void on_stopped(void *user)
@@ -66,17 +60,39 @@ static bool is_stopped(void *user)
 	return f->stopped && loop_is_empty(&f->app.loop);
 }
 
-int agent_teardown(void **state)
+void agent_stop(struct agent *f)
 {
-	struct agent *f = *state;
-
 	if (f->talking)
 		talk_close(&f->talk);
 	http_server_stop(f->server, on_stopped, f);
 	talk_wait(&f->app.loop, is_stopped, f);
+}
+
+void agent_free(struct agent *f)
+{
 	sandbox_fini(&f->app.sandbox);
 	loop_fini(&f->app.loop);
 	log_set_hook(NULL, NULL);
+}
+
+int agent_setup(void **state)
+{
+	struct agent *f = xcalloc(1, sizeof(*f));
+
+	agent_open(f);
+	f->app.sandbox.clock = &fake_clock;
+	agent_clock_now = INT64_C(1700000000000000000);
+	agent_clock_set_calls = agent_clock_set_result = 0;
+	*state = f;
+	return 0;
+}
+
+int agent_teardown(void **state)
+{
+	struct agent *f = *state;
+
+	agent_stop(f);
+	agent_free(f);
 	user_set_files(NULL, NULL);
 	free(f);
 	return 0;
@@ -97,6 +113,11 @@ struct talk_answer agent_request(struct agent *f, const char *method, const char
 	else
 		snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path, headers);
 	return talk_request(&f->talk, &f->app.loop, f->server, head, (struct str){body, len});
+}
+
+struct talk_answer agent_post(struct agent *f, const char *target, const char *body)
+{
+	return agent_request(f, "POST", target, "", body);
 }
 
 void agent_assert_body(const struct talk_answer *answer, const char *wanted)

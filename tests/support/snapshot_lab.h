@@ -4,17 +4,12 @@
 #ifndef TESTS_SUPPORT_SNAPSHOT_LAB_H
 #define TESTS_SUPPORT_SNAPSHOT_LAB_H
 
-#include "envd/app.h"
+#include "tests/support/agent.h"
 #include "tests/support/cgroup_lab.h"
-#include "tests/support/talk.h"
 
 struct snapshot_lab {
-	struct app app; /* its loop, sandbox and snapshot; nothing else is there */
-	struct http_server *server;
+	struct agent agent; /* with app.snapshot */
 	struct cgroup_lab lab;
-	struct talk talk;
-	bool talking, stopped;
-	char log[64 * 1024];
 };
 
 /* For cmocka: *state is the lab. */
@@ -23,14 +18,10 @@ int snapshot_lab_teardown(void **state);
 /* Opens the service on another tree; it must be closed and at rest. */
 void snapshot_lab_open_service(struct snapshot_lab *f, const char *root);
 
-/* One request and its answer, which lives until the next one. */
 struct talk_answer post(struct snapshot_lab *f, const char *target, const char *body);
 /* Sends and does not wait. */
 void post_later(struct snapshot_lab *f, struct talk *talk, const char *target);
 void assert_status(struct snapshot_lab *f, const char *target, const char *body, int status);
-void assert_body(const struct talk_answer *answer, const char *wanted);
-/* NULL: the header must not be there. */
-void assert_header(const struct talk_answer *answer, const char *name, const char *wanted);
 
 /* The state of a lock. For talk_wait, the first two with the queue as user. */
 bool turns_are_free(void *user);

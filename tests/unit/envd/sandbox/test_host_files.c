@@ -8,24 +8,17 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "envd/app.h"
-#include "envd/routes.h"
 #include "envd/sandbox/ca_bundle.h"
 #include "envd/sandbox/hosts_file.h"
 #include "envd/sandbox/text_file.h"
-#include "lib/json.h"
 #include "lib/limits.h"
-#include "lib/log.h"
+#include "tests/support/agent.h"
 #include "tests/support/cmocka.h"
-#include "tests/support/talk.h"
 
 #define BASE "base certificate\n"
 
 struct fixture {
-	struct app app; /* its loop and sandbox */
-	struct http_server *server;
-	struct talk talk;
-	bool talking, stopped;
+	struct agent agent;
 	char folder[64], bundle[128], extra[160], hosts[128];
 };
 
@@ -51,36 +44,19 @@ static void assert_file(const char *path, const char *wanted)
 static int setup(void **state)
 {
 	struct fixture *f = xcalloc(1, sizeof(*f));
-	const struct http_server_config config = routes_server_config(&f->app);
 
-	json_init();
-	log_init(LOG_DEBUG, LOG_JSON, -1);
 	alarm(60);
 	snprintf(f->folder, sizeof(f->folder), "/tmp/envd-host-XXXXXX");
 	assert_non_null(mkdtemp(f->folder));
 	snprintf(f->bundle, sizeof(f->bundle), "%s/bundle.crt", f->folder);
 	snprintf(f->extra, sizeof(f->extra), "%s/local/share/e2b-ca.crt", f->folder);
 	snprintf(f->hosts, sizeof(f->hosts), "%s/hosts", f->folder);
-	loop_init(&f->app.loop);
-	sandbox_init(&f->app.sandbox, &f->app.loop);
-	f->app.sandbox.ca_bundle.bundle_path = f->bundle;
-	f->app.sandbox.ca_bundle.extra_path = f->extra;
-	f->app.sandbox.hyperloop.hosts_path = f->hosts;
-	f->server = http_server_new(&f->app.loop, &config);
+	agent_open(&f->agent);
+	f->agent.app.sandbox.ca_bundle.bundle_path = f->bundle;
+	f->agent.app.sandbox.ca_bundle.extra_path = f->extra;
+	f->agent.app.sandbox.hyperloop.hosts_path = f->hosts;
 	*state = f;
 	return 0;
-}
-
-static void on_stopped(void *user)
-{
-	((struct fixture *)user)->stopped = true;
-}
-
-static bool is_stopped(void *user)
-{
-	struct fixture *f = user;
-
-	return f->stopped && loop_is_empty(&f->app.loop);
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *where)
@@ -92,12 +68,8 @@ static int teardown(void **state)
 {
 	struct fixture *f = *state;
 
-	if (f->talking)
-		talk_close(&f->talk);
-	http_server_stop(f->server, on_stopped, f);
-	talk_wait(&f->app.loop, is_stopped, f);
-	sandbox_fini(&f->app.sandbox);
-	loop_fini(&f->app.loop);
+	agent_stop(&f->agent);
+	agent_free(&f->agent);
 	nftw(f->folder, remove_entry, 8, FTW_DEPTH | FTW_PHYS);
 	free(f);
 	return 0;
@@ -105,33 +77,27 @@ static int teardown(void **state)
 
 static struct talk_answer init(struct fixture *f, const char *body)
 {
-	char head[128];
-
-	if (f->talking)
-		talk_close(&f->talk);
-	f->talking = true;
-	snprintf(head, sizeof(head), "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n", strlen(body));
-	return talk_request(&f->talk, &f->app.loop, f->server, head, str_of(body));
+	return agent_post(&f->agent, "/init", body);
 }
 
 static bool is_at_rest(void *user)
 {
 	const struct fixture *f = user;
 
-	const struct turn_queue *turns = &f->app.sandbox.ca_bundle.turns;
+	const struct turn_queue *turns = &f->agent.app.sandbox.ca_bundle.turns;
 
-	return !turns->holder && list_is_empty(&turns->waiting) && !f->app.sandbox.hyperloop.job.active;
+	return !turns->holder && list_is_empty(&turns->waiting) && !f->agent.app.sandbox.hyperloop.job.active;
 }
 
 static void rest(struct fixture *f)
 {
-	talk_wait(&f->app.loop, is_at_rest, f);
+	talk_wait(&f->agent.app.loop, is_at_rest, f);
 }
 
 static void forget(struct fixture *f)
 {
-	free(f->app.sandbox.ca_bundle.installed);
-	f->app.sandbox.ca_bundle.installed = NULL;
+	free(f->agent.app.sandbox.ca_bundle.installed);
+	f->agent.app.sandbox.ca_bundle.installed = NULL;
 }
 
 static void install(struct fixture *f, const char *certificate)
@@ -236,7 +202,7 @@ static void conformance_050_ten_at_once(void **state)
 
 	write_file(f->bundle, BASE);
 	for (int i = 0; i < 10; i++)
-		(void)ca_bundle_install(&f->app.sandbox.ca_bundle, "one", on_done, &waiting);
+		(void)ca_bundle_install(&f->agent.app.sandbox.ca_bundle, "one", on_done, &waiting);
 	rest(f);
 	assert_int_equal(waiting.done, 10);
 	assert_file(f->bundle, BASE "one\n");
@@ -249,8 +215,8 @@ static void conformance_051_a_wait_can_be_given_up(void **state)
 	struct ca_install *first, *second;
 
 	write_file(f->bundle, BASE);
-	first = ca_bundle_install(&f->app.sandbox.ca_bundle, "one", on_done, &waiting);
-	second = ca_bundle_install(&f->app.sandbox.ca_bundle, "two", on_done, &waiting);
+	first = ca_bundle_install(&f->agent.app.sandbox.ca_bundle, "one", on_done, &waiting);
+	second = ca_bundle_install(&f->agent.app.sandbox.ca_bundle, "two", on_done, &waiting);
 	assert_non_null(first);
 	assert_non_null(second);
 	ca_install_cancel(first); /* has begun */
@@ -272,15 +238,15 @@ static void a_missing_bundle_fails_init_but_what_came_before_stays(void **state)
 	snprintf(wanted, sizeof(wanted), "failed to install CA bundle: open %s: no such file or directory",
 		 f->bundle);
 	assert_true(str_equal(answer.body, str_of(wanted)));
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "1");
-	assert_true(sandbox_token_matches(&f->app.sandbox, STR("t")));
-	assert_false(f->app.sandbox.initialised);
+	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "A"), "1");
+	assert_true(sandbox_token_matches(&f->agent.app.sandbox, STR("t")));
+	assert_false(f->agent.app.sandbox.initialised);
 	assert_int_equal(access(f->extra, F_OK), -1);
 	/* Its owner can try again. */
 	write_file(f->bundle, BASE);
 	assert_int_equal(init(f, "{\"accessToken\":\"t\",\"caBundle\":\"one\"}").status, 204);
 	rest(f);
-	assert_true(f->app.sandbox.initialised);
+	assert_true(f->agent.app.sandbox.initialised);
 }
 
 static void standalone_leaves_the_machine_alone(void **state)
@@ -289,12 +255,12 @@ static void standalone_leaves_the_machine_alone(void **state)
 
 	write_file(f->bundle, BASE);
 	write_file(f->hosts, "127.0.0.1 localhost\n");
-	f->app.sandbox.is_standalone = true;
+	f->agent.app.sandbox.is_standalone = true;
 	assert_int_equal(init(f, "{\"caBundle\":\"one\",\"hyperloopIP\":\"192.0.2.1\"}").status, 204);
 	rest(f);
 	assert_file(f->bundle, BASE);
 	assert_file(f->hosts, "127.0.0.1 localhost\n");
-	assert_null(environment_get(&f->app.sandbox.environment, "E2B_EVENTS_ADDRESS"));
+	assert_null(environment_get(&f->agent.app.sandbox.environment, "E2B_EVENTS_ADDRESS"));
 }
 
 /* ---- the hosts file ---- */
@@ -347,11 +313,11 @@ static void case_146_two_inits_leave_one_entry(void **state)
 	write_file(f->hosts, "127.0.0.1 localhost");
 	assert_int_equal(chmod(f->hosts, 0604), 0);
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"192.0.2.7\"}").status, 204);
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "E2B_EVENTS_ADDRESS"), "http://192.0.2.7");
+	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "E2B_EVENTS_ADDRESS"), "http://192.0.2.7");
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"192.0.2.1\"}").status, 204);
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"not one\"}").status, 204);
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"\"}").status, 204);
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "E2B_EVENTS_ADDRESS"), "http://192.0.2.1");
+	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "E2B_EVENTS_ADDRESS"), "http://192.0.2.1");
 	rest(f);
 	assert_file(f->hosts, "127.0.0.1 localhost\n" OURS);
 	struct stat st;

@@ -24,8 +24,8 @@ static void assert_frozen_answer(const struct talk_answer *answer, const char *b
 	const char *at = text;
 
 	assert_int_equal(answer->status, 200);
-	assert_header(answer, "Content-Type", "application/json");
-	assert_header(answer, "Cache-Control", "no-store");
+	agent_assert_header(answer, "Content-Type", "application/json");
+	agent_assert_header(answer, "Cache-Control", "no-store");
 	snprintf(text, sizeof(text), "%.*s", (int)answer->body.len, answer->body.p);
 	if (strncmp(at, before_sweep, strlen(before_sweep)) != 0)
 		fail_msg("%s", text);
@@ -51,12 +51,12 @@ static void conformance_103_freeze_and_wait(void **state)
 			     "\"preFrozen\":0,\"requested\":2,\"sweepMs\":",
 			     ",\"truncated\":false,\"unobservable\":0,\"visited\":0,", "\"waitMs\":");
 	assert_true(is_frozen(f));
-	assert_non_null(strstr(f->log, "workload frozen"));
+	assert_non_null(strstr(f->agent.log, "workload frozen"));
 	/* The order of the writes is that of the log of the tree: see the unit tests. */
 	answer = post(f, "/unfreeze", "");
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "Cache-Control", "no-store");
-	assert_body(&answer, "");
+	agent_assert_header(&answer, "Cache-Control", "no-store");
+	agent_assert_body(&answer, "");
 	assert_true(is_thawed(f));
 }
 
@@ -70,12 +70,12 @@ static void conformance_107_freeze_without_a_wait(void **state)
 		struct talk_answer answer = post(f, targets[i], "");
 
 		assert_int_equal(answer.status, 204);
-		assert_body(&answer, "");
-		assert_header(&answer, "Content-Type", NULL);
+		agent_assert_body(&answer, "");
+		agent_assert_header(&answer, "Content-Type", NULL);
 		assert_true(is_frozen(f));
 		assert_status(f, "/unfreeze", "", 204);
 	}
-	assert_null(strstr(f->log, "\"level\":\"warn\""));
+	assert_null(strstr(f->agent.log, "\"level\":\"warn\""));
 }
 
 static void conformance_105_conformance_107_failed_writes_are_no_error(void **state)
@@ -92,7 +92,7 @@ static void conformance_105_conformance_107_failed_writes_are_no_error(void **st
 			     "\"preFrozen\":0,\"requested\":0,\"sweepMs\":",
 			     ",\"truncated\":false,\"unobservable\":0,\"visited\":0,", "\"waitMs\":");
 	/* Nothing was frozen, so there is nothing to watch. */
-	assert_int_equal(f->app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
+	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
 }
 
 static void hierarchy_over_http(void **state)
@@ -142,8 +142,8 @@ static void parameters_are_checked(void **state)
 		struct talk_answer answer = post(f, table[i].target, "");
 
 		assert_int_equal(answer.status, 400);
-		assert_header(&answer, "Content-Type", "text/plain; charset=utf-8");
-		assert_body(&answer, table[i].body);
+		agent_assert_header(&answer, "Content-Type", "text/plain; charset=utf-8");
+		agent_assert_body(&answer, table[i].body);
 	}
 	assert_true(is_thawed(f));
 }
@@ -158,8 +158,8 @@ static void conformance_108_conformance_126_without_cgroups(void **state)
 	cgroups_init(&cgroups, f->lab.root, true);
 	assert_false(cgroups.available);
 	assert_null(cgroups.root);
-	snapshot_service_close(&f->app.snapshot);
-	snapshot_service_fini(&f->app.snapshot);
+	snapshot_service_close(&f->agent.app.snapshot);
+	snapshot_service_fini(&f->agent.app.snapshot);
 	snapshot_lab_open_service(f, cgroups.root);
 	cgroups_fini(&cgroups);
 	answer = post(f, "/freeze?maxWaitMs=10000&mode=hierarchy", "");
@@ -167,7 +167,7 @@ static void conformance_108_conformance_126_without_cgroups(void **state)
 			     "{\"allowlisted\":0,\"failed\":0,\"frozen\":0,\"mode\":\"legacy\",\"notFrozen\":0,"
 			     "\"preFrozen\":0,\"requested\":2,\"sweepMs\":",
 			     ",\"truncated\":false,\"unobservable\":2,\"visited\":0,", "\"waitMs\":");
-	assert_int_equal(f->app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
+	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
 	assert_status(f, "/unfreeze", "", 204);
 	assert_status(f, "/init", "", 204);
 }
@@ -181,7 +181,7 @@ static void conformance_110_a_thaw_that_fails_says_so(void **state)
 	cgroup_lab_break(&f->lab, "user", "cgroup.freeze");
 	answer = post(f, "/unfreeze", "");
 	assert_int_equal(answer.status, 500);
-	assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
+	agent_assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
 	assert_true(str_starts_with(answer.body, STR("{\"code\":500,\"message\":\"thaw: ")));
 	assert_false(cgroup_lab_is_asked(&f->lab, "ptys"));
 }
@@ -193,7 +193,7 @@ static void on_held(struct turn *turn)
 static void conformance_111_who_holds_the_lock_keeps_thaws_out(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct turn_queue *queue = &f->app.snapshot.freezer.turns;
+	struct turn_queue *queue = &f->agent.app.snapshot.freezer.turns;
 	struct turn holder = {0};
 	struct talk thaw, init;
 
@@ -217,17 +217,17 @@ static void conformance_111_who_holds_the_lock_keeps_thaws_out(void **state)
 static void conformance_113_a_client_that_leaves_frees_the_lock(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct turn_queue *queue = &f->app.snapshot.freezer.turns;
+	struct turn_queue *queue = &f->agent.app.snapshot.freezer.turns;
 	struct turn holder = {0};
 	struct talk talk, other;
 
 	/* During the wait: nothing ever freezes here. */
-	f->app.snapshot.freezer.freeze.tree.on_write = NULL;
+	f->agent.app.snapshot.freezer.freeze.tree.on_write = NULL;
 	post_later(f, &talk, "/freeze?maxWaitMs=50000");
-	talk_wait(&f->app.loop, turns_are_busy, queue);
+	talk_wait(&f->agent.app.loop, turns_are_busy, queue);
 	talk_close(&talk);
-	talk_wait(&f->app.loop, turns_are_free, queue);
-	assert_int_equal(f->app.snapshot.freezer.watchdog_state, WATCHDOG_ARMED);
+	talk_wait(&f->agent.app.loop, turns_are_free, queue);
+	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_ARMED);
 	assert_status(f, "/unfreeze", "", 204);
 	/* In the queue: the freeze is forgotten, the thaw is not. */
 	assert_int_equal(turn_take(queue, &holder, on_held), 0);
@@ -240,14 +240,14 @@ static void conformance_113_a_client_that_leaves_frees_the_lock(void **state)
 	wait_for_waiters(f, queue, 1);
 	talk_close(&other);
 	turn_leave(queue, &holder);
-	talk_wait(&f->app.loop, turns_are_free, queue);
+	talk_wait(&f->agent.app.loop, turns_are_free, queue);
 	assert_true(is_thawed(f));
 }
 
 static void too_many_waiters_are_refused_but_never_init(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct turn_queue *queue = &f->app.snapshot.freezer.turns;
+	struct turn_queue *queue = &f->agent.app.snapshot.freezer.turns;
 	struct turn holder = {0};
 	struct talk talks[FREEZE_WAITERS_MAX], init;
 
@@ -276,7 +276,7 @@ static bool is_disarmed(void *user)
 {
 	struct snapshot_lab *f = user;
 
-	return f->app.snapshot.freezer.watchdog_state == WATCHDOG_NONE && !f->app.snapshot.freezer.rescue;
+	return f->agent.app.snapshot.freezer.watchdog_state == WATCHDOG_NONE && !f->agent.app.snapshot.freezer.rescue;
 }
 
 static void conformance_123_the_watchdog_thaws(void **state)
@@ -284,17 +284,17 @@ static void conformance_123_the_watchdog_thaws(void **state)
 	struct snapshot_lab *f = *state;
 
 	assert_true(is_disarmed(f));
-	f->app.snapshot.freezer.watchdog_ms = 20;
+	f->agent.app.snapshot.freezer.watchdog_ms = 20;
 	assert_status(f, "/freeze", "", 204);
-	talk_wait(&f->app.loop, is_thawed, f);
-	talk_wait(&f->app.loop, is_disarmed, f);
-	assert_non_null(strstr(f->log, "the watchdog does"));
+	talk_wait(&f->agent.app.loop, is_thawed, f);
+	talk_wait(&f->agent.app.loop, is_disarmed, f);
+	assert_non_null(strstr(f->agent.log, "the watchdog does"));
 }
 
 static void conformance_123_a_clean_thaw_disarms(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct freezer *freezer = &f->app.snapshot.freezer;
+	struct freezer *freezer = &f->agent.app.snapshot.freezer;
 
 	assert_int_equal(freezer->watchdog_ms, 10 * 60 * 1000);
 	assert_status(f, "/freeze", "", 204);
@@ -304,18 +304,18 @@ static void conformance_123_a_clean_thaw_disarms(void **state)
 	assert_false(uv_has_ref((uv_handle_t *)&freezer->watchdog));
 	assert_status(f, "/freeze", "", 204);
 	assert_status(f, "/unfreeze", "", 204);
-	talk_wait(&f->app.loop, is_disarmed, f);
+	talk_wait(&f->agent.app.loop, is_disarmed, f);
 	/* Frozen again while the old timer is just being closed, or not: it is armed. */
 	assert_status(f, "/freeze", "", 204);
 	assert_status(f, "/init", "", 204);
-	talk_wait(&f->app.loop, is_disarmed, f);
-	assert_null(strstr(f->log, "watchdog"));
+	talk_wait(&f->agent.app.loop, is_disarmed, f);
+	assert_null(strstr(f->agent.log, "watchdog"));
 }
 
 static void conformance_123_a_dirty_thaw_leaves_it_armed(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct freezer *freezer = &f->app.snapshot.freezer;
+	struct freezer *freezer = &f->agent.app.snapshot.freezer;
 	uint64_t due;
 
 	cgroup_lab_make(&f->lab, "a");
@@ -328,13 +328,13 @@ static void conformance_123_a_dirty_thaw_leaves_it_armed(void **state)
 	assert_true(uv_timer_get_due_in(&freezer->watchdog) <= due);
 	freezer->freeze.walk_max = FREEZE_CGROUPS_MAX;
 	assert_status(f, "/unfreeze", "", 204);
-	talk_wait(&f->app.loop, is_disarmed, f);
+	talk_wait(&f->agent.app.loop, is_disarmed, f);
 }
 
 static bool has_failed_twice(void *user)
 {
 	struct snapshot_lab *f = user;
-	const char *first = strstr(f->log, "the watchdog could not thaw everything");
+	const char *first = strstr(f->agent.log, "the watchdog could not thaw everything");
 
 	return first && strstr(first + 1, "the watchdog could not thaw everything");
 }
@@ -342,16 +342,16 @@ static bool has_failed_twice(void *user)
 static void conformance_123_a_dirty_rescue_tries_again(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct freezer *freezer = &f->app.snapshot.freezer;
+	struct freezer *freezer = &f->agent.app.snapshot.freezer;
 
 	cgroup_lab_make(&f->lab, "a");
 	cgroup_lab_make(&f->lab, "b");
 	freezer->watchdog_ms = 10;
 	freezer->freeze.walk_max = 2;
 	assert_status(f, "/freeze", "", 204);
-	talk_wait(&f->app.loop, has_failed_twice, f);
+	talk_wait(&f->agent.app.loop, has_failed_twice, f);
 	freezer->freeze.walk_max = FREEZE_CGROUPS_MAX;
-	talk_wait(&f->app.loop, is_disarmed, f);
+	talk_wait(&f->agent.app.loop, is_disarmed, f);
 }
 
 static bool is_rescue_waiting(void *user)
@@ -372,7 +372,7 @@ static bool has_no_rescue(void *user)
 static void conformance_123_a_superseded_watchdog_does_nothing(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct freezer *freezer = &f->app.snapshot.freezer;
+	struct freezer *freezer = &f->agent.app.snapshot.freezer;
 	struct turn holder = {0};
 	struct talk thaw, freeze;
 
@@ -384,12 +384,12 @@ static void conformance_123_a_superseded_watchdog_does_nothing(void **state)
 	wait_for_waiters(f, &freezer->turns, 2);
 	/* Ten minutes have passed. */
 	uv_timer_start(&freezer->watchdog, freezer->watchdog.timer_cb, 0, 0);
-	talk_wait(&f->app.loop, is_rescue_waiting, freezer);
+	talk_wait(&f->agent.app.loop, is_rescue_waiting, freezer);
 	turn_leave(&freezer->turns, &holder);
 	talk_read_all(&thaw);
 	talk_read_all(&freeze);
-	talk_wait(&f->app.loop, has_no_rescue, freezer);
-	talk_wait(&f->app.loop, turns_are_free, &freezer->turns);
+	talk_wait(&f->agent.app.loop, has_no_rescue, freezer);
+	talk_wait(&f->agent.app.loop, turns_are_free, &freezer->turns);
 	assert_true(is_frozen(f));
 	assert_int_equal(freezer->watchdog_state, WATCHDOG_ARMED);
 	talk_close(&thaw);
@@ -401,17 +401,17 @@ static void conformance_033_a_stale_init_thaws(void **state)
 {
 	struct snapshot_lab *f = *state;
 
-	f->app.sandbox.is_standalone = true; /* the clock stays as it is */
+	f->agent.app.sandbox.is_standalone = true; /* the clock stays as it is */
 	assert_status(f, "/init", "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"new\"}}", 204);
 	assert_status(f, "/freeze", "", 204);
 	assert_status(f, "/init", "{\"timestamp\":\"2023-11-14T22:12:22Z\",\"envVars\":{\"A\":\"old\"}}", 204);
-	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "new");
+	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "A"), "new");
 	assert_true(is_thawed(f));
 	/* A thaw that fails does not make the host's /init fail. */
 	assert_status(f, "/freeze", "", 204);
 	cgroup_lab_break(&f->lab, "user", "cgroup.freeze");
 	assert_status(f, "/init", "", 204);
-	assert_non_null(strstr(f->log, "the workload cannot be thawed"));
+	assert_non_null(strstr(f->agent.log, "the workload cannot be thawed"));
 }
 
 static void conformance_034_an_unauthorised_init_thaws_nothing(void **state)
@@ -419,7 +419,7 @@ static void conformance_034_an_unauthorised_init_thaws_nothing(void **state)
 	struct snapshot_lab *f = *state;
 
 	assert_status(f, "/freeze", "", 204);
-	sandbox_set_access_token(&f->app.sandbox, STR("secret"));
+	sandbox_set_access_token(&f->agent.app.sandbox, STR("secret"));
 	assert_status(f, "/init", "", 401);
 	assert_status(f, "/init", "{\"accessToken\":\"wrong\"}", 401);
 	assert_status(f, "/init", "{", 400);
@@ -437,27 +437,27 @@ static void conformance_125_init_tells_whether_the_freeze_held(void **state)
 	assert_status(f, "/freeze?mode=hierarchy", "", 204);
 	answer = post(f, "/init", "");
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "X-Envd-Freeze-Audit",
+	agent_assert_header(&answer, "X-Envd-Freeze-Audit",
 		      "{\"visited\":4,\"frozen\":3,\"escaped\":0,\"violations\":0,\"truncated\":false}");
 	assert_true(is_thawed(f));
 	/* Once; not after a thaw; and not for a legacy freeze. */
 	answer = post(f, "/init", "");
-	assert_header(&answer, "X-Envd-Freeze-Audit", NULL);
+	agent_assert_header(&answer, "X-Envd-Freeze-Audit", NULL);
 	assert_status(f, "/freeze?mode=hierarchy", "", 204);
 	assert_status(f, "/unfreeze", "", 204);
 	answer = post(f, "/init", "");
-	assert_header(&answer, "X-Envd-Freeze-Audit", NULL);
+	agent_assert_header(&answer, "X-Envd-Freeze-Audit", NULL);
 	assert_status(f, "/freeze", "", 204);
 	answer = post(f, "/init", "");
-	assert_header(&answer, "X-Envd-Freeze-Audit", NULL);
+	agent_assert_header(&answer, "X-Envd-Freeze-Audit", NULL);
 	/* Offenders are named in the log and only counted on the wire. */
 	assert_status(f, "/freeze?mode=hierarchy", "", 204);
 	cgroup_lab_freeze(&f->lab, "guest", false);
 	cgroup_lab_freeze(&f->lab, "socats", true);
 	answer = post(f, "/init", "");
-	assert_header(&answer, "X-Envd-Freeze-Audit",
+	agent_assert_header(&answer, "X-Envd-Freeze-Audit",
 		      "{\"visited\":4,\"frozen\":2,\"escaped\":1,\"violations\":1,\"truncated\":false}");
-	assert_non_null(strstr(f->log, "\"cgroup\":\"guest\""));
+	assert_non_null(strstr(f->agent.log, "\"cgroup\":\"guest\""));
 }
 
 static void the_gate_guards_them_all(void **state)
@@ -465,7 +465,7 @@ static void the_gate_guards_them_all(void **state)
 	static const char *const targets[] = {"/freeze", "/unfreeze", "/fsfreeze", "/fsthaw", "/collapse"};
 	struct snapshot_lab *f = *state;
 
-	sandbox_set_access_token(&f->app.sandbox, STR("secret"));
+	sandbox_set_access_token(&f->agent.app.sandbox, STR("secret"));
 	for (size_t i = 0; i < ARRAY_LENGTH(targets); i++)
 		assert_status(f, targets[i], "", 401);
 	assert_true(is_thawed(f));
@@ -476,7 +476,7 @@ static void standalone_leaves_the_machine_alone(void **state)
 	struct snapshot_lab *f = *state;
 
 	cgroup_lab_make(&f->lab, "session.slice");
-	f->app.snapshot.is_standalone = true;
+	f->agent.app.snapshot.is_standalone = true;
 	assert_status(f, "/freeze?mode=hierarchy", "", 204);
 	assert_false(cgroup_lab_is_asked(&f->lab, "session.slice"));
 	assert_status(f, "/unfreeze", "", 204);

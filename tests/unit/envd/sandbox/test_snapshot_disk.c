@@ -38,7 +38,7 @@ static void use_fake_kernel(struct snapshot_lab *f)
 
 	fake_kernel.result = 0;
 	fake_kernel.freezes = fake_kernel.thaws = 0;
-	f->app.snapshot.filesystem = &filesystem;
+	f->agent.app.snapshot.filesystem = &filesystem;
 }
 
 static void check_filesystem_call(struct snapshot_lab *f, const char *target, const char *call, int fine)
@@ -50,8 +50,8 @@ static void check_filesystem_call(struct snapshot_lab *f, const char *target, co
 	use_fake_kernel(f);
 	answer = post(f, target, "");
 	assert_int_equal(answer.status, 204);
-	assert_header(&answer, "Cache-Control", "no-store");
-	assert_body(&answer, "");
+	agent_assert_header(&answer, "Cache-Control", "no-store");
+	agent_assert_body(&answer, "");
 	assert_int_equal(stat("/", &root), 0);
 	assert_int_equal(fake_kernel.seen.st_ino, root.st_ino);
 	assert_int_equal(fake_kernel.seen.st_dev, root.st_dev);
@@ -60,9 +60,9 @@ static void check_filesystem_call(struct snapshot_lab *f, const char *target, co
 	fake_kernel.result = -EPERM;
 	answer = post(f, target, "");
 	assert_int_equal(answer.status, 500);
-	assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
+	agent_assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
 	snprintf(body, sizeof(body), "{\"code\":500,\"message\":\"%s /: operation not permitted\"}\n", call);
-	assert_body(&answer, body);
+	agent_assert_body(&answer, body);
 }
 
 static void conformance_128_the_root_file_system_freezes(void **state)
@@ -83,13 +83,13 @@ static void conformance_129_the_root_file_system_thaws(void **state)
 static void filesystem_calls_take_turns(void **state)
 {
 	struct snapshot_lab *f = *state;
-	struct turn_queue *queue = &f->app.snapshot.filesystem_turns;
+	struct turn_queue *queue = &f->agent.app.snapshot.filesystem_turns;
 	struct talk first, freeze, thaw;
 
 	use_fake_kernel(f);
 	pthread_mutex_lock(&fake_kernel.lock);
 	post_later(f, &first, "/fsfreeze");
-	talk_wait(&f->app.loop, turns_are_busy, queue);
+	talk_wait(&f->agent.app.loop, turns_are_busy, queue);
 	post_later(f, &freeze, "/fsfreeze");
 	wait_for_waiters(f, queue, 1);
 	post_later(f, &thaw, "/fsthaw");
@@ -102,7 +102,7 @@ static void filesystem_calls_take_turns(void **state)
 	pthread_mutex_unlock(&fake_kernel.lock);
 	talk_read_all(&first);
 	assert_int_equal(talk_parse(&first).status, 204);
-	talk_wait(&f->app.loop, turns_are_free, queue);
+	talk_wait(&f->agent.app.loop, turns_are_free, queue);
 	assert_int_equal(fake_kernel.freezes, 1);
 	assert_int_equal(fake_kernel.thaws, 1);
 	talk_close(&first);
@@ -183,7 +183,7 @@ static void conformance_130_a_real_file_system(void **state)
 	}
 	snprintf(path, sizeof(path), "%s/m", folder);
 	filesystem = (struct filesystem_freeze){path, control_really};
-	f->app.snapshot.filesystem = &filesystem;
+	f->agent.app.snapshot.filesystem = &filesystem;
 	/* The log is a file there, the worst case. */
 	snprintf(command, sizeof(command), "%s/m/log", folder);
 	log_fd = open(command, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
@@ -195,7 +195,7 @@ static void conformance_130_a_real_file_system(void **state)
 	assert_status(f, "/fsfreeze", "", 204);
 	snprintf(writer.path, sizeof(writer.path), "%s/m/new", folder);
 	assert_int_equal(pthread_create(&thread, NULL, write_slowly, &writer), 0);
-	talk_wait(&f->app.loop, is_stuck, &writer);
+	talk_wait(&f->agent.app.loop, is_stuck, &writer);
 	/* Reading works, and envd answers, logs and all. */
 	snprintf(command, sizeof(command), "grep -q old %s/m/file", folder);
 	assert_int_equal(system(command), 0);
@@ -205,7 +205,7 @@ static void conformance_130_a_real_file_system(void **state)
 	assert_false(atomic_load(&writer.done));
 
 	assert_status(f, "/fsthaw", "", 204);
-	talk_wait(&f->app.loop, is_written, &writer);
+	talk_wait(&f->agent.app.loop, is_written, &writer);
 	assert_int_equal(pthread_join(thread, NULL), 0);
 	assert_int_equal(writer.result, 1);
 	assert_status(f, "/fsthaw", "", 204);
@@ -300,10 +300,10 @@ static void conformance_131_sparse_memory_becomes_huge(void **state)
 		 (unsigned long)first, (unsigned long)(first + WINDOWS * COLLAPSE_WINDOW_BYTES));
 	cgroup_lab_write(&f->lab, "", "maps", line);
 	snprintf(path, sizeof(path), "%s/maps", f->lab.root);
-	f->app.snapshot.maps = path;
+	f->agent.app.snapshot.maps = path;
 	answer = post(f, "/collapse", "");
 	assert_int_equal(answer.status, 200);
-	assert_header(&answer, "Content-Type", "application/json");
+	agent_assert_header(&answer, "Content-Type", "application/json");
 	snprintf(body, sizeof(body), "%.*s", (int)answer.body.len, answer.body.p);
 	assert_int_equal(sscanf(body, "{\"alreadyHuge\":%u,\"chunks\":%u,\"collapsed\":%u,\"elapsedMs\":%lld,"
 				      "\"regions\":%u,\"skipped\":%u}\n",
@@ -332,10 +332,10 @@ static void conformance_131_what_cannot_be_read_is_an_error(void **state)
 	struct talk_answer answer;
 	char path[128];
 
-	f->app.snapshot.maps = "/nonexistent/maps";
+	f->agent.app.snapshot.maps = "/nonexistent/maps";
 	answer = post(f, "/collapse", "");
 	assert_int_equal(answer.status, 500);
-	assert_body(&answer, "{\"code\":500,\"message\":\"collapse: no such file or directory\"}\n");
+	agent_assert_body(&answer, "{\"code\":500,\"message\":\"collapse: no such file or directory\"}\n");
 	cgroup_lab_write(&f->lab, "", "maps", "10000000-20000000 rw-p 00000000 00:00 0 \n");
 	snprintf(path, sizeof(path), "%s/maps", f->lab.root);
 	assert_int_equal(collapse_memory(path, &cancelled, &result), -ECANCELED);
