@@ -83,7 +83,7 @@ function interpreterSuite(label, { open, sdk, has, road, way, hasTrafficToken })
 
 	check("a timeout ends the execution, and the server notices", async () => {
 		const code = `print on\nwait ${folder}/never`;
-		const error = await failure(sandbox.runCode(code, { timeoutMs: 300 }), sdk.TimeoutError);
+		const error = await failure(sandbox.runCode(code, { timeoutMs: 1000 }), sdk.TimeoutError);
 		assert.match(error.message, /timed out/);
 		await eventually("the server has noticed", async () =>
 			(await sandbox.files.read(`${folder}/abandoned`).catch(() => "")).includes(code));

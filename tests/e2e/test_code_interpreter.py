@@ -93,7 +93,7 @@ class Suite(Base):
 
     async def check_a_timeout_reaches_the_server(self, sandbox):
         code = f"print on\nwait {FOLDER}/never-{self.road}"
-        await self.fails(TimeoutException, sandbox.run_code(code, timeout=0.5))
+        await self.fails(TimeoutException, sandbox.run_code(code, timeout=1))
         await self.abandoned(sandbox, code)
 
     async def check_a_cancelled_execution_reaches_the_server(self, sandbox):

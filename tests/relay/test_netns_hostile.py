@@ -8,7 +8,7 @@ import threading
 import time
 import unittest
 
-from support import Test, main, wait_for
+from support import Test, in_time, main, wait_for
 from test_netns import Namespace, can_unshare
 from test_tunnels import ASK
 
@@ -85,9 +85,13 @@ class Dead(NetnsTest):
             client.send(f"GET / HTTP/1.1\r\nHost: 80-dead{i}.d\r\n\r\n")
             clients.append(client)
             wait_for(lambda i=i: proxy.metric("proxy_active_exchanges") == i + 1, "it to be dialled")
-            began = time.monotonic()
-            self.assertEqual(self.ask(space.port, "good"), "space")
-            self.assertLess(time.monotonic() - began, 1)
+
+            def ask_the_good_one():
+                began = time.monotonic()
+                self.assertEqual(self.ask(space.port, "good"), "space")
+                return time.monotonic() - began
+
+            in_time(1, ask_the_good_one)
             if i < 6:
                 self.assertEqual(self.ask(space.port, "other"), "space")
         for client in clients:

@@ -261,7 +261,7 @@ class Wake(Waking):
         self.hook.go.set()
         self.assertEqual(proxy.ask(self.host(server)).get("X-Proxy-Error"), "wake_timeout")
         self.hook.server.stop()
-        self.assertEqual(proxy.ask(self.host(server)).get("X-Proxy-Error"), "wake_unavailable")
+        wait_for(lambda: proxy.ask(self.host(server)).get("X-Proxy-Error") == "wake_unavailable", "the refusal before the time is over")
 
     def test_s028_the_hook_names_the_new_address(self):
         server = self.serve(host="127.0.0.2")
@@ -359,7 +359,7 @@ class Wake(Waking):
 
     def test_s028_between_states_requests_wait(self):
         server = self.serve()
-        proxy = self.begin("--wake-timeout-ms", "2000", sandbox="127.0.0.1,state=pausing,resume=any,lifecycle=first",
+        proxy = self.begin("--wake-timeout-ms", "5000", sandbox="127.0.0.1,state=pausing,resume=any,lifecycle=first",
                            reply=answer('{"state":"running"}'))
         response = proxy.ask(self.host(server))
         self.assertEqual((response.status, response.get("X-Proxy-Error")), (409, "sandbox_transitioning"))

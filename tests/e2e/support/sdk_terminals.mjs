@@ -1,7 +1,7 @@
 // What a client library's terminals must do.
 import assert from "node:assert/strict";
 import { eventually, isAlive } from "./programs.mjs";
-import { failure } from "./sdk_suite.mjs";
+import { failure, limited } from "./sdk_suite.mjs";
 
 const text = new TextDecoder();
 const bytes = (data) => new TextEncoder().encode(data);
@@ -13,7 +13,7 @@ export function terminalChecks({ check, checkIf, sdk, has }) {
 			cols: 100, rows: 40, onData: (data) => { screen.text += text.decode(data); }, ...options,
 		});
 		screen.has = (pattern) => eventually(`the terminal shows ${pattern}: ${screen.text}`,
-			() => pattern.test(screen.text), 10000);
+			() => pattern.test(screen.text));
 		screen.type = (line) => sandbox.pty.sendInput(handle.pid, bytes(line));
 		return [handle, screen];
 	}
@@ -72,7 +72,7 @@ export function terminalChecks({ check, checkIf, sdk, has }) {
 	});
 
 	check("a terminal's timeout ends it", async (sandbox) => {
-		const [handle] = await terminal(sandbox, { timeoutMs: 500 });
+		const [handle] = await limited(sdk, (timeoutMs) => terminal(sandbox, { timeoutMs }));
 		await failure(handle.wait(), sdk.TimeoutError);
 		await eventually("it is gone", () => !isAlive(handle.pid));
 	});

@@ -1,7 +1,7 @@
 // What a client library's watches must do.
 import assert from "node:assert/strict";
 import { eventually } from "./programs.mjs";
-import { failure } from "./sdk_suite.mjs";
+import { failure, limited } from "./sdk_suite.mjs";
 
 export function watchChecks({ check, checkIf, sdk, has, folder }) {
 	check("a directory is watched", async (sandbox) => {
@@ -53,7 +53,8 @@ export function watchChecks({ check, checkIf, sdk, has, folder }) {
 
 	check("a watch ends when its time is over", async (sandbox) => {
 		let exit;
-		await sandbox.files.watchDir("/tmp", () => {}, { timeoutMs: 300, onExit: (error) => { exit = error ?? "ended"; } });
+		await limited(sdk, (timeoutMs) => sandbox.files.watchDir("/tmp", () => {},
+			{ timeoutMs, onExit: (error) => { exit = error ?? "ended"; } }));
 		await eventually("it ends", () => exit);
 		assert.ok(exit instanceof sdk.TimeoutError, `${exit}`);
 	});
