@@ -142,6 +142,16 @@ static bool is_exhaustion(int error)
 	return error == ENOMEM || error == EAGAIN;
 }
 
+int cgroup_open(struct cgroups *cgroups, struct cgroup_place place)
+{
+	char name[NAME_BYTES];
+	int fd;
+
+	place_name(cgroups, place, name);
+	fd = openat(cgroups->directories[place.kind], name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return fd < 0 ? -errno : fd;
+}
+
 static int create(struct cgroups *cgroups, enum cgroup_kind kind, uint64_t lasting_mark,
 		  struct cgroup_place *ret_place, int *ret_fd)
 {
@@ -166,10 +176,11 @@ static int create(struct cgroups *cgroups, enum cgroup_kind kind, uint64_t lasti
 				continue;
 			return is_exhaustion(errno) ? -errno : 0;
 		}
-		*ret_fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		*ret_fd = cgroup_open(cgroups, place);
 		if (*ret_fd < 0) {
-			int error = errno;
+			int error = -*ret_fd;
 
+			*ret_fd = -1;
 			unlinkat(directory, name, AT_REMOVEDIR);
 			return is_exhaustion(error) || error == EMFILE || error == ENFILE ? -error : 0;
 		}

@@ -66,6 +66,8 @@ int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_
 /* The same for one that is to outlive this agent. */
 int cgroup_create_lasting(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
 			  int *ret_fd) NODISCARD;
+/* Its directory; a negative errno when it is gone. */
+int cgroup_open(struct cgroups *cgroups, struct cgroup_place place) NODISCARD;
 /* Answers with those (CGROUP_LIMIT_...) that could not be put in force. */
 unsigned cgroup_limit(struct cgroups *cgroups, struct cgroup_place place,
 		      const struct cgroup_limits *limits);

@@ -115,6 +115,8 @@ static void become_running(struct process *process)
 	if (starter)
 		starter->ops->on_started(starter);
 	output_start(&process->output);
+	/* It is at work, and who waits for it has been told. */
+	process_table_make_spare(process->table);
 }
 
 static void close_input(struct process *process)

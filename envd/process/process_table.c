@@ -248,6 +248,26 @@ void process_table_leave_cgroup(struct process_table *table, struct process *pro
 	plan_sweep(table);
 }
 
+/* ---- a cgroup for the next command ---- */
+
+static void make_spare(struct job *job)
+{
+	cgroup_spare_make(&container_of(job, struct process_table, spare_job)->spare);
+}
+
+static void on_spare_made(struct job *job)
+{
+	close_when_empty(container_of(job, struct process_table, spare_job));
+}
+
+void process_table_make_spare(struct process_table *table)
+{
+	if (table->phase != TABLE_OPEN || table->spare_job.active || !cgroup_spare_is_missing(&table->spare))
+		return;
+	if (job_run(table->config.loop, &table->spare_job, JOB_QUICK, make_spare, on_spare_made) < 0)
+		log_debug("process.cgroup", "no spare cgroup: too much work is queued");
+}
+
 /* ---- the orderly end ---- */
 
 static void on_handle_closed(uv_handle_t *handle)
@@ -263,7 +283,7 @@ static void on_handle_closed(uv_handle_t *handle)
 static void close_when_empty(struct process_table *table)
 {
 	if (table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING || table->count > 0 ||
-	    table->sweep_job.active)
+	    table->sweep_job.active || table->spare_job.active)
 		return;
 	table->phase = TABLE_CLOSING;
 	while (!list_is_empty(&table->exits))
@@ -352,9 +372,11 @@ struct process_table *process_table_new(const struct process_table_config *confi
 	table->config = *config;
 	cgroups_init(&table->cgroups, config->cgroup_root, config->with_cgroups);
 	table->config.cgroup_root = NULL; /* was only borrowed */
+	cgroup_spare_init(&table->spare, &table->cgroups);
 	table->spawn_settings = (struct spawn_settings){
 		.sandbox = config->sandbox,
 		.cgroups = &table->cgroups,
+		.spare = &table->spare,
 		.set_nofile = config->set_nofile,
 		.nofile = config->nofile,
 		.ignored_signals = spawn_ignored_signals(),
@@ -377,6 +399,7 @@ struct process_table *process_table_new(const struct process_table_config *confi
 void process_table_free(struct process_table *table)
 {
 	assert(table->phase == TABLE_CLOSED);
+	cgroup_spare_fini(&table->spare);
 	cgroups_fini(&table->cgroups);
 	free(table);
 }

@@ -39,6 +39,7 @@ struct process_exit {
 struct process_table {
 	struct process_table_config config;
 	struct cgroups cgroups;
+	struct cgroup_spare spare;
 	struct spawn_settings spawn_settings;
 	struct reaper reaper;
 	struct list_node all; /* every process object, oldest first */
@@ -51,7 +52,7 @@ struct process_table {
 	struct list_node discarding; /* outputs whose process is over but whose pipes are held open */
 	uv_timer_t timer;
 	uv_timer_t sweep_timer;
-	struct job sweep_job;
+	struct job sweep_job, spare_job;
 	bool sweep_is_wanted;
 	unsigned open_handles;
 	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING, TABLE_CLOSED } phase;
@@ -86,6 +87,7 @@ void process_table_insert(struct process_table *table, struct process *process);
 void process_table_retain_exit(struct process_table *table, const struct process *process);
 void process_table_remove(struct process_table *table, struct process *process);
 void process_table_forget(struct process_table *table, struct process *process);
+void process_table_make_spare(struct process_table *table);
 void process_table_leave_cgroup(struct process_table *table, struct process *process);
 
 #endif

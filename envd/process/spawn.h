@@ -12,7 +12,7 @@
 #ifndef ENVD_PROCESS_SPAWN_H
 #define ENVD_PROCESS_SPAWN_H
 
-#include "envd/process/cgroup.h"
+#include "envd/process/cgroup_spare.h"
 #include "envd/process/child.h"
 #include "envd/process/terminal.h"
 #include "envd/sandbox/sandbox.h"
@@ -61,6 +61,7 @@ struct spawn_request {
 struct spawn_settings {
 	const struct sandbox *sandbox; /* jobs only call sandbox_check_user on it */
 	struct cgroups *cgroups;       /* NULL: none */
+	struct cgroup_spare *spare;    /* NULL: none */
 	bool set_nofile;               /* envd raised its own limit; commands get this one */
 	struct rlimit nofile;
 	uint64_t ignored_signals; /* spawn_ignored_signals(), once envd's are settled */

@@ -248,6 +248,16 @@ static int prepare_keeper(struct spawn_plan *plan, struct err *err)
 	return 0;
 }
 
+static int place_in_cgroup(struct spawn_plan *plan, const struct spawn_settings *settings)
+{
+	enum cgroup_kind kind = plan->request->cgroup_kind;
+
+	if (kind == CGROUP_USER && settings->spare &&
+	    cgroup_spare_take(settings->spare, &plan->place, &plan->cgroup_fd))
+		return 0;
+	return cgroup_create(settings->cgroups, kind, &plan->place, &plan->cgroup_fd);
+}
+
 int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings, struct err *err)
 {
 	struct user user;
@@ -273,8 +283,7 @@ int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings
 	if (status < 0)
 		return status;
 	if (!plan->request->keeper) {
-		status = cgroup_create(settings->cgroups, plan->request->cgroup_kind, &plan->place,
-				       &plan->cgroup_fd);
+		status = place_in_cgroup(plan, settings);
 		return status < 0 ? spawn_start_error(plan, status, "cgroup", err) : 0;
 	}
 	status = prepare_keeper(plan, err);

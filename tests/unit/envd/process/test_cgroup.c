@@ -183,11 +183,20 @@ static void what_belongs_to_others_is_not_taken_for_ours(void **state)
 
 static const struct lab_options with_cgroups = {.with_cgroups = true};
 
-static bool is_swept(void *user)
+/* Of commands, and the one that is kept for the next. */
+static bool has_only_the_spare(void *user)
 {
 	struct process_lab *lab = user;
 
-	return count_children(lab->table->cgroups.directories[CGROUP_USER]) == 0;
+	return count_children(lab->table->cgroups.directories[CGROUP_USER]) == 1 &&
+	       !cgroup_spare_is_missing(&lab->table->spare);
+}
+
+static bool has_a_spare(void *user)
+{
+	struct process_lab *lab = user;
+
+	return !lab->table->spare_job.active && !cgroup_spare_is_missing(&lab->table->spare);
 }
 
 /* What commands wait for. */
@@ -215,14 +224,15 @@ static void one_cgroup_a_command_and_none_afterwards(void **state)
 		capture_shell(&lab, &runs[i], script);
 		lab_run_until(&lab, &runs[i].started);
 	}
-	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 5);
+	lab_run_until_true(&lab, has_a_spare, &lab);
+	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 5 + 1);
 	let_go(&lab);
 	for (i = 0; i < ARRAY_LENGTH(runs); i++) {
 		capture_wait(&lab, &runs[i]);
 		assert_non_null(strstr(capture_text(&runs[i], OUTPUT_STDOUT), "/user/c"));
 		capture_fini(&runs[i]);
 	}
-	lab_run_until_true(&lab, is_swept, &lab);
+	lab_run_until_true(&lab, has_only_the_spare, &lab);
 	lab_close(&lab);
 }
 
@@ -243,18 +253,136 @@ static void an_inhabited_cgroup_is_removed_later(void **state)
 	capture_wait(&lab, &run);
 	capture_fini(&run);
 	lab_run_for(&lab, 150);
-	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 1);
+	lab_run_until_true(&lab, has_a_spare, &lab);
+	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 1 + 1);
 	let_go(&lab);
 	/* Later ends sweep it away. */
-	for (i = 0; i < 30 && count_children(lab.table->cgroups.directories[CGROUP_USER]) > 0; i++) {
+	for (i = 0; i < 30 && !has_only_the_spare(&lab); i++) {
 		capture_init(&run);
 		capture_shell(&lab, &run, "true");
 		capture_wait(&lab, &run);
 		capture_fini(&run);
 		lab_run_for(&lab, 100);
 	}
-	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 0);
+	assert_true(has_only_the_spare(&lab));
 	lab_close(&lab);
+}
+
+/* Ends with a spare made. The command's cgroup, without the rest of its path, in `name`. */
+static void run_in_cgroup(struct process_lab *lab, char *name, size_t size)
+{
+	struct capture run;
+	const char *found;
+
+	capture_init(&run);
+	capture_shell(lab, &run, "grep ^0:: /proc/self/cgroup");
+	capture_wait(lab, &run);
+	found = strstr(capture_text(&run, OUTPUT_STDOUT), "/user/");
+	assert_non_null(found);
+	snprintf(name, size, "%.*s", (int)strcspn(found + 6, "\n"), found + 6);
+	capture_fini(&run);
+	lab_run_until_true(lab, has_a_spare, lab);
+}
+
+static void name_of_spare(const struct process_lab *lab, char *name, size_t size)
+{
+	int fd = cgroup_open(&lab->table->cgroups, lab->table->spare.place);
+	char link_path[64], path[PATH_MAX];
+	ssize_t len;
+
+	assert_true(fd >= 0);
+	snprintf(link_path, sizeof(link_path), "/proc/self/fd/%d", fd);
+	len = readlink(link_path, path, sizeof(path) - 1);
+	close(fd);
+	assert_true(len > 0);
+	path[len] = '\0';
+	snprintf(name, size, "%s", strrchr(path, '/') + 1);
+}
+
+static void a_command_gets_the_cgroup_that_was_made_ahead(void **state)
+{
+	struct process_lab lab;
+	char first[64], spare[64], second[64], next[64];
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 0);
+	run_in_cgroup(&lab, first, sizeof(first));
+	name_of_spare(&lab, spare, sizeof(spare));
+	assert_string_not_equal(spare, first);
+	run_in_cgroup(&lab, second, sizeof(second));
+	assert_string_equal(second, spare);
+	name_of_spare(&lab, next, sizeof(next));
+	assert_string_not_equal(next, second);
+	lab_close(&lab);
+}
+
+/* Where anybody's root may remove it at any time. */
+static void a_command_has_a_cgroup_of_its_own_when_the_spare_is_gone(void **state)
+{
+	struct process_lab lab;
+	char spare[64], own[64];
+
+	NEEDS_CGROUPS();
+	lab_open(&lab, &with_cgroups);
+	run_in_cgroup(&lab, own, sizeof(own));
+	name_of_spare(&lab, spare, sizeof(spare));
+	assert_int_equal(unlinkat(lab.table->cgroups.directories[CGROUP_USER], spare, AT_REMOVEDIR), 0);
+	run_in_cgroup(&lab, own, sizeof(own));
+	assert_int_equal(own[0], 'c');
+	assert_string_not_equal(own, spare);
+	lab_close(&lab);
+}
+
+static void no_spare_is_made_where_limits_are_reached(void **state)
+{
+	char root[] = "/sys/fs/cgroup/unified/envd-test-XXXXXX";
+	struct cgroups cgroups;
+	struct cgroup_spare spare;
+	struct cgroup_place place = {.kind = CGROUP_NONE};
+	int fd = -1;
+
+	NEEDS_CGROUPS();
+	if (!mkdtemp(root))
+		skip();
+	cgroups_init(&cgroups, root, true);
+	assert_true(cgroups.available);
+	cgroup_spare_init(&spare, &cgroups);
+	write_limit(cgroups.directories[CGROUP_USER], "0");
+	cgroup_spare_make(&spare);
+	assert_true(cgroup_spare_is_missing(&spare));
+	assert_false(cgroup_spare_take(&spare, &place, &fd));
+	write_limit(cgroups.directories[CGROUP_USER], "max");
+	cgroup_spare_make(&spare);
+	assert_false(cgroup_spare_is_missing(&spare));
+	assert_true(cgroup_spare_take(&spare, &place, &fd));
+	assert_int_equal(place.kind, CGROUP_USER);
+	assert_true(cgroup_spare_is_missing(&spare));
+	close(fd);
+	assert_true(cgroup_remove(&cgroups, place));
+	/* One that is left goes with it. */
+	cgroup_spare_make(&spare);
+	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), 1);
+	cgroup_spare_fini(&spare);
+	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), 0);
+	cgroups_fini(&cgroups);
+	remove_tree(root);
+}
+
+static void without_cgroups_none_is_missing(void **state)
+{
+	struct cgroups cgroups;
+	struct cgroup_spare spare;
+	struct cgroup_place place = {.kind = CGROUP_NONE};
+	int fd = -1;
+
+	cgroups_init(&cgroups, NULL, false);
+	cgroup_spare_init(&spare, &cgroups);
+	assert_false(cgroup_spare_is_missing(&spare));
+	cgroup_spare_make(&spare);
+	assert_false(cgroup_spare_take(&spare, &place, &fd));
+	cgroup_spare_fini(&spare);
+	cgroups_fini(&cgroups);
 }
 
 static void leftovers_of_an_earlier_agent_are_removed(void **state)
@@ -544,6 +672,10 @@ int main(void)
 		cmocka_unit_test(what_belongs_to_others_is_not_taken_for_ours),
 		cmocka_unit_test(one_cgroup_a_command_and_none_afterwards),
 		cmocka_unit_test(an_inhabited_cgroup_is_removed_later),
+		cmocka_unit_test(a_command_gets_the_cgroup_that_was_made_ahead),
+		cmocka_unit_test(a_command_has_a_cgroup_of_its_own_when_the_spare_is_gone),
+		cmocka_unit_test(no_spare_is_made_where_limits_are_reached),
+		cmocka_unit_test(without_cgroups_none_is_missing),
 		cmocka_unit_test(leftovers_of_an_earlier_agent_are_removed),
 		cmocka_unit_test(placement_by_kind_and_tag),
 		cmocka_unit_test(case_079_spawning_into_a_frozen_cgroup),
