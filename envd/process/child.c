@@ -260,21 +260,15 @@ RAW_CODE static bool is_there(const char *path)
 	return raw3(SYS_faccessat, AT_FDCWD, path, F_OK) == 0;
 }
 
-RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)
+/* Apart from run_command, which has no use for so much stack. */
+RAW_CODE __attribute__((noreturn, noinline)) static void search_command(struct child_plan *plan,
+									 size_t command_len)
 {
 	char path[PATH_BYTES];
 	const char *element = plan->search_path;
-	size_t command_len = text_length(plan->command);
 	long error, worst = -ENOENT;
 	bool no_interpreter = false;
 
-	if (!element || command_len == 0) {
-		error = command_len ? try_exec(plan, plan->command) : -ENOENT;
-		if (error == -E2BIG || error == -ENOMEM || error == -EAGAIN)
-			fail(plan, CHILD_EXEC, error);
-		report_not_runnable(plan, error,
-				    error == -ENOENT && command_len && is_there(plan->command));
-	}
 	for (;;) {
 		size_t len = 0, i;
 
@@ -307,6 +301,20 @@ RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *pl
 		element++;
 	}
 	report_not_runnable(plan, worst, worst == -ENOENT && no_interpreter);
+}
+
+RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)
+{
+	size_t command_len = text_length(plan->command);
+	long error = -ENOENT;
+
+	if (plan->search_path && command_len)
+		search_command(plan, command_len);
+	if (command_len)
+		error = try_exec(plan, plan->command);
+	if (error == -E2BIG || error == -ENOMEM || error == -EAGAIN)
+		fail(plan, CHILD_EXEC, error);
+	report_not_runnable(plan, error, error == -ENOENT && command_len && is_there(plan->command));
 }
 
 /* A file named by the client is opened as the user. Not waiting, whatever it is. */
@@ -435,6 +443,31 @@ RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *
 	fail(plan, CHILD_KEEPER, result);
 }
 
+/* Both: 0 in the child. */
+RAW_CODE static pid_t clone_by_arguments(int cgroup_fd, int *ret_pidfd)
+{
+	/* struct clone_args of linux/sched.h, spelled out: old headers lack its later fields. */
+	struct {
+		__aligned_u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+			set_tid, set_tid_size, cgroup;
+	} args = {
+		.flags = CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
+		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
+		.exit_signal = SIGCHLD,
+	};
+
+	if (cgroup_fd >= 0) {
+		args.flags |= CLONE_INTO_CGROUP;
+		args.cgroup = (uint64_t)cgroup_fd;
+	}
+	return (pid_t)raw2(SYS_clone3, &args, sizeof(args));
+}
+
+RAW_CODE static pid_t clone_plain(void)
+{
+	return (pid_t)raw5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+}
+
 RAW_CODE static void divide(struct child_plan *plan)
 {
 	pid_t leader = -ENOSYS;
@@ -445,18 +478,18 @@ RAW_CODE static void divide(struct child_plan *plan)
 	raw2(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
 	/* Born in its cgroup if that can be: to move there costs the kernel tens of milliseconds. */
 	if (plan->cgroup_fd >= 0)
-		leader = child_clone3(plan->cgroup_fd, &pidfd);
+		leader = clone_by_arguments(plan->cgroup_fd, &pidfd);
 	if (leader == 0)
 		plan->cgroup_fd = -1;
 	else if (leader < 0)
-		leader = child_clone_plain();
+		leader = clone_plain();
 	if (leader < 0)
 		fail(plan, CHILD_KEEPER, leader);
 	if (leader > 0)
 		become_keeper(plan, leader);
 }
 
-RAW_CODE void child_run(struct child_plan *plan)
+RAW_CODE __attribute__((noreturn)) static void run(struct child_plan *plan)
 {
 	long result;
 
@@ -486,26 +519,21 @@ RAW_CODE void child_run(struct child_plan *plan)
 	run_command(plan);
 }
 
-RAW_CODE pid_t child_clone3(int cgroup_fd, int *ret_pidfd)
+/* The child goes on in this file: a page of code that it does not touch need not be mapped for it. */
+RAW_CODE pid_t child_clone3(struct child_plan *plan, int cgroup_fd, int *ret_pidfd)
 {
-	/* struct clone_args of linux/sched.h, spelled out: old headers lack its later fields. */
-	struct {
-		__aligned_u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
-			set_tid, set_tid_size, cgroup;
-	} args = {
-		.flags = CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
-		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
-		.exit_signal = SIGCHLD,
-	};
+	pid_t pid = clone_by_arguments(cgroup_fd, ret_pidfd);
 
-	if (cgroup_fd >= 0) {
-		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (uint64_t)cgroup_fd;
-	}
-	return (pid_t)raw2(SYS_clone3, &args, sizeof(args));
+	if (pid == 0)
+		run(plan);
+	return pid;
 }
 
-RAW_CODE pid_t child_clone_plain(void)
+RAW_CODE pid_t child_clone_plain(struct child_plan *plan)
 {
-	return (pid_t)raw5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+	pid_t pid = clone_plain();
+
+	if (pid == 0)
+		run(plan);
+	return pid;
 }

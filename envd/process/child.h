@@ -82,10 +82,9 @@ struct child_plan {
 /* What the kernel's OOM killer thinks of commands (contract/envd.md 1.6). */
 #define CHILD_OOM_SCORE_ADJ "100"
 
-void child_run(struct child_plan *plan) __attribute__((noreturn));
-/* clone(2) without libc's bookkeeping: 0 in the child, the pid or a negative errno in the parent.
- * `cgroup_fd` may be -1. *ret_pidfd is filled in the parent. */
-pid_t child_clone3(int cgroup_fd, int *ret_pidfd);
-pid_t child_clone_plain(void);
+/* clone(2) without libc's bookkeeping. The child runs the plan and does not return; in the parent the
+ * pid or a negative errno. `cgroup_fd` may be -1. *ret_pidfd is filled in the parent. */
+pid_t child_clone3(struct child_plan *plan, int cgroup_fd, int *ret_pidfd);
+pid_t child_clone_plain(struct child_plan *plan);
 
 #endif

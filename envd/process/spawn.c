@@ -278,9 +278,7 @@ static pid_t clone_plain(struct spawn_plan *plan)
 
 	plan->child.cgroup_fd = plan->cgroup_fd;
 	plan->child.reset_signals = UINT64_MAX; /* the child has our handlers */
-	pid = child_clone_plain();
-	if (pid == 0)
-		child_run(&plan->child);
+	pid = child_clone_plain(&plan->child);
 	if (pid > 0)
 		plan->pidfd = open_pidfd(pid);
 	return pid;
@@ -309,14 +307,12 @@ static pid_t clone_child(struct spawn_plan *plan)
 		return clone_plain(plan);
 	/* A keeper stays outside; the leader enters by itself. */
 	plan->child.cgroup_fd = plan->request->keeper ? plan->cgroup_fd : -1;
-	pid = child_clone3(plan->request->keeper ? -1 : plan->cgroup_fd, &plan->pidfd);
+	pid = child_clone3(&plan->child, plan->request->keeper ? -1 : plan->cgroup_fd, &plan->pidfd);
 	if (pid < 0 && pid != -EAGAIN && pid != -ENOMEM && plan->cgroup_fd >= 0) {
 		/* Born outside and moving in by itself: a cgroup may be of a kind that refuses births. */
 		plan->child.cgroup_fd = plan->cgroup_fd;
-		pid = child_clone3(-1, &plan->pidfd);
+		pid = child_clone3(&plan->child, -1, &plan->pidfd);
 	}
-	if (pid == 0)
-		child_run(&plan->child);
 	if (says_not_available(pid)) {
 		clone3_is_missing = true;
 		return clone_plain(plan);
