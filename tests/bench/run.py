@@ -253,19 +253,26 @@ def part_files():
 
 def measure_uploads(port, folder, size):
     """Alternately and each into memory that the one before has just freed: in a virtual machine a page cache that
-    grows for the first time costs several times the copying, and would count against whoever comes first."""
+    grows for the first time, or again after it was given back to the host, costs several times the copying, and
+    would count against whoever comes first."""
     plain, new, over = [], [], []
-    for _ in range(6):
+
+    def upload(times):
+        result = client(port, "upload", f"/files?username=root&path={folder}/up", size)
+        if result["status"] != 200:
+            raise RuntimeError(f"upload answered {result['status']}")
+        times.append(result["seconds"])
+
+    for _ in range(10):
         plain.append(plain_copy(f"{folder}/plain", size))
         os.unlink(f"{folder}/plain")
-        # A new file is published as it is; an existing one keeps its inode and gets the content copied.
-        for times in (new, over):
-            result = client(port, "upload", f"/files?username=root&path={folder}/up", size)
-            if result["status"] != 200:
-                row("upload of 1 GiB", f"status {result['status']}")
-                return
-            times.append(result["seconds"])
+        upload(new)
         os.unlink(f"{folder}/up")
+    # A new file is published as it is; an existing one keeps its inode and gets the content copied.
+    upload([])
+    for _ in range(4):
+        upload(over)
+    os.unlink(f"{folder}/up")
     # The first of each has warmed up.
     plain, new, over = (statistics.median(times[1:]) for times in (plain, new, over))
     row("upload of 1 GiB", f"{size / new / 1e9:.2f} GB/s", f"socket to file {size / plain / 1e9:.2f} GB/s",
