@@ -83,7 +83,8 @@ int watcher_inotify_fd(void)
 int watcher_inotify_add_here(uint32_t mask)
 {
 	char name[3 * NAME_BITS + 3];
-	int before = inotifytools_get_num_watches(), wd;
+	const char *known;
+	int wd;
 
 	new_name(name);
 	if (!inotifytools_watch_file(name, (int)mask))
@@ -91,8 +92,10 @@ int watcher_inotify_add_here(uint32_t mask)
 	wd = inotifytools_wd_from_filename(name);
 	if (wd < 0)
 		return -EIO;
-	/* Watched before under another name: that entry is the one the library will find. */
-	if (inotifytools_get_num_watches() == before)
+	/* Watched before under another name: that entry is the one the library finds by the number. (To count
+	 * its entries it visits all of them.) */
+	known = inotifytools_filename_from_wd(wd);
+	if (!known || strcmp(known, name) != 0)
 		instance.stale++;
 	return wd;
 }
