@@ -78,7 +78,7 @@ def unit_steps(profile):
 
 def suite_unit():
     yield from unit_steps("dev")
-    # Once more as under old kernels and in sandboxes that refuse what starting processes uses where it can.
+    # Once more as under old kernels and in sandboxes that refuse what starting processes and replays use where they can.
     for program in names_of("UNIT_PROGRAMS", "PROFILE=dev"):
         if "/envd/process/" in program or "/envd/jobs/" in program:
             yield Step(f"old kernel: {program}", [f"{OUT}/dev/tests/support/old_kernel", "ENOSYS", program], timeout=180)
