@@ -108,13 +108,21 @@ nologin:1003:/home/nologin:/usr/sbin/nologin"
 	trap 'kill -TERM $! 2>/dev/null' TERM INT
 	status=0
 	wait $! || status=$?
-	for entry in /proc/[0-9]*; do
-		pid=${entry#/proc/}
-		[ "$pid" != 1 ] || continue
-		command=
-		while IFS= read -r -d '' word; do command="$command $word"; done 2>/dev/null < "$entry/cmdline" || true
-		[ -n "$command" ] || continue # a zombie about to be reaped, or gone
-		echo "# left running by the tests: $pid$command" >&2
+	for _ in {1..50}; do
+		left=()
+		for entry in /proc/[0-9]*; do
+			pid=${entry#/proc/}
+			[ "$pid" != 1 ] || continue
+			command=
+			while IFS= read -r -d '' word; do command="$command $word"; done 2>/dev/null < "$entry/cmdline" || true
+			[ -n "$command" ] || continue # a zombie about to be reaped, or gone
+			left+=("$pid$command")
+		done
+		[ ${#left[@]} != 0 ] || break
+		sleep 0.1 # what was killed at the last moment may not have had the processor since
+	done
+	for each in "${left[@]}"; do
+		echo "# left running by the tests: $each" >&2
 		[ $status != 0 ] || status=1
 	done
 	exit $status
