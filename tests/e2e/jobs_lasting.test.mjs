@@ -16,7 +16,7 @@ import {
 	eventually, freePort, inTime, isAlive, isSanitized, processTable, processesWith, serve, sleep, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
-const check = (name, body) => test(`jobs: ${name}`, { timeout: 120000 }, body);
+const check = (name, body) => test(`jobs: ${name}`, { timeout: 240000 }, body);
 
 // An envd that can be killed and started again over the same jobs.
 async function place() {
