@@ -378,11 +378,14 @@ check("broken, half made and foreign folders do not disturb", async () => {
 
 check("a directory that was removed is made anew, and is this envd's again", async () => {
 	const here = await place();
-	const { job } = await here.jobs.create(shell("sleep 0.5; echo unheard; exit 3"));
-	rmSync(here.directory, { recursive: true });
+	const { job } = await here.jobs.create(shell("exec sleep 60"));
+	const file = join(here.directory, job.id, "record");
+	await eventually("its start is on the disk", () => readFileSync(file, "utf8").includes("startedMs"));
+	rmSync(here.directory, { recursive: true, maxRetries: 10 });
 	const next = (await here.jobs.create(shell("echo heard"))).job;
 	assert.equal((await ended(here.jobs, next.id)).state, State.COMPLETED);
 	assert.equal((await readOutput(here.jobs, { id: next.id })).stdout.toString(), "heard\n");
+	process.kill(job.pid, "SIGKILL");
 	assert.equal((await ended(here.jobs, job.id)).failure, Cause.LOST);
 	const other = await startEnvd({ flags: ["-jobs-dir", here.directory] });
 	await refused(jobsClient(other.url).create(shell("true")), Code.Unavailable, /another envd/);
