@@ -46,7 +46,7 @@ struct app_config {
 	struct sockaddr_in metadata_address; /* in one: where the host's metadata service is */
 	bool is_standalone;
 	bool is_machine; /* process 1 of a virtual machine that it has set up itself */
-	/* Standalone: the user at first. only_uid: and nobody else can be acted as. NULL: root. */
+	/* The user at first, where it is envd's own (standalone, or not root). NULL: root. */
 	const char *user_name;
 	uid_t uid;
 	bool only_that_user;

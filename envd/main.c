@@ -300,14 +300,14 @@ static int start(const struct arguments *arguments)
 	config.address = arguments->address;
 	if (!config.address)
 		config.address = config.is_standalone ? "127.0.0.1" : "0.0.0.0";
-	if (config.is_standalone) {
+	config.uid = geteuid();
+	config.only_that_user = config.uid != 0;
+	if (config.is_standalone || config.only_that_user)
 		config.user_name = user_name = find_own_user();
-		config.uid = geteuid();
-		config.only_that_user = config.uid != 0;
-	} else {
-		if (geteuid() != 0)
-			log_warn("envd", "not started by root: it can act as no other user; -standalone is "
-					 "for that");
+	if (!config.is_standalone) {
+		if (config.only_that_user)
+			log_warn("envd", "not started by root: it acts as no other user; -standalone is for that",
+				 LOG_S("user", config.user_name));
 		write_run_files(&config);
 		config.forward_address = FORWARDER_ADDRESS_DEFAULT;
 	}

@@ -255,8 +255,29 @@ static struct passwd_line builtin_root(void)
 		.name = STR("root"), .home = has_home ? STR("/root") : STR("/"), .shell = STR("/bin/sh")};
 }
 
+static bool is_own(const char *name)
+{
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", (unsigned)geteuid());
+	return geteuid() != 0 && strcmp(name, number) == 0;
+}
+
+static int make_own(struct arena *arena, struct user *ret_user)
+{
+	const char *home = getenv("HOME"), *shell = getenv("SHELL");
+	struct passwd_line entry = {.uid = geteuid(), .gid = getegid()};
+	char number[16];
+
+	snprintf(number, sizeof(number), "%u", (unsigned)entry.uid);
+	entry.name = str_of(number);
+	entry.home = home ? str_of(home) : STR("/");
+	entry.shell = shell && shell[0] == '/' ? str_of(shell) : STR("/bin/sh");
+	return fill_user(&entry, arena, ret_user);
+}
+
 /* 1: found. */
-static int find_user(const char *name, struct arena *arena, struct user *ret_user)
+static int find_entry(const char *name, struct arena *arena, struct user *ret_user)
 {
 	struct line_reader reader;
 	struct passwd_line entry;
@@ -281,6 +302,16 @@ static int find_user(const char *name, struct arena *arena, struct user *ret_use
 	}
 	reader_close(&reader);
 	return status;
+}
+
+static int find_user(const char *name, struct arena *arena, struct user *ret_user)
+{
+	int status = find_entry(name, arena, ret_user);
+
+	if (status != 0 || !is_own(name))
+		return status;
+	status = make_own(arena, ret_user);
+	return status < 0 ? status : 1;
 }
 
 int user_lookup(const char *name, struct arena *arena, struct user *ret_user, struct err *err)

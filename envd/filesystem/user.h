@@ -5,7 +5,9 @@
  * The files belong to the workload and may be hostile: only regular files are read, at most
  * USER_FILE_BYTES_MAX of each; malformed lines, lines longer than USER_LINE_BYTES_MAX and NIS lines
  * ('+', '-') are skipped. An image without /etc/passwd knows one user, root (uid 0, home /root if
- * that is a directory, else /), so that commands and files work there too.
+ * that is a directory, else /), so that commands and files work there too. And whoever runs envd without
+ * root's rights and without an entry (an account of a directory service, a container's made-up uid) is
+ * known by his number, with HOME and SHELL of envd's environment.
  */
 #ifndef ENVD_FILESYSTEM_USER_H
 #define ENVD_FILESYSTEM_USER_H

@@ -28,7 +28,7 @@ struct sandbox {
 	size_t access_token_len;
 	bool is_firecracker;   /* "not -isnotfc": the host's metadata service may be asked */
 	bool is_standalone;
-	/* Standalone as an ordinary user: the only one that can be acted as. NULL: anybody. Set before
+	/* envd is not root's: the only user that can be acted as. NULL: anybody. Set before
 	 * the loop runs and never changed, so sandbox_check_user may be called from jobs. */
 	char *only_user;
 	uid_t only_uid;

@@ -3,6 +3,7 @@ import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { chmodSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
 import net from "node:net";
+import { join } from "node:path";
 import { after, test } from "node:test";
 import { drain, until, Client, request, envelope } from "./support/connect.mjs";
 import { get, put } from "./support/files.mjs";
@@ -133,6 +134,30 @@ check("standalone_without_a_home_has_jobs_all_the_same", async () => {
 	assert.deepEqual([stdout, status], ["1002\n", 3], stderr);
 	assert.equal(statSync("/tmp/envd-1002/jobs").mode & 0o777, 0o700);
 	assert.equal((await envd.stop()).code, 0);
+});
+
+// Accounts of a directory service, a container's made-up uid.
+check("an_ordinary_user_without_an_account_is_known_by_number", async () => {
+	const home = temporaryFolder();
+	chmodSync(home, 0o777);
+	for (const flags of [["-standalone"], ["-isnotfc"]]) {
+		const envd = await launch(flags, {
+			port: await freePort(), prefix: ["setpriv", "--reuid=54321", "--regid=54321", "--clear-groups"],
+			env: { HOME: home, XDG_STATE_HOME: "" },
+		});
+		const client = envd.client();
+		assert.equal((await client.sh("id -u; cd; pwd")).out, `54321\n${home}\n`);
+		assert.equal((await put(client, join(home, "file"), "mine")).status, 200);
+		assert.equal((await get(client, "~/file")).text, "mine");
+		// It does not say yes and then be somebody else.
+		const suffix = flags[0] === "-standalone" ? " (standalone)" : "";
+		const refused = await envd.client({ user: "root" }).run("id");
+		assert.deepEqual([refused.error.code, refused.error.message],
+			["permission_denied", `envd runs as user '54321'${suffix}: cannot act as 'root'`]);
+		assert.equal((await get(client, "/etc/hostname", { more: { username: "root" } })).status, 403);
+		assert.equal((await envd.stop()).code, 0);
+		rmSync(join(home, "file"));
+	}
 });
 
 check("standalone_as_an_ordinary_user_is_that_user", async () => {

@@ -5,6 +5,7 @@
 #include <cmocka.h>
 
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "envd/filesystem/user.h"
@@ -185,6 +186,45 @@ static void mode_bits_decide_what_a_user_may(void **state)
 	assert_true(user_may(&root, 1000, 1000, 0, 2));
 }
 
+/* In a child, which gives root's rights up. */
+static int look_for_oneself(void)
+{
+	struct user user;
+	char number[16];
+
+	if (geteuid() == 0 && (setresgid(54321, 54321, 54321) < 0 || setresuid(54321, 54321, 54321) < 0))
+		return 1;
+	snprintf(number, sizeof(number), "%u", geteuid());
+	if (setenv("HOME", "/home/of/mine", 1) < 0 || user_lookup(number, &arena, &user, &err) < 0)
+		return 2;
+	if (user.uid != geteuid() || user.gid != getegid() || strcmp(user.home, "/home/of/mine") != 0 ||
+	    strcmp(user.name, number) != 0)
+		return 3;
+	/* Nobody else. */
+	if (user_lookup("54322", &arena, &user, &err) != -ENOENT)
+		return 4;
+	setenv("HOME", "relative", 1);
+	if (user_lookup(number, &arena, &user, &err) < 0 || strcmp(user.home, "/") != 0)
+		return 5;
+	return 0;
+}
+
+static void who_has_no_entry_is_known_by_number(void **state)
+{
+	int status;
+	pid_t child;
+
+	(void)state;
+	write_text(passwd, "ada:x:1:1:ada:/home/ada:/bin/bash\n");
+	write_text(group, "ada:x:1:\n");
+	assert_int_equal(chmod(directory, 0755), 0);
+	child = fork();
+	if (child == 0)
+		_exit(look_for_oneself());
+	assert_int_equal(waitpid(child, &status, 0), child);
+	assert_int_equal(status, 0);
+}
+
 static void a_spent_budget_is_an_error_not_a_crash(void **state)
 {
 	struct user user;
@@ -218,6 +258,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_fifo_in_place_of_the_file_does_not_block, setup, teardown),
 		cmocka_unit_test_setup_teardown(conformance_164_unknown_ids_are_numbers, setup, teardown),
 		cmocka_unit_test_setup_teardown(mode_bits_decide_what_a_user_may, setup, teardown),
+		cmocka_unit_test_setup_teardown(who_has_no_entry_is_known_by_number, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_spent_budget_is_an_error_not_a_crash, setup, teardown),
 	};
 

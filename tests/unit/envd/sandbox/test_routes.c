@@ -472,6 +472,7 @@ static void basic_users_must_exist(void **state)
 		&answer,
 		"{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'nobody1'\"}");
 	/* Standalone as an ordinary user, nobody else can be acted as. */
+	f->app.sandbox.is_standalone = true;
 	f->app.sandbox.only_user = xstrdup("user");
 	f->app.sandbox.only_uid = 1000;
 	assert_int_equal(
