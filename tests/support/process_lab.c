@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <pwd.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -242,9 +243,19 @@ void capture_fini(struct capture *capture)
 		buf_fini(&capture->output[i]);
 }
 
+const char *lab_user_name(void)
+{
+	static char name[64] = "root";
+	const struct passwd *own = geteuid() ? getpwuid(geteuid()) : NULL;
+
+	if (own)
+		snprintf(name, sizeof(name), "%s", own->pw_name);
+	return name;
+}
+
 void lab_spec(struct process_spec *spec, const char *const *args)
 {
-	*spec = (struct process_spec){.command = args[0], .args = args + 1, .user_name = "root"};
+	*spec = (struct process_spec){.command = args[0], .args = args + 1, .user_name = lab_user_name()};
 	while (args[spec->arg_count + 1])
 		spec->arg_count++;
 }
@@ -476,7 +487,7 @@ void lab_run_report(struct process_lab *lab, struct capture *run, struct process
 	spec->args = no_args;
 	spec->arg_count = 0;
 	if (!spec->user_name)
-		spec->user_name = "root";
+		spec->user_name = lab_user_name();
 	capture_init(run);
 	capture_open(lab, run, spec);
 	capture_wait(lab, run);

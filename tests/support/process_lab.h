@@ -53,7 +53,9 @@ void lab_run_until(struct process_lab *lab, const bool *flag);
 void lab_run_until_true(struct process_lab *lab, bool (*condition)(void *user), void *user);
 void lab_run_for(struct process_lab *lab, uint64_t ms);
 
-/* A command as root; args end with NULL and include the command. */
+/* Who runs the tests: commands can be run as nobody else without root. */
+const char *lab_user_name(void);
+/* A command of lab_user_name(); args end with NULL and include the command. */
 void lab_spec(struct process_spec *spec, const char *const *args);
 void capture_init(struct capture *capture);
 void capture_fini(struct capture *capture);

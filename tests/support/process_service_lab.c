@@ -10,6 +10,7 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/process_lab.h"
 
 static void dispatch(struct http_exchange *ex)
 {
@@ -38,6 +39,7 @@ int service_setup(void **state)
 	json_init();
 	loop_init(&s->app.loop);
 	sandbox_init(&s->app.sandbox, &s->app.loop);
+	sandbox_set_default_user(&s->app.sandbox, lab_user_name());
 	s->app.processes = process_table_new(&table);
 	assert_int_equal(http_server_listen(&s->app.loop, &server, "127.0.0.1", 0, &s->app.server), 0);
 	*state = s;

@@ -7,6 +7,7 @@
 #include "envd/app.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/process_lab.h"
 #include "tests/support/sockets.h"
 
 static int setup(void **state)
@@ -27,7 +28,7 @@ static int teardown(void **state)
 static struct app_config config_for(unsigned port)
 {
 	return (struct app_config){.address = "127.0.0.1", .port = port, .no_cgroups = true,
-				   .is_standalone = true, .user_name = "root"};
+				   .is_standalone = true, .user_name = lab_user_name()};
 }
 
 static int dial(const struct app *app)

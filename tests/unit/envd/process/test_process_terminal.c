@@ -173,7 +173,7 @@ static void case_068_job_control(void **state)
 	struct capture run;
 
 	lab_open(&lab, NULL);
-	lab_open_terminal(&lab, &run, "exec bash --norc -i");
+	lab_open_terminal(&lab, &run, "PS1='# ' exec bash --norc -i");
 	lab_wait_for_text(&lab, &run, OUTPUT_TERMINAL, "# ");
 	assert_true(write(run.process->terminal_fd, "tty; sleep 100 &\n", 17) == 17);
 	lab_wait_for_text(&lab, &run, OUTPUT_TERMINAL, "[1] ");
