@@ -238,6 +238,8 @@
 #define FILE_CHUNK_BYTES (256 * 1024)
 /* What an upload collects for one job: going to the pool and back costs as much as writing some 100 KiB. */
 #define FILE_UPLOAD_CHUNK_BYTES (1024 * 1024)
+/* An upload that brings nothing for so long keeps no memory for what it has brought. */
+#define UPLOAD_REST_MS 500
 /* All transfers of a loop together hold about so much; many at once have smaller chunks each. */
 #define FILE_TRANSFERS_BYTES (32 * 1024 * 1024)
 #define FILE_CHUNK_BYTES_MIN (16 * 1024)

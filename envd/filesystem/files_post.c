@@ -26,6 +26,7 @@ struct post {
 	struct err err;
 	int status;             /* of the job that ran last */
 	struct buf chunks[2];
+	uv_timer_t rest;        /* until memory is given back */
 	unsigned filling;       /* the other one is with the job */
 	bool is_last;           /* the job has the body's end */
 	bool is_working;        /* a job runs */
@@ -36,8 +37,9 @@ struct post {
 	bool is_closed;         /* the exchange */
 };
 
-static void free_post(struct post *post)
+static void on_rest_closed(uv_handle_t *handle)
 {
+	struct post *post = container_of((uv_timer_t *)handle, struct post, rest);
 	struct http_exchange *ex = post->ex;
 
 	buf_fini(&post->chunks[0]);
@@ -46,6 +48,11 @@ static void free_post(struct post *post)
 	free(post);
 	files_transfer_ended();
 	http_exchange_release(ex);
+}
+
+static void free_post(struct post *post)
+{
+	uv_close((uv_handle_t *)&post->rest, on_rest_closed);
 }
 
 static void abort_receiving(struct job *job)
@@ -148,9 +155,14 @@ static void receive_chunk(struct job *job)
 
 static void submit(struct post *post);
 
-/* The client is slower than the disk, and may stall: what has been written need not be kept for it. */
-static void give_back(struct post *post)
+/* The client has stalled: what has been written need not be kept for it. Not before, since new memory
+ * costs more than the writing where a host has to find each page of it. */
+static void give_back(uv_timer_t *timer)
 {
+	struct post *post = container_of(timer, struct post, rest);
+
+	if (post->is_working)
+		return;
 	for (size_t i = 0; i < ARRAY_LENGTH(post->chunks); i++)
 		if (buf_length(&post->chunks[i]) == 0)
 			buf_reset(&post->chunks[i]);
@@ -173,7 +185,7 @@ static void on_received(struct job *job)
 		 buf_length(&post->chunks[post->filling]) >= files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES))
 		submit(post);
 	else
-		give_back(post);
+		uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
 }
 
 static void resume(struct post *post)
@@ -347,6 +359,7 @@ void files_post(struct http_exchange *ex, struct sandbox *sandbox)
 	arena_init(&post->arena, UPLOAD_ARENA_BYTES);
 	buf_init(&post->chunks[0], CHUNK_BYTES_MAX);
 	buf_init(&post->chunks[1], CHUNK_BYTES_MAX);
+	uv_timer_init(&ex->loop->uv, &post->rest);
 	files_transfer_started();
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, post);
