@@ -2,7 +2,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/file.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "envd/jobs/job_life.h"
@@ -10,10 +9,8 @@
 #include "envd/process/proc_stat.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/pidfd.h"
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 
 static void on_leader_poll_closed(uv_handle_t *handle)
 {
@@ -71,7 +68,7 @@ static void terminate(struct job *job)
 		return;
 	note_request(run);
 	if (run->leader_pidfd < 0)
-		run->leader_pidfd = (int)syscall(SYS_pidfd_open, run->leader, 0);
+		run->leader_pidfd = pidfd_of(run->leader);
 	/* By an earlier envd: to some programs, a second one means at once. */
 	if (run->owner->record.stop_has_terminated)
 		return;

@@ -5,19 +5,13 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "envd/jobs/keeper_image.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/pidfd.h"
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
 
 #define PATH_BYTES 4608
 /* Holes are of whole blocks of the file system. */
@@ -392,7 +386,7 @@ pid_t job_store_find_keeper(const struct job_store *store, const char *id, int *
 	*ret_pidfd = -1;
 	if (!keeper)
 		return 0;
-	*ret_pidfd = (int)syscall(SYS_pidfd_open, keeper, 0);
+	*ret_pidfd = pidfd_of(keeper);
 	if (job_status_keeper(fd) == keeper)
 		return keeper;
 	close_fd(ret_pidfd);
@@ -405,7 +399,7 @@ void job_store_wake_keeper(const struct job_store *store, const char *id)
 	pid_t keeper = job_store_find_keeper(store, id, &pidfd);
 
 	if (pidfd >= 0)
-		(void)syscall(SYS_pidfd_send_signal, pidfd, JOB_KEEPER_SIGNAL, NULL, 0);
+		(void)pidfd_signal(pidfd, JOB_KEEPER_SIGNAL);
 	else if (keeper)
 		(void)kill(keeper, JOB_KEEPER_SIGNAL);
 }

@@ -3,18 +3,12 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "envd/process/proc_stat.h"
 #include "lib/limits.h"
+#include "lib/pidfd.h"
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
 
 #define ROUND_PAUSE_US 1000
 
@@ -32,12 +26,12 @@ static bool kill_member(pid_t pid, pid_t session)
 
 	if (!is_live_member(pid, session))
 		return false;
-	pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+	pidfd = pidfd_of(pid);
 	if (pidfd < 0)
 		return errno != ESRCH && kill(pid, SIGKILL) == 0;
 	if (!is_live_member(pid, session))
 		return false;
-	syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+	pidfd_signal(pidfd, SIGKILL);
 	return true;
 }
 
@@ -192,7 +186,7 @@ static void find_below_slowly(DIR *proc, struct relatives *relatives, pid_t ance
 static bool kill_relative(const struct relative *relative)
 {
 	struct proc_stat about;
-	auto_close int pidfd = (int)syscall(SYS_pidfd_open, relative->pid, 0);
+	auto_close int pidfd = pidfd_of(relative->pid);
 
 	if (!proc_stat_read(relative->pid, &about) || proc_stat_is_dead(&about))
 		return false;
@@ -200,7 +194,7 @@ static bool kill_relative(const struct relative *relative)
 	if (about.parent != relative->parent)
 		return true;
 	if (pidfd >= 0)
-		syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+		pidfd_signal(pidfd, SIGKILL);
 	else
 		kill(relative->pid, SIGKILL);
 	return true;

@@ -6,9 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef SYS_pidfd_send_signal
-#define SYS_pidfd_send_signal 424
-#endif
+#include "lib/pidfd.h"
+
 
 /* The system call rather than libc's waitid, which leaves out the usage. */
 static int wait_for(int type, int id, siginfo_t *info, int options, struct rusage *usage)
@@ -274,7 +273,7 @@ int reaper_signal(struct reaper_child *child, int number)
 	if (child->collected)
 		return -ESRCH;
 	if (child->pidfd >= 0) {
-		if (syscall(SYS_pidfd_send_signal, child->pidfd, number, NULL, 0) == 0)
+		if (pidfd_signal(child->pidfd, number) == 0)
 			return 0;
 		if (errno != ENOSYS && errno != EPERM)
 			return -errno;

@@ -9,13 +9,11 @@
 #include "envd/process/spawn_internal.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/pidfd.h"
 
 /* How much of a command line is repeated in an error message. */
 #define SHOWN_BYTES_MAX 256
 
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
 
 /* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once. Loop
  * thread only. The one piece of state that is not in an object, because the kernel is not either. */
@@ -266,7 +264,7 @@ static int open_pidfd(pid_t pid)
 
 	if (pidfd_is_missing)
 		return -1;
-	fd = (int)syscall(SYS_pidfd_open, pid, 0);
+	fd = pidfd_of(pid);
 	if (fd < 0 && (errno == ENOSYS || errno == EPERM))
 		pidfd_is_missing = true;
 	return fd;
