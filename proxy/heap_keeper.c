@@ -2,10 +2,10 @@
 
 #include <fcntl.h>
 #include <malloc.h>
-#include <signal.h>
 #include <unistd.h>
 
 #include "lib/log.h"
+#include "lib/thread.h"
 
 /* A burst is over when this much later it still looks so. */
 #define LOOK_MS 2000
@@ -127,19 +127,6 @@ static void *run(void *user)
 	return NULL;
 }
 
-/* Signals are the main thread's. */
-static int start_thread(struct heap_keeper *keeper)
-{
-	sigset_t all, before;
-	int status;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	status = -pthread_create(&keeper->thread, NULL, run, keeper);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
-	return status;
-}
-
 int heap_keeper_open(struct heap_keeper *keeper, struct err *err)
 {
 	pthread_condattr_t attributes;
@@ -153,7 +140,7 @@ int heap_keeper_open(struct heap_keeper *keeper, struct err *err)
 	pthread_cond_init(&keeper->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
 	if (keeper->statm_fd >= 0)
-		status = start_thread(keeper);
+		status = thread_start(&keeper->thread, run, keeper);
 	if (status < 0)
 		close_fd(&keeper->statm_fd);
 	return status < 0 ? err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "start a thread") : 0;

@@ -1,9 +1,8 @@
 #include "proxy/front/front.h"
 
-#include <signal.h>
-
 #include "lib/http_server.h"
 #include "lib/log.h"
+#include "lib/thread.h"
 #include "proxy/front/http2.h"
 #include "proxy/front/tls_accept.h"
 #include "proxy/heap_keeper.h"
@@ -310,16 +309,10 @@ static void *run_worker(void *user)
 	return NULL;
 }
 
-/* Signals are the main thread's; a worker that took one would only lose time. */
 static int start_thread(struct worker *w)
 {
-	sigset_t all, before;
-	int status;
+	int status = thread_start(&w->thread, run_worker, w);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	status = -pthread_create(&w->thread, NULL, run_worker, w);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	w->started = status == 0;
 	return status;
 }

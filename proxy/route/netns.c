@@ -4,12 +4,12 @@
 #include <linux/magic.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
 #include "lib/limits.h"
+#include "lib/thread.h"
 
 enum request_state { REQUEST_QUEUED, REQUEST_RUNNING, REQUEST_DONE };
 
@@ -268,14 +268,9 @@ static void on_wake(uv_async_t *async)
 
 static int start_thread(struct netns_helper *helper)
 {
-	sigset_t all, before;
 	pthread_t thread;
-	int status;
+	int status = thread_start(&thread, run, helper);
 
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &before);
-	status = -pthread_create(&thread, NULL, run, helper);
-	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	if (status == 0)
 		pthread_detach(thread);
 	return status;
