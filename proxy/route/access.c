@@ -118,12 +118,16 @@ struct str access_strip_query(struct str query, struct arena *arena, int *ret_st
 
 /* ---- cookies ---- */
 
+/* Blanks around the "=" do not count: that is how servers read cookies, so one that is to be kept from
+ * them cannot be hidden behind a blank. */
 static bool is_cookie(struct str piece, struct str name, struct str *ret_value)
 {
-	piece = str_trim(piece);
-	if (!str_starts_with(piece, name) || piece.len == name.len || piece.p[name.len] != '=')
+	struct str rest = piece, own_name;
+
+	str_split(&rest, '=', &own_name);
+	if (!rest.p || !str_equal(str_trim(own_name), name))
 		return false;
-	*ret_value = (struct str){piece.p + name.len + 1, piece.len - name.len - 1};
+	*ret_value = str_trim(rest);
 	return true;
 }
 

@@ -101,17 +101,22 @@ static bool is_delimiter(char c)
 	return byte_class[(unsigned char)c] == DELIMITER;
 }
 
-/* ":80", ":" or "" after the name. */
+/* ":80", ":" or "" after the name. Zeros in front are the client's business (RFC 3986 3.2.3: any digits),
+ * a port that nobody can have connected to is not. */
 static bool is_port_suffix(struct str s)
 {
-	if (s.len == 0)
-		return true;
+	unsigned port = 0;
+
+	if (s.len <= 1)
+		return s.len == 0 || s.p[0] == ':';
 	if (s.p[0] != ':' || s.len > 6)
 		return false;
-	for (size_t i = 1; i < s.len; i++)
+	for (size_t i = 1; i < s.len; i++) {
 		if (!is_digit(s.p[i]))
 			return false;
-	return true;
+		port = port * 10 + (unsigned)(s.p[i] - '0');
+	}
+	return port >= 1 && port <= 65535;
 }
 
 struct str host_name_without_port(struct str authority)

@@ -3,10 +3,11 @@
  * target's authority) and its routing headers. Pure: no allocation, no lookup, no clock.
  *
  * Two forms (contract/proxy.md 1.2, 1.3, with the corrections of 1.20):
- *   <port>-<id>[-ignored].<any domain>   the label is lower-cased, a trailing dot and a ":port" are
- *                                        accepted, the port is canonical and within 1..65535
+ *   <port>-<id>[-ignored].<any domain>   the label is lower-cased, the port is canonical and within
+ *                                        1..65535
  *   a shared host                        "localhost", an IP literal, or "sandbox.<domain>": the id
  *                                        and port come from a pair of routing headers
+ * In both a trailing dot is accepted, and a ":" with nothing or a number within 1..65535 after it.
  * On a per-sandbox host routing headers are ignored, so they cannot redirect a request addressed to
  * another sandbox. Repeated or half-given routing headers on a shared host are errors.
  */

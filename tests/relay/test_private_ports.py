@@ -69,7 +69,7 @@ class PrivatePorts(Test):
         self.assertEqual(name, "sandbox-access")
         self.assertAlmostEqual(int(value.split(".")[1]), soon(43200), delta=30)
         self.assertEqual(self.server.received, b"")
-        got = self.seen(self.open("/app?a=%20b&c", OPENED + f"Cookie: theme=dark; {cookie};  x=\"y\"\r\n"))
+        got = self.seen(self.open("/app?a=%20b&c", OPENED + f"Cookie: theme=dark; {cookie}; {name} = {value};  x=\"y\"\r\n"))
         self.assertEqual(got["line"], "GET /app?a=%20b&c HTTP/1.1")
         self.assertEqual(dict(got["fields"])["Cookie"], "theme=dark;  x=\"y\"")
         # The page's own requests: fetch, EventSource, and WebSocket.

@@ -28,7 +28,7 @@ class Routing(Test):
             got = self.seen(client.response())
         self.assertEqual(got["line"], "GET /x?y=%20 HTTP/1.1")
         for host in ("abc.d", "8080.d", "-abc.d", "8080-.d", "d", "127.0.0.1", "[::1]:80", "", "8080-" + "a" * 300 + ".d",
-                     f"user@{port}-abc.d", f"{port}-abc.d/x", f"{port}-abc<script>.d"):
+                     f"user@{port}-abc.d", f"{port}-abc.d/x", f"{port}-abc<script>.d", f"{port}-abc.d:99999", f"{port}-abc.d:0"):
             response = proxy.ask(host)
             self.assertEqual(response.status, 400, host)
             self.assertEqual(response.json()["code"], 400)

@@ -125,11 +125,13 @@ static void cookies(void **state)
 		{"a=b;sandbox-access=x;c=d", "a=b;c=d"},
 		{"a=b ;  __Host-sandbox-access=x ; c=d;", "a=b ; c=d;"},
 		{"sandbox-access=x; __Host-sandbox-access=y", NULL},
+		{"a=b; sandbox-access = x;\t__Host-sandbox-access\t=y; c = d", "a=b; c = d"},
 		{"sandbox-access; Sandbox-Access=x", "sandbox-access; Sandbox-Access=x"},
 		{"\"sandbox-access=x\"", "\"sandbox-access=x\""},
 		{"", ""},
 	};
-	struct str rest = STR("sandbox-access=1; a=sandbox-access=2;sandbox-access=\"3\"; sandbox-access="), value;
+	struct str rest = STR("sandbox-access=1; a=sandbox-access=2;sandbox-access=\"3\"; sandbox-access=;"
+			      "sandbox-access = 4=4 ; sandbox access=5"), value;
 	struct arena arena;
 
 	(void)state;
@@ -150,6 +152,8 @@ static void cookies(void **state)
 	assert_true(str_equal(value, STR("\"3\"")));
 	assert_true(access_next_cookie(&rest, STR("sandbox-access"), &value));
 	assert_int_equal(value.len, 0);
+	assert_true(access_next_cookie(&rest, STR("sandbox-access"), &value));
+	assert_true(str_equal(value, STR("4=4")));
 	assert_false(access_next_cookie(&rest, STR("sandbox-access"), &value));
 }
 
