@@ -348,6 +348,8 @@
 /* Just after something was started, when servers mostly begin to listen. */
 #define FORWARD_SCAN_FRESH_MS 20
 #define FORWARD_FRESH_MS (5 * 1000)
+/* A new listener is looked at a second time after this long, before it is forwarded. */
+#define FORWARD_SETTLE_MS 10
 #define FORWARD_SCAN_IDLE_MS_MAX (8 * 1000)
 #define FORWARD_SCAN_SERVING_MS_MAX 1000
 /* What one look may read: some ten thousand sockets. */

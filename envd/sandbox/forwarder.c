@@ -23,6 +23,7 @@ struct forwarder {
 	size_t port_count;
 	struct forward_connections connections;
 	size_t open_handles;
+	bool has_newcomers; /* the last look saw listeners that the one before it had not */
 	bool has_address, is_closing;
 };
 
@@ -33,7 +34,7 @@ struct forward {
 	unsigned port;
 	unsigned round; /* of the last scan that saw it */
 	unsigned families, seen_families; /* FORWARD_TO_... */
-	uint64_t retry_ms;
+	uint64_t not_before_ms; /* when it may be listened for */
 	bool is_listening;
 	bool is_waiting; /* a connection is in the kernel's queue, and there is no room for it */
 };
@@ -115,6 +116,7 @@ static struct forward *add_forward(struct forwarder *f, unsigned port)
 
 	forward->forwarder = f;
 	forward->port = port;
+	forward->not_before_ms = loop_now_ms(f->settings.loop) + FORWARD_SETTLE_MS;
 	uv_tcp_init(&f->settings.loop->uv, &forward->tcp);
 	f->open_handles++;
 	f->port_count++;
@@ -134,7 +136,7 @@ static void retry_later(struct forward *forward, int status)
 		f->has_address = false;
 	successor->round = forward->round;
 	successor->families = forward->families;
-	successor->retry_ms = loop_now_ms(f->settings.loop) + FORWARD_RETRY_MS;
+	successor->not_before_ms = loop_now_ms(f->settings.loop) + FORWARD_RETRY_MS;
 	remove_forward(forward);
 }
 
@@ -144,7 +146,8 @@ static void settle(struct forward *forward)
 
 	forward->families = forward->seen_families;
 	forward->seen_families = 0;
-	if (forward->is_listening || loop_now_ms(forward->forwarder->settings.loop) < forward->retry_ms)
+	if (forward->is_listening ||
+	    loop_now_ms(forward->forwarder->settings.loop) < forward->not_before_ms)
 		return;
 	status = start_listening(forward);
 	if (status < 0) {
@@ -180,6 +183,7 @@ static void on_loopback(void *user, int family, unsigned port)
 		if (port == f->settings.own_port || f->port_count >= FORWARD_PORTS_MAX)
 			return;
 		forward = add_forward(f, port);
+		f->has_newcomers = true;
 	}
 	forward->round = f->round;
 	forward->seen_families |= family == AF_INET6 ? FORWARD_TO_IPV6 : FORWARD_TO_IPV4;
@@ -190,6 +194,7 @@ static void scan(struct forwarder *f)
 	int status;
 
 	f->round++;
+	f->has_newcomers = false;
 	f->listeners.buffer = f->settings.loop->scratch;
 	f->listeners.buffer_len = LOOP_SCRATCH_BYTES;
 	status = tcp_listeners_scan(&f->listeners);
@@ -239,7 +244,9 @@ static void on_timer(uv_timer_t *timer)
 		f->interval_ms *= 2;
 	if (f->port_count && f->interval_ms > FORWARD_SCAN_SERVING_MS_MAX)
 		f->interval_ms = FORWARD_SCAN_SERVING_MS_MAX;
-	if (f->interval_ms <= FORWARD_SCAN_IDLE_MS_MAX)
+	if (f->has_newcomers)
+		uv_timer_start(timer, on_timer, FORWARD_SETTLE_MS, 0);
+	else if (f->interval_ms <= FORWARD_SCAN_IDLE_MS_MAX)
 		uv_timer_start(timer, on_timer, f->interval_ms, 0);
 }
 

@@ -4,6 +4,10 @@
  * case 151). Ports that are taken at that address, as by a server that listens everywhere, are left
  * alone. Connections are relayed by envd itself and outlive the forward they came through.
  *
+ * A listener has to be there in two looks, FORWARD_SETTLE_MS apart, before its port is taken: programs
+ * that search for a free port listen for a moment on one address after the other, and would find it
+ * occupied by their own forward.
+ *
  * The kernel announces no new listeners, so they are looked for every FORWARD_SCAN_MS while something
  * runs in the sandbox. Once nothing does, the pace slows down, for a server that has left its parent
  * may still be starting, and then stops: forwarder_wake starts it again. While a server is being

@@ -309,6 +309,40 @@ static void a_port_that_was_taken_is_forwarded_once_it_is_free(void **state)
 	close(listener);
 }
 
+/*
+ * Who searches for a free port listens on 127.0.0.1 for a moment and then, say, on 0.0.0.0. Each of
+ * these listeners is there for one turn of the loop, so no two looks see the same one.
+ */
+static void a_port_that_is_only_tried_out_is_not_taken_away(void **state)
+{
+	struct fixture *f = *state;
+	bool *tried = xcalloc(65536, sizeof(*tried));
+	unsigned taken = 0;
+	uint64_t end;
+
+	open_forwarder(f, OWN_ADDRESS, 0);
+	forwarder_wake(f->forwarder);
+	end = now_ms() + 15 * FORWARD_SCAN_FRESH_MS;
+	for (unsigned tries = 0; tries < 150 || now_ms() < end; tries++) {
+		unsigned port = 0;
+		int fd = listen_on(AF_INET, "127.0.0.1", &port);
+
+		assert_true(fd >= 0);
+		poll(NULL, 0, 1);
+		if (!tried[port])
+			uv_run(&f->loop.uv, UV_RUN_NOWAIT);
+		close(fd);
+		fd = tried[port] ? -1 : listen_on(AF_INET, OWN_ADDRESS, &port);
+		taken += !tried[port] && fd < 0;
+		tried[port] = true;
+		if (fd >= 0)
+			close(fd);
+	}
+	/* One may have been somebody else's a moment before, whose listener was seen as well. */
+	assert_in_range(taken, 0, 1);
+	free(tried);
+}
+
 /* The port is still forwarded, but the server has gone. */
 static void a_client_that_comes_too_late_sees_a_reset(void **state)
 {
@@ -397,6 +431,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(what_listens_everywhere_and_envd_itself_are_left_alone, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_port_that_was_taken_is_forwarded_once_it_is_free, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_port_that_is_only_tried_out_is_not_taken_away, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_client_that_comes_too_late_sees_a_reset, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_is_looked_for_without_the_address, setup, teardown),
