@@ -264,11 +264,13 @@ static char *choose_jobs_directory(const struct arguments *arguments)
 	return xstrdup(path);
 }
 
-static void ignore_broken_pipes(void)
+/* What a write cannot do is an error of that write, also where files may not grow beyond RLIMIT_FSIZE. */
+static void ignore_signals_of_writes(void)
 {
 	struct sigaction action = {.sa_handler = SIG_IGN};
 
 	sigaction(SIGPIPE, &action, NULL);
+	sigaction(SIGXFSZ, &action, NULL);
 }
 
 static int start(const struct arguments *arguments)
@@ -291,7 +293,7 @@ static int start(const struct arguments *arguments)
 	config.jobs_directory = jobs_directory;
 	config.metadata_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(METADATA_PORT)};
 	inet_pton(AF_INET, METADATA_ADDRESS, &config.metadata_address.sin_addr);
-	ignore_broken_pipes();
+	ignore_signals_of_writes();
 	if (config.is_machine)
 		machine_boot();
 	else if (getpid() == 1 && !config.is_standalone)

@@ -291,6 +291,7 @@ int main(int argc, char **argv)
 	}
 	log_init(app.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_JSON, 2);
 	sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
+	sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = SIG_IGN}, NULL); /* a log that may not grow */
 	app.descriptors = raise_descriptor_limit();
 	json_init();
 	job_pool_configure();

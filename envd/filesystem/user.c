@@ -314,6 +314,12 @@ static int find_user(const char *name, struct arena *arena, struct user *ret_use
 	return status < 0 ? status : 1;
 }
 
+/* Of what comes back by itself: the same may work in a moment. */
+static bool is_shortage(int status)
+{
+	return status == -ENOMEM || status == -EMFILE || status == -ENFILE;
+}
+
 int user_lookup(const char *name, struct arena *arena, struct user *ret_user, struct err *err)
 {
 	int status = find_user(name, arena, ret_user);
@@ -325,7 +331,7 @@ int user_lookup(const char *name, struct arena *arena, struct user *ret_user, st
 		err->sys = ENOENT;
 		return -ENOENT;
 	}
-	return err_set_sys(err, status == -ENOMEM ? ERR_RESOURCE_EXHAUSTED : ERR_INTERNAL, status,
+	return err_set_sys(err, is_shortage(status) ? ERR_RESOURCE_EXHAUSTED : ERR_INTERNAL, status,
 			   "user: lookup of %s", name);
 }
 

@@ -40,9 +40,10 @@
 #endif
 #endif
 
-/* Descriptors are moved here before they are moved to their places, so that none is in another's. */
-#define SPARE_DESCRIPTOR 64
 #define KEEPER_FIRST_DESCRIPTOR 3
+/* Descriptors are moved above the keeper's before they are moved to their places, so that none is in
+ * another's. Not further, or a low RLIMIT_NOFILE would forbid it. */
+#define SPARE_DESCRIPTOR (KEEPER_FIRST_DESCRIPTOR + CHILD_KEEPER_FDS + 1)
 
 #define PID_DIGITS_MAX 12
 

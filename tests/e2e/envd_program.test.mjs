@@ -136,6 +136,32 @@ check("standalone_without_a_home_has_jobs_all_the_same", async () => {
 	assert.equal((await envd.stop()).code, 0);
 });
 
+check("a_limit_on_file_sizes_fails_the_upload_and_not_envd", async () => {
+	const envd = await launch(["-standalone", "-jobs-dir", temporaryFolder()], {
+		port: await freePort(), prefix: ["sh", "-c", 'ulimit -f 128; exec "$@"', "sh"],
+	});
+	const client = envd.client(), folder = temporaryFolder();
+	const refused = await put(client, join(folder, "large"), Buffer.alloc(100000));
+	assert.equal(refused.status, 500);
+	assert.match(refused.text, /error writing file: .*file too large/);
+	assert.equal(existsSync(join(folder, "large")), false);
+	assert.equal((await put(client, join(folder, "small"), "fits")).status, 200);
+	// Commands get the limit, and the signal as everybody expects it.
+	const { end } = await client.run("dd", ["if=/dev/zero", `of=${folder}/output`, "bs=100000", "count=2"]);
+	assert.equal(end.status.replace(" (core dumped)", ""), "signal: signal 25");
+	assert.deepEqual(await envd.stop(), { code: 0, signal: null });
+});
+
+check("jobs_run_also_with_few_descriptors", async () => {
+	const envd = await launch(["-standalone", "-jobs-dir", temporaryFolder()], {
+		port: await freePort(), prefix: ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"],
+	});
+	const args = ["job", "run", "-follow", "sh", "-c", "ulimit -n; exit 3"];
+	const { stdout, status, stderr } = spawnSync(envdProgram(), args, { env: { ENVD_URL: envd.url }, encoding: "utf8", timeout: 20000 });
+	assert.deepEqual([stdout, status], ["64\n", 3], stderr);
+	assert.equal((await envd.stop()).code, 0);
+});
+
 // Accounts of a directory service, a container's made-up uid.
 check("an_ordinary_user_without_an_account_is_known_by_number", async () => {
 	const home = temporaryFolder();

@@ -4,6 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -225,6 +226,23 @@ static void who_has_no_entry_is_known_by_number(void **state)
 	assert_int_equal(status, 0);
 }
 
+static void a_shortage_of_descriptors_is_not_the_agents_fault(void **state)
+{
+	struct rlimit before, none;
+	struct user user;
+	int status;
+
+	(void)state;
+	write_text(passwd, "ada:x:9:9::/home/ada:/bin/sh\n");
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){.rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	status = user_lookup("ada", &arena, &user, &err);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	assert_int_equal(status, -EMFILE);
+	assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
+}
+
 static void a_spent_budget_is_an_error_not_a_crash(void **state)
 {
 	struct user user;
@@ -259,6 +277,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(conformance_164_unknown_ids_are_numbers, setup, teardown),
 		cmocka_unit_test_setup_teardown(mode_bits_decide_what_a_user_may, setup, teardown),
 		cmocka_unit_test_setup_teardown(who_has_no_entry_is_known_by_number, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_shortage_of_descriptors_is_not_the_agents_fault, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_spent_budget_is_an_error_not_a_crash, setup, teardown),
 	};
 
