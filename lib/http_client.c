@@ -92,7 +92,6 @@ static bool take_head(struct http_client *c)
 		http_parser_init_response(&c->parser, &c->arena, &c->response, c->to_head);
 		return true;
 	}
-	c->response_told = true;
 	if (c->handler->on_response)
 		c->handler->on_response(c, &c->response);
 	/* A tunnel may rest for hours; what its head was needs no memory. */

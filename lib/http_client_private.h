@@ -34,7 +34,7 @@ struct http_client {
 	int status;         /* for on_closed */
 	uint8_t handles;
 	bool begun, request_ended, chunked, to_head, wants_continue, keep_alive;
-	bool got_bytes, response_told, response_done, tunnel, end_told;
+	bool got_bytes, response_done, tunnel, end_told;
 	bool paused, reading, eof, shut, stray;
 	bool full, full_told; /* the stream is / the user was told */
 	bool busy, closing, close_wanted, reset_wanted, detached, timer_running;

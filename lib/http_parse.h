@@ -44,7 +44,7 @@ struct http_parser {
 	struct str body;
 	char tail[8]; /* the bytes before `data` while in the head */
 	uint8_t stop; /* why llhttp was paused */
-	uint8_t hosts, codings, lengths;
+	uint8_t codings, lengths;
 	char first;          /* byte of the message */
 	bool target_complete, stands_in; /* llhttp is shown other bytes than those of `data` */
 	bool begun, version_seen, after_lf, in_trailers, head_told, end_pending, rerun, done;
@@ -77,10 +77,5 @@ bool http_method_is_known(struct str method);
 /* The stream ended: 0 when that ends the message properly (a response without a length), -EPROTO
  * when it cuts it short. */
 int http_parser_finish(struct http_parser *p) NODISCARD;
-/* True once a first byte was seen. */
-static inline bool http_parser_has_begun(const struct http_parser *p)
-{
-	return p->begun;
-}
 
 #endif

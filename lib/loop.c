@@ -56,11 +56,6 @@ void loop_run(struct loop *loop)
 	uv_run(&loop->uv, UV_RUN_DEFAULT);
 }
 
-void loop_stop(struct loop *loop)
-{
-	uv_stop(&loop->uv);
-}
-
 static void count_foreign(uv_handle_t *handle, void *user)
 {
 	size_t *count = user;

@@ -35,9 +35,8 @@ struct later {
 };
 
 void loop_init(struct loop *loop);
-/* Runs until nothing is open, or until loop_stop. */
+/* Runs until nothing is open. */
 void loop_run(struct loop *loop);
-void loop_stop(struct loop *loop);
 /* Closes the loop's own handles and asserts that no other is open. */
 void loop_fini(struct loop *loop);
 /* True when every handle but the loop's own is closed and no job or deferred call is pending. */

@@ -42,7 +42,6 @@ struct job_life {
 	struct job_start *start;
 	struct job job; /* preparing; in the end: finding out how it ended */
 	struct job kill_job, look_job;
-	bool is_child; /* the keeper is our own */
 	bool is_tracked, is_adopted_open, is_status_open, is_leader_open;
 	bool is_adopted_blind, is_keeper_gone; /* without keeper_poll; found by a look */
 	bool is_over; /* only what is in flight is still awaited */

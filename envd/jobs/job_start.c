@@ -19,7 +19,7 @@ struct job_start {
 	struct job_record record; /* as it is stored first; borrows from the job's */
 	struct err err;
 	int status;
-	bool is_opened, has_failed;
+	bool has_failed;
 	bool wants_stop, wants_force; /* asked for meanwhile */
 	uint64_t grace_ms;
 };
@@ -113,7 +113,6 @@ static void prepare(struct job *job)
 	start->status = job_store_open(store, &start->err);
 	if (start->status < 0)
 		return;
-	start->is_opened = true;
 	start->keeper.program_fd = store->keeper_fd;
 	start->status = spawn_prepare(&start->plan, spawn, &start->err);
 	if (start->status < 0)
@@ -219,7 +218,6 @@ static int watch(struct job_life *run)
 	int status;
 
 	run->keeper = plan->pid;
-	run->is_child = true;
 	run->owner->record.exit.started_ms = wall_clock_ms();
 	reaper_track(run->table->settings.reaper, &run->child, plan->pid, take_fd(&plan->pidfd));
 	run->is_tracked = true;

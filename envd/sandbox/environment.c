@@ -61,7 +61,7 @@ static void reserve(struct environment *env, size_t count)
 	env->capacity = capacity;
 }
 
-static void set(struct environment *env, const char *name, const char *value, bool internal)
+void environment_set_internal(struct environment *env, const char *name, const char *value)
 {
 	bool found;
 	size_t at = find_index(env, name, &found);
@@ -69,32 +69,20 @@ static void set(struct environment *env, const char *name, const char *value, bo
 
 	if (found) {
 		entry = &env->entries[at];
-		if (entry->internal && !internal)
-			return;
 		wipe_text(entry->value);
 		entry->value = xstrdup(value);
-		entry->internal = internal;
+		entry->internal = true;
 		return;
 	}
 	reserve(env, env->count + 1);
 	entry = &env->entries[at];
 	memmove(entry + 1, entry, (env->count - at) * sizeof(*entry));
 	*entry = (struct environment_entry){
-		.name = xstrdup(name), .value = xstrdup(value), .internal = internal};
+		.name = xstrdup(name), .value = xstrdup(value), .internal = true};
 	env->count++;
 }
 
-void environment_set_internal(struct environment *env, const char *name, const char *value)
-{
-	set(env, name, value, true);
-}
-
-void environment_set_user(struct environment *env, const char *name, const char *value)
-{
-	set(env, name, value, false);
-}
-
-void environment_clear_user(struct environment *env)
+static void clear_user(struct environment *env)
 {
 	size_t kept = 0;
 
@@ -135,7 +123,7 @@ void environment_replace_user(struct environment *env, const struct environment_
 	size_t total, kept = 0;
 	struct numbered_entry *all;
 
-	environment_clear_user(env);
+	clear_user(env);
 	if (!count)
 		return;
 	total = env->count + count;

@@ -28,11 +28,8 @@ void environment_init(struct environment *env);
 void environment_fini(struct environment *env);
 /* Promotes a user entry of the same name. */
 void environment_set_internal(struct environment *env, const char *name, const char *value);
-/* Ignored when the name is internal. */
-void environment_set_user(struct environment *env, const char *name, const char *value);
-/* Drops every user entry; internal ones stay. */
-void environment_clear_user(struct environment *env);
-/* Clears the user entries and sets these instead, in n log n; of equal names the last one counts. */
+/* Drops every user entry and sets these instead, in n log n; of equal names the last one counts, and
+ * internal ones stay as they are. */
 void environment_replace_user(struct environment *env, const struct environment_pair *pairs,
 			      size_t count);
 /* NULL when there is none. */

@@ -262,7 +262,7 @@ static void read_frames(struct http2_session *s, const char *data, size_t len)
 	size_t at = 0, fed = 0, now;
 
 	while (at < len && !s->failed) {
-		size_t begin = at;
+		size_t begin;
 
 		now = size_min(s->skip, len - at);
 		s->skip -= now;

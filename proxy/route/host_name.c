@@ -286,23 +286,3 @@ enum host_name_result host_name_route(struct str authority, const struct host_na
 	}
 	return by_label(label, ret_target);
 }
-
-const char *host_name_error_text(enum host_name_result result)
-{
-	switch (result) {
-	case HOST_NAME_OK:
-		return "";
-	case HOST_NAME_UNROUTED:
-	case HOST_NAME_INVALID:
-		return "Invalid host";
-	case HOST_NAME_BAD_PORT:
-		return "Invalid sandbox port";
-	case HOST_NAME_BAD_ID:
-		return "Invalid sandbox ID";
-	case HOST_NAME_HEADER_MISSING:
-		return "missing header";
-	case HOST_NAME_HEADER_REPEATED:
-		return "repeated header";
-	}
-	return "";
-}

@@ -58,7 +58,5 @@ struct str host_name_without_port(struct str authority);
 bool host_name_is_id(struct str id);
 /* The canonical decimal of 1..65535: no sign, blank or leading zero. 0 for anything else. */
 unsigned host_name_port(struct str text);
-/* "Invalid host" and so on (contract/proxy.md 1.5). */
-const char *host_name_error_text(enum host_name_result result);
 
 #endif

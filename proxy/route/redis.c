@@ -328,7 +328,6 @@ static void go_online_if_ready(struct redis_source *source)
 	source->online = source->totals.connected = true;
 	source->failures = 0;
 	source->retry_ms = PROXY_REDIS_RETRY_MS;
-	source->totals.connects++;
 	log_info("redis", "connected", LOG_B("notified", source->notified));
 	uv_timer_stop(&source->parked_timer);
 	answer_parked(source, UINT64_MAX);

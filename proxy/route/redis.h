@@ -39,7 +39,7 @@ struct redis_config {
 struct redis_totals {
 	bool connected;
 	bool notified; /* Redis tells of changes */
-	uint64_t connects, losses, scans, applied, unreadable;
+	uint64_t losses, scans, applied, unreadable;
 };
 
 /* Connects in the background, for as long as it takes. */

@@ -22,10 +22,8 @@ static void check_target(struct str authority, const struct host_name_headers *h
 	enum host_name_result result = host_name_route(authority, headers, &target);
 	char canonical[128];
 
-	if (result != HOST_NAME_OK) {
-		CHECK(*host_name_error_text(result));
+	if (result != HOST_NAME_OK)
 		return;
-	}
 	CHECK(target.port >= 1 && target.port <= 65535);
 	CHECK(strlen(target.id) == target.id_len);
 	CHECK(host_name_is_id((struct str){target.id, target.id_len}));

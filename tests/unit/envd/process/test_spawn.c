@@ -155,6 +155,8 @@ static void case_019_odd_environment_values(void **state)
 		{"A", "x=y=z"}, {"B", "line1"}, {"C", ""},	  {"D", "\"quotes' $(id)"},
 		{"É", "ü"},	{"A", "last"},	{"PATH", "/only"}, {"PWD", "/given"},
 	};
+	const struct environment_pair of_the_sandbox[] = {{STR("GLOBAL"), STR("g")},
+							  {STR("C"), STR("from the sandbox")}};
 	struct process_lab lab;
 	struct process_spec spec = {.variables = variables,
 				    .variable_count = ARRAY_LENGTH(variables),
@@ -162,8 +164,7 @@ static void case_019_odd_environment_values(void **state)
 	struct capture run;
 
 	lab_open(&lab, NULL);
-	environment_set_user(&lab.sandbox.environment, "GLOBAL", "g");
-	environment_set_user(&lab.sandbox.environment, "C", "from the sandbox");
+	environment_replace_user(&lab.sandbox.environment, of_the_sandbox, ARRAY_LENGTH(of_the_sandbox));
 	environment_set_internal(&lab.sandbox.environment, "E2B_SANDBOX", "false");
 	lab_run_report(&lab, &run, &spec);
 	assert_true(lab_has_variable(&run, "A=last"));

@@ -24,16 +24,24 @@ static void assert_sorted(const struct environment *env)
 		assert_true(strcmp(env->entries[i - 1].name, env->entries[i].name) < 0);
 }
 
+/* One user entry, and no other. */
+static void set_user(struct environment *env, const char *name, const char *value)
+{
+	const struct environment_pair pair = {str_of(name), str_of(value)};
+
+	environment_replace_user(env, &pair, 1);
+}
+
 static void internal_entries_win(void **state)
 {
 	struct environment *env = *state;
 
-	environment_set_user(env, "A", "user");
+	set_user(env, "A", "user");
 	environment_set_internal(env, "A", "internal");
 	assert_string_equal(environment_get(env, "A"), "internal");
-	environment_set_user(env, "A", "again");
+	set_user(env, "A", "again");
 	assert_string_equal(environment_get(env, "A"), "internal");
-	environment_clear_user(env);
+	environment_replace_user(env, NULL, 0);
 	assert_string_equal(environment_get(env, "A"), "internal");
 	assert_int_equal(env->count, 1);
 	environment_set_internal(env, "A", "newer");
@@ -44,9 +52,13 @@ static void entries_stay_sorted(void **state)
 {
 	static const char *const names[] = {"m", "a", "z", "aa", "Z", "", "mm", "b", "y", "c", "d"};
 	struct environment *env = *state;
+	struct environment_pair pairs[ARRAY_LENGTH(names) / 2];
 
-	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
-		environment_set_user(env, names[i], names[i]);
+	for (size_t i = 0; i < ARRAY_LENGTH(pairs); i++)
+		pairs[i] = (struct environment_pair){str_of(names[i]), str_of(names[i])};
+	environment_replace_user(env, pairs, ARRAY_LENGTH(pairs));
+	for (size_t i = ARRAY_LENGTH(pairs); i < ARRAY_LENGTH(names); i++)
+		environment_set_internal(env, names[i], names[i]);
 	assert_int_equal(env->count, ARRAY_LENGTH(names));
 	assert_sorted(env);
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
@@ -64,7 +76,7 @@ static void replacing_drops_what_is_not_named(void **state)
 
 	environment_set_internal(env, "keep", "yes");
 	environment_set_internal(env, "b", "internal");
-	environment_set_user(env, "old", "x");
+	set_user(env, "old", "x");
 	environment_replace_user(env, pairs, ARRAY_LENGTH(pairs));
 	assert_sorted(env);
 	assert_int_equal(env->count, 5);
@@ -82,11 +94,11 @@ static void clearing_everything_gives_the_memory_back(void **state)
 {
 	struct environment *env = *state;
 
-	environment_set_user(env, "A", "1");
-	environment_clear_user(env);
+	set_user(env, "A", "1");
+	environment_replace_user(env, NULL, 0);
 	assert_int_equal(env->count, 0);
 	assert_null(env->entries);
-	environment_set_user(env, "A", "2");
+	set_user(env, "A", "2");
 	assert_string_equal(environment_get(env, "A"), "2");
 }
 

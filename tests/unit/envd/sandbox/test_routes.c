@@ -34,6 +34,7 @@ static void health_is_open_and_empty(void **state)
 
 static void environment_is_sorted_and_html_safe(void **state)
 {
+	const struct environment_pair pairs[] = {{STR("Z"), STR("<a&b>")}, {STR("A"), STR("\"x\"\n\xff")}};
 	struct agent *f = *state;
 	struct environment *env = &f->app.sandbox.environment;
 	struct talk_answer answer = agent_request(f, "GET", "/envs", "", NULL);
@@ -43,8 +44,7 @@ static void environment_is_sorted_and_html_safe(void **state)
 	agent_assert_header(&answer, "Cache-Control", "no-store");
 	agent_assert_body(&answer, "{}\n");
 	environment_set_internal(env, "E2B_SANDBOX", "false");
-	environment_set_user(env, "Z", "<a&b>");
-	environment_set_user(env, "A", "\"x\"\n\xff");
+	environment_replace_user(env, pairs, ARRAY_LENGTH(pairs));
 	answer = agent_request(f, "GET", "/envs", "", NULL);
 	agent_assert_body(&answer, "{\"A\":\"\\\"x\\\"\\n\xef\xbf\xbd\",\"E2B_SANDBOX\":\"false\","
 				   "\"Z\":\"\\u003ca\\u0026b\\u003e\"}\n");

@@ -35,8 +35,7 @@ static void check_rows(const struct row *rows, size_t count)
 			host_name_route(str_of(rows[i].host), &headers, &target);
 
 		if (result != rows[i].result)
-			fail_msg("%s: %s instead of %s", rows[i].host, host_name_error_text(result),
-				 host_name_error_text(rows[i].result));
+			fail_msg("%s: result %d instead of %d", rows[i].host, result, rows[i].result);
 		if (result != HOST_NAME_OK)
 			continue;
 		assert_string_equal(target.id, rows[i].id);
