@@ -154,9 +154,10 @@ $(B)/bin/%:
 	$(Q)$(CC) $(LDFLAGS) -o $@.debug $^ $(LDLIBS)
 	$(Q)strip -o $@ $@.debug
 else
-$(B)/bin/envd-watch: $(call objects,$(WATCHER_SOURCES) $(WATCHER_SHARED))
+# Under sanitizers it keeps its standard error (tests/support/reports.c).
+$(B)/bin/envd-watch: $(call objects,$(WATCHER_SOURCES) $(WATCHER_SHARED) $(if $(filter asan,$(PROFILE)),tests/support/reports.c))
 	@mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -linotifytools
+	$(Q)$(CC) $(LDFLAGS) $(if $(filter asan,$(PROFILE)),-Wl$(,)--wrap=dup2) -o $@ $^ -linotifytools
 $(B)/bin/%:
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)

@@ -138,7 +138,7 @@ async function isCalm(descriptors) {
 	await eventually("nobody is listed but the two", async () => (await client.pids()).length === 2, 60000);
 	await eventually("no process is left but theirs and the watcher's", () => helpers().length === 3, 60000);
 	if (descriptors)
-		await eventually(`descriptors are back to ${descriptors}, from ${envd.descriptors()}`, () => envd.descriptors() <= descriptors, 60000);
+		await eventually(() => `descriptors are back to ${descriptors}, from ${envd.descriptors()}`, () => envd.descriptors() <= descriptors, 60000);
 }
 
 test(`ten_thousand_aborts_leave_nothing, seed ${seed}`, { timeout: 400000 }, async () => {

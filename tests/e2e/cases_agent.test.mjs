@@ -179,7 +179,7 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 	});
 	for (const pid of await after.pids())
 		await after.signal(pid);
-	assert.equal((await after.sh("echo ok")).out, "ok\n");
+	await eventually("there is room for one more", async () => (await after.sh("echo ok")).out === "ok\n");
 });
 
 check("case_082_a_log_that_nobody_reads_costs_nothing", async () => {
@@ -206,9 +206,9 @@ check("case_082_a_log_that_nobody_reads_costs_nothing", async () => {
 	child.stdout.on("data", (chunk) => { text += chunk; });
 	await eventually("the backlog is read", async () => {
 		await client.request({ path: "/one/more" });
-		return text.includes("/one/more");
+		return /"[^"\n]*\/one\/more"[^\n]*\n/.test(text);
 	});
-	const lines = text.split("\n").filter((line) => line !== "").map((line) => JSON.parse(line));
+	const lines = text.split("\n").slice(0, -1).map((line) => JSON.parse(line)); // the last one may not be complete yet
 	assert.ok(lines.find((line) => line.message === "lines dropped").lines > 1000);
 	child.kill("SIGTERM");
 	assert.deepEqual(await within(20000, "it ends", exited), { code: 0, signal: null });

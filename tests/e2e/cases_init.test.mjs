@@ -49,7 +49,7 @@ check("conformance_158_programs_reach_the_host_by_its_name", async () => {
 	after(() => host.close());
 	const envd = await startInOwnFiles();
 	assert.equal((await init(envd, { hyperloopIP: "192.0.2.77", defaultUser: "root" })).status, 204);
-	const ask = async (url) => (await envd.client().sh(`curl -s -m 5 ${url}`)).stdout.toString();
+	const ask = async (url) => (await envd.client().sh(`curl -s -m 20 ${url}`)).stdout.toString();
 	assert.equal(await ask("$E2B_EVENTS_ADDRESS/me"), "sbx-77");
 	assert.equal(await ask("http://192.0.2.77/me"), "sbx-77");
 	await eventually("by name", async () => (await ask("http://events.e2b.local/me")) === "sbx-77");

@@ -26,7 +26,7 @@ function interpreterSuite(label, { open, sdk, has, road, way, hasTrafficToken })
 		server = await sandbox.commands.run("exec python3 -B interpreter.py", {
 			background: true, cwd: folder, timeoutMs: 0, onStdout: (data) => { output += data; }, onStderr: (data) => { output += data; },
 		});
-		await eventually(`it listens: ${output}`, () => output === "listening\n");
+		await eventually(() => `it listens: ${output}`, () => output === "listening\n");
 	});
 
 	check("output, results and errors arrive, each as its kind", async () => {

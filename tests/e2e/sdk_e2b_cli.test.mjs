@@ -42,7 +42,7 @@ function cli(words, { input, terminal = false } = {}) {
 	if (input !== undefined)
 		child.stdin.end(input);
 	run.ended = new Promise((resolve) => child.on("close", (code) => resolve({ code, stdout: run.stdout, stderr: run.stderr })));
-	run.shows = (pattern) => eventually(`${pattern} in ${run.stdout}${run.stderr}`, () => pattern.test(run.stdout), 20000);
+	run.shows = (pattern) => eventually(() => `${pattern} in ${run.stdout}${run.stderr}`, () => pattern.test(run.stdout), 20000);
 	return run;
 }
 

@@ -47,10 +47,7 @@ class Here:
             except BlockingIOError:
                 pass
             return re.search(pattern, self.seen)
-        try:
-            return eventually(f"{pattern} is printed", look)
-        except AssertionError as error:
-            raise AssertionError(f"{error}: {self.seen!r}") from None
+        return eventually(lambda: f"{pattern} is printed: {self.seen!r}, exit code {self.child.poll()}", look)
 
     def type(self, keys):
         os.write(self.master, keys.encode())
@@ -62,7 +59,7 @@ class Here:
         return termios.tcgetattr(self.master) == self.before
 
     def ends(self):
-        code = self.child.wait(20)
+        code = self.child.wait(40)
         return 128 - code if code < 0 else code
 
     def close(self):
@@ -134,12 +131,10 @@ class Terminal(unittest.TestCase):
         envd = start_envd()
         here = self.start("sh", "-c", "echo ready; sleep 100", envd=envd)
         here.sees("ready")
-        envd.child.kill()
-        envd.child.wait()
+        envd.kill()
         self.assertEqual(here.ends(), 255)
         self.assertTrue(here.is_restored())
         here.sees("envd: unavailable: ")
-        envd.log.close()
 
     def test_it_is_suspended_and_continued(self):
         here = self.start("sh", "-c", "echo ready; until [ \"$(stty size)\" = '44 102' ]; do sleep 0.05; done; "
@@ -197,7 +192,7 @@ class Terminal(unittest.TestCase):
         os.kill(pid, signal.SIGKILL)
 
     def test_input_that_is_no_terminal_ends_it(self):
-        result = subprocess.run([os.environ["ENVD_BIN"], "exec", "-t", "sh"], input=b"echo $((6 * 7)); tty\n", timeout=20,
+        result = subprocess.run([os.environ["ENVD_BIN"], "exec", "-t", "sh"], input=b"echo $((6 * 7)); tty\n", timeout=40,
                                 stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=True)
         self.assertIn(b"42\r\n/dev/pts/", result.stdout)
 
@@ -214,14 +209,14 @@ class Input(unittest.TestCase):
         cls.envd.stop()
 
     def run_with(self, stdin, *command):
-        return subprocess.run([os.environ["ENVD_BIN"], "exec", "-i", *command], stdin=stdin, timeout=20, capture_output=True,
+        return subprocess.run([os.environ["ENVD_BIN"], "exec", "-i", *command], stdin=stdin, timeout=40, capture_output=True,
                               env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=False)
 
     def test_whatever_standard_input_is(self):
         with open("/etc/passwd", "rb") as file:
             self.assertEqual(self.run_with(file, "cat").stdout, open("/etc/passwd", "rb").read())
         self.assertEqual(self.run_with(subprocess.DEVNULL, "cat").returncode, 0)
-        closed = subprocess.run(["sh", "-c", 'exec "$0" exec -i wc -c <&- 2>&1', os.environ["ENVD_BIN"]], timeout=20,
+        closed = subprocess.run(["sh", "-c", 'exec "$0" exec -i wc -c <&- 2>&1', os.environ["ENVD_BIN"]], timeout=40,
                                 capture_output=True, env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=False)
         self.assertEqual((closed.returncode, closed.stdout.strip()), (0, b"0"))
         read_end, write_end = os.pipe()
@@ -240,10 +235,8 @@ class Input(unittest.TestCase):
 
     def test_the_command_may_end_before_its_input(self):
         read_end, write_end = os.pipe()
-        begun = time.monotonic()
-        with open(read_end, "rb") as file:
+        with open(read_end, "rb") as file:  # its other end stays open
             self.assertEqual(self.run_with(file, "sh", "-c", "exit 4").returncode, 4)
-        self.assertLess(time.monotonic() - begun, 5)
         os.close(write_end)
 
     def test_a_reader_that_leaves_something_unread_in_a_socket_has_left(self):
@@ -263,7 +256,7 @@ class Input(unittest.TestCase):
             return False
         eventually("it waits for its reader", waits)
         ours.close()
-        _, stderr = child.communicate(timeout=20)
+        _, stderr = child.communicate(timeout=40)
         self.assertEqual((child.returncode, stderr), (141, b""))
 
 

@@ -33,10 +33,10 @@ async function step(title, body) {
 }
 
 async function eventually(what, ask) {
-	const end = Date.now() + 10000;
+	const end = Date.now() + 20000;
 	while (!await ask()) {
 		if (Date.now() > end)
-			throw new Error(`not within 10 seconds: ${what}`);
+			throw new Error(`not within 20 seconds: ${typeof what === "function" ? what() : what}`);
 		await new Promise((resolve) => setTimeout(resolve, 20));
 	}
 }
@@ -116,11 +116,11 @@ await step("a terminal, resized while it runs", async () => {
 	});
 	const type = (line) => sandbox.pty.sendInput(terminal.pid, new TextEncoder().encode(line));
 	await type("stty size\n");
-	await eventually(`the terminal says 24 80: ${screen}`, () => /\b24 80\r\n/.test(screen));
+	await eventually(() => `the terminal says 24 80: ${screen}`, () => /\b24 80\r\n/.test(screen));
 	console.log("     stty size says 24 80");
 	await sandbox.pty.resize(terminal.pid, { cols: 132, rows: 43 });
 	await type("stty size\n");
-	await eventually("the terminal says 43 132", () => /\b43 132\r\n/.test(screen));
+	await eventually(() => `the terminal says 43 132: ${screen}`, () => /\b43 132\r\n/.test(screen));
 	console.log("     after the resize it says 43 132");
 	assert.equal(await terminal.kill(), true);
 	await terminal.wait().catch(() => {});

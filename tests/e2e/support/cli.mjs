@@ -1,7 +1,7 @@
 // The client in envd's own program.
 import { spawn } from "node:child_process";
 import { after } from "node:test";
-import { envdProgram, within } from "./programs.mjs";
+import { assertCleanOutput, envdProgram, within } from "./programs.mjs";
 
 // Runs `envd ...args`; resolves with {code, signal, stdout, stderr} (Buffers) and hands the child to `more`.
 export function runCli(args, { env, input, more, cwd } = {}) {
@@ -14,6 +14,17 @@ export function runCli(args, { env, input, more, cwd } = {}) {
 	if (input !== undefined)
 		child.stdin.end(input);
 	more?.(child);
-	return within(45000, `envd ${args.join(" ")} ends`, new Promise((resolve) => child.on("close", (code, signal) =>
-		resolve({ code, signal, stdout: Buffer.concat(out), stderr: Buffer.concat(err).toString() }))));
+	const said = () => `${Buffer.concat(out).subarray(-2000)}\n${Buffer.concat(err)}`;
+	return within(45000, () => `envd ${args.join(" ")} ends: ${said()}`, new Promise((resolve, reject) => {
+		child.on("error", reject);
+		child.on("close", (code, signal) => {
+			const stderr = Buffer.concat(err).toString();
+			try {
+				assertCleanOutput(`envd ${args.join(" ")}`, stderr);
+			} catch (error) {
+				return reject(error);
+			}
+			resolve({ code, signal, stdout: Buffer.concat(out), stderr });
+		});
+	}));
 }

@@ -227,6 +227,13 @@ export class Stream {
 	get error() {
 		return this.end?.error ?? null;
 	}
+
+	// How it stands, for messages of tests.
+	get state() {
+		if (!this.closed)
+			return `open, after ${this.counted} messages`;
+		return `over after ${this.counted} messages: ${JSON.stringify(this.end ?? this.errorBody ?? null)}, ${this.failure ?? "no failure"}`;
+	}
 }
 
 export class Client {
@@ -402,11 +409,11 @@ export async function until(stream, kind, pattern, seen = "") {
 	while (!(pattern instanceof RegExp ? pattern.test(seen) : seen.includes(pattern))) {
 		const message = await stream.next();
 		if (message === null)
-			throw new Error(`stream ended before ${pattern}: ${JSON.stringify(seen)}`);
+			throw new Error(`stream ended before ${pattern}: ${JSON.stringify(seen)}; ${stream.state}`);
 		if (message.event.data?.[kind] !== undefined)
 			seen += Buffer.from(message.event.data[kind], "base64").toString("latin1");
 		if (message.event.end)
-			throw new Error(`process ended before ${pattern}: ${JSON.stringify(seen)}`);
+			throw new Error(`process ended before ${pattern}: ${JSON.stringify(seen)}; ${JSON.stringify(message.event.end)}`);
 	}
 	return seen;
 }

@@ -15,6 +15,10 @@ const STOP_DEADLINE_MS = 20000;
 const LEFT_OPEN_MS = 30000;
 // What has not come by then does not come: machines that run tests are busy.
 const PATIENCE_MS = 20000;
+const ASKED_AT_LEAST = 5;
+const PIECES = 20;
+// How much of its log a program shows when a wait has been given up.
+const LOG_SHOWN = 3000;
 
 function program(variable, ...places) {
 	const found = process.env[variable] ?? places.map((place) => join(ROOT, place)).find((place) => existsSync(place));
@@ -37,15 +41,19 @@ export function assertMemory(program, kib) {
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-// Asks until `ask` returns something true; fails with `what` after the deadline.
+// What a wait was for: a text, or a function that says how things stand by the time when it is given up.
+const textOf = (what) => typeof what === "function" ? what() : what;
+
+// Asks until `ask` returns something true; fails with `what` after the deadline. A machine that stood still for longer
+// than that has not been asked often, and is asked some more.
 export async function eventually(what, ask, deadline = PATIENCE_MS, pause = 10) {
-	const end = Date.now() + deadline;
-	for (;;) {
+	const end = performance.now() + deadline;
+	for (let asked = 1; ; asked++) {
 		const answer = await ask();
 		if (answer)
 			return answer;
-		if (Date.now() > end)
-			throw new Error(`not within ${deadline} ms: ${what}`);
+		if (performance.now() > end && asked >= ASKED_AT_LEAST)
+			throw new Error(`not within ${deadline} ms: ${textOf(what)}\n${situation()}`);
 		await sleep(pause);
 	}
 }
@@ -62,11 +70,16 @@ export async function inTime(what, measure, isGood, attempts = 5) {
 	throw new Error(`${what}: ${JSON.stringify(seen)}`);
 }
 
-// Fails a promise that hangs; the timer never keeps the process alive.
+// Fails a promise that hangs. The time is taken in pieces: who was stopped for all of it finds the timer due before the
+// answer is read.
 export function within(ms, what, promise) {
 	let timer;
 	const late = new Promise((_, reject) => {
-		timer = setTimeout(() => reject(new Error(`not within ${ms} ms: ${what}`)), ms);
+		const piece = (left) => {
+			timer = setTimeout(() => left > 1 ? piece(left - 1)
+				: reject(new Error(`not within ${ms} ms: ${textOf(what)}\n${situation()}`)), ms / PIECES);
+		};
+		piece(PIECES);
 	});
 	return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
@@ -138,8 +151,7 @@ export function processesWith(word) {
 	return processTable().filter((each) => each.state !== "Z" && each.arguments.includes(String(word)));
 }
 
-function descendants(pid) {
-	const table = processTable();
+function descendants(pid, table = processTable()) {
 	// A set: numbers are used again while the table is read, so that it may hold circles.
 	const found = new Set([pid]);
 	for (const ancestor of found)
@@ -152,6 +164,17 @@ function descendants(pid) {
 
 // When a test fails half way, its programs must not be left running: node waits for them.
 const running = new Set();
+
+// The programs, what they have started, and what they said last.
+function situation() {
+	const table = processTable();
+	return [...running].map((program) => {
+		const below = new Set(descendants(program.pid, table));
+		const lines = table.filter((each) => each.pid === program.pid || below.has(each.pid)).map((each) =>
+			`${each.pid} (parent ${each.parent}) ${each.state} ${each.arguments.join(" ").slice(0, 200) || each.command}`);
+		return [`-- ${program.name}`, ...lines, program.output.slice(-LOG_SHOWN).trimEnd()].join("\n");
+	}).join("\n");
+}
 after(async () => {
 	const failures = [];
 	for (const program of running)
@@ -164,6 +187,15 @@ after(async () => {
 	if (failures.length)
 		throw failures[0];
 });
+
+// A sanitizer's report, or a fault that a helper died of.
+const REPORT = /Sanitizer|runtime error:|Assertion .* failed|envd-watch was killed.*signal\W+(?:4|6|7|8|11)\b/;
+
+export function assertCleanOutput(name, output) {
+	const found = REPORT.exec(output);
+	if (found)
+		throw new Error(`${name} is not clean:\n${output.slice(Math.max(found.index - 200, 0)).slice(0, 8000)}`);
+}
 
 class Program {
 	constructor(name, path, args, options) {
@@ -188,7 +220,7 @@ class Program {
 	}
 
 	async ready(path = "/health", base = this.url) {
-		await eventually(`${this.name} answers ${path}: ${this.output}`, async () => {
+		await eventually(`${this.name} answers ${path}`, async () => {
 			if (this.status)
 				throw new Error(`${this.name} ended at start: ${JSON.stringify(this.status)}\n${this.output}`);
 			try {
@@ -230,6 +262,12 @@ class Program {
 		this.signalled = true;
 		this.child.kill("SIGKILL");
 		await within(STOP_DEADLINE_MS, `${this.name} is gone`, this.exited);
+		this.assertClean();
+	}
+
+	// No sanitizer has reported anything, neither of the program nor of what it has started.
+	assertClean() {
+		assertCleanOutput(this.name, this.output);
 	}
 
 	// Ends the program, and whatever it had started.
@@ -257,8 +295,7 @@ class Program {
 		}
 		if (process.env.E2E_SHOW_LOGS)
 			process.stderr.write(`--- ${this.name}\n${this.output}`);
-		if (/Sanitizer|runtime error:/.test(this.output))
-			throw new Error(`${this.name} is not clean:\n${this.output.slice(-8000)}`);
+		this.assertClean();
 		if (signal === "SIGTERM" && this.status.code !== 0)
 			throw new Error(`${this.name} ended with ${JSON.stringify(this.status)} after ${signal}:\n${this.output.slice(-4000)}`);
 		return this.status;

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -29,19 +30,34 @@ def free_port():
             pass
 
 
+ASKED_AT_LEAST = 5
+REPORT = re.compile(r"Sanitizer|runtime error:|Assertion .* failed|envd-watch was killed.*signal\W+(?:4|6|7|8|11)\b")
+running = []
+
+
+def late(what, deadline):
+    """The failure of a wait; `what` is a text, or a function that says how things stand by now."""
+    logs = "".join(f"\n-- {program.name}\n{program.output()[-3000:]}" for program in running)
+    return AssertionError(f"not within {deadline} s: {what() if callable(what) else what}{logs}")
+
+
 def eventually(what, ask, deadline=20.0):
+    """A machine that stood still for longer than the deadline has not been asked often, and is asked some more."""
     end = time.monotonic() + deadline
+    asked = 0
     while True:
         answer = ask()
         if answer:
             return answer
-        if time.monotonic() > end:
-            raise AssertionError(f"not within {deadline} s: {what}")
+        asked += 1
+        if time.monotonic() > end and asked >= ASKED_AT_LEAST:
+            raise late(what, deadline)
         time.sleep(0.01)
 
 
 class Program:
     def __init__(self, arguments, url, health):
+        self.name = os.path.basename(arguments[0])
         self.log = tempfile.TemporaryFile()
         self.child = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=self.log,
                                       stderr=self.log, env={"PATH": os.environ["PATH"]})
@@ -49,27 +65,36 @@ class Program:
 
         def is_up():
             if self.child.poll() is not None:
-                self.log.seek(0)
-                raise AssertionError(f"{arguments[0]} ended at start: {self.log.read().decode()}")
+                raise AssertionError(f"{arguments[0]} ended at start: {self.output()}")
             try:
                 with urllib.request.urlopen(health, timeout=2) as answer:
                     return answer.status < 300
             except OSError:
                 return False
 
+        running.append(self)
         eventually(f"{arguments[0]} answers", is_up, 20)
+
+    def output(self):
+        """What it has said so far. Its own writes share the file's position, so it is not moved."""
+        size = os.fstat(self.log.fileno()).st_size
+        return os.pread(self.log.fileno(), size, 0).decode("utf-8", "replace")
 
     def stop(self):
         self.child.terminate()
         try:
-            self.child.wait(8)
+            self.child.wait(20)
         finally:
-            self.child.kill()
-            self.child.wait()
-            self.log.seek(0)
-            output = self.log.read().decode()
-            self.log.close()
-        assert "Sanitizer" not in output and "runtime error:" not in output, output[-8000:]
+            self.kill()
+
+    def kill(self):
+        self.child.kill()
+        self.child.wait()
+        running.remove(self)
+        output = self.output()
+        self.log.close()
+        found = REPORT.search(output)
+        assert not found, output[max(found.start() - 200, 0):][:8000]
 
 
 def tls_folder():

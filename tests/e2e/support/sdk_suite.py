@@ -14,7 +14,7 @@ import urllib.request
 
 import e2b
 from clients import pieces, wrapped
-from programs import eventually, metric
+from programs import ASKED_AT_LEAST, eventually, late, metric
 from roads import SANDBOX, TAKEN, Way
 
 try:
@@ -76,8 +76,11 @@ class Base(unittest.TestCase):
 
     async def until(self, what, ask, deadline=20.0):
         end = self.loop.time() + deadline
+        asked = 0
         while not (answer := ask()):
-            self.assertLess(self.loop.time(), end, f"not within {deadline} s: {what}")
+            asked += 1
+            if self.loop.time() > end and asked >= ASKED_AT_LEAST:
+                raise late(what, deadline)
             await asyncio.sleep(0.01)
         return answer
 
@@ -154,7 +157,7 @@ class Suite(Base):
         if self.client == "sync":
             self.assertEqual(next(iter(command._target))[0], "got first\n")
         else:
-            await self.until("output", lambda: command.stdout == "got first\n")
+            await self.until(lambda: f"output: {command.stdout!r}", lambda: command.stdout == "got first\n")
         self.assertIs(await command.kill(), True)
         error = await self.fails(e2b.CommandExitException, command.wait())
         self.assertEqual((error.exit_code, error.error), (-1, "signal: killed"))
@@ -231,7 +234,7 @@ class Suite(Base):
             terminal = await sandbox.pty.create(size, on_data=seen.extend, **options)
 
             async def until(text):
-                await self.until(text, lambda: text in seen)
+                await self.until(lambda: f"{text} in {bytes(seen)}", lambda: text in seen)
         else:
             terminal = await sandbox.pty.create(size, **options)
             output = iter(terminal._target)
@@ -401,7 +404,7 @@ class Suite(Base):
             handle = await sandbox.files.watch_dir(path, tell, **options)
 
             async def until(*wanted):
-                await self.until(f"{wanted} in {told}", lambda: set(wanted) <= set(told))
+                await self.until(lambda: f"{wanted} in {told}", lambda: set(wanted) <= set(told))
         else:
             handle = await sandbox.files.watch_dir(path, **options)
 
@@ -410,7 +413,7 @@ class Suite(Base):
                     for event in handle._target.get_new_events():
                         tell(event)
                     return set(wanted) <= set(told)
-                eventually(f"{wanted} in {told}", look)
+                eventually(lambda: f"{wanted} in {told}", look)
         return handle, until
 
     async def check_watch(self, sandbox):

@@ -12,7 +12,7 @@ export function terminalChecks({ check, checkIf, sdk, has }) {
 		const handle = await sandbox.pty.create({
 			cols: 100, rows: 40, onData: (data) => { screen.text += text.decode(data); }, ...options,
 		});
-		screen.has = (pattern) => eventually(`the terminal shows ${pattern}: ${screen.text}`,
+		screen.has = (pattern) => eventually(() => `the terminal shows ${pattern}: ${JSON.stringify(screen.text)}`,
 			() => pattern.test(screen.text));
 		screen.type = (line) => sandbox.pty.sendInput(handle.pid, bytes(line));
 		return [handle, screen];

@@ -12,7 +12,7 @@ export function watchChecks({ check, checkIf, sdk, has, folder }) {
 		const handle = await sandbox.files.watchDir(watched, (event) => { events.push(event); },
 			{ timeoutMs: 0, onExit: () => { exited = true; } });
 		const told = () => events.map(({ type, name }) => `${type} ${name}`);
-		const until = (...wanted) => eventually(`${wanted}; told: ${told()}`, () => wanted.every((each) => told().includes(each)));
+		const until = (...wanted) => eventually(() => `${wanted}; told: ${told()}`, () => wanted.every((each) => told().includes(each)));
 		await sandbox.files.write(`${watched}/f`, "one");
 		await until("create f", "write f");
 		await sandbox.files.rename(`${watched}/f`, `${watched}/g`);

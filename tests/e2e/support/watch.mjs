@@ -65,7 +65,7 @@ export class Watch {
 
 	// Resolves when the watch is armed; throws the stream's error when it is not.
 	async start() {
-		const first = await within(20000, "the start event", this.stream.next());
+		const first = await within(20000, () => `the start event of ${this.path}: ${this.stream.state}`, this.stream.next());
 		if (!first)
 			throw Object.assign(new Error(this.stream.error?.message ?? String(this.stream.failure ?? this.stream.errorBody)),
 				{ code: this.stream.error?.code });
@@ -77,6 +77,7 @@ export class Watch {
 				else
 					this.events.push({ ...message.filesystem, type: message.filesystem.type.slice(PREFIX.length) });
 			}
+			this.isOver = true;
 		})();
 		return this;
 	}
@@ -91,9 +92,18 @@ export class Watch {
 		return wanted.every((each) => told.has(each));
 	}
 
+	// What it has come to, for messages.
+	get state() {
+		return `${this.events.length} events, the last: ${this.told.slice(-60).join(", ")}\nthe stream is ${this.stream.state}`;
+	}
+
 	until(...wanted) {
-		return eventually(`told of ${wanted.filter((each) => !this.has(each)).join(", ")}; got ${this.told.slice(-20)}`,
-			() => this.has(...wanted));
+		const asked = () => `told of ${wanted.filter((each) => !this.has(each)).join(", ")}; ${this.state}`;
+		return eventually(asked, () => {
+			if (this.isOver && !this.has(...wanted))
+				assert.fail(`it is over before it has ${asked()}`);
+			return this.has(...wanted);
+		});
 	}
 
 	// The wanted events came, in that order, with others between them.
@@ -105,31 +115,23 @@ export class Watch {
 					at++;
 			return at === wanted.length;
 		};
-		try {
-			await eventually("in order", complete);
-		} catch {
-			assert.fail(`not in this order: ${wanted.join(", ")}\ngot: ${this.told.slice(-60).join(", ")}`);
-		}
+		await eventually(() => `in this order: ${wanted.join(", ")}; ${this.state}`, complete);
 	}
 
 	// What was told amounts to what is there.
 	async converges(before = [], deadline = 30000) {
 		let last;
-		try {
-			await eventually("the same names", async () => {
-				// Comparing is worth its time once nothing more comes.
-				for (let count = -1; count !== this.events.length; await sleep(100))
-					count = this.events.length;
-				last = difference(replay(before, this.events), namesBelow(this.path));
-				return last.missing.length === 0 && last.invented.length === 0;
-			}, deadline, 50);
-		} catch {
-			assert.fail(`does not converge: ${JSON.stringify(last)} after ${this.events.length} events`);
-		}
+		await eventually(() => `it converges: ${JSON.stringify(last)}; ${this.state}`, async () => {
+			// Comparing is worth its time once nothing more comes.
+			for (let count = -1; count !== this.events.length; await sleep(100))
+				count = this.events.length;
+			last = difference(replay(before, this.events), namesBelow(this.path));
+			return last.missing.length === 0 && last.invented.length === 0;
+		}, deadline, 50);
 	}
 
 	async ended() {
-		await within(20000, "the stream ends", this.stream.done);
+		await within(20000, () => `the stream ends; ${this.state}`, this.stream.done);
 		await this.collected;
 		return this.stream;
 	}
