@@ -515,6 +515,7 @@ static void enter_end(struct job_life *run)
 		record->failure = JOB_FAILURE_LOST;
 		record->exit.code = -1;
 		record->exit.ended_ms = wall_clock_ms();
+		record->ended_steady_ms = monotonic_ms();
 		set_message(record, "the job's keeper was killed: how it ended is not known, and what was left "
 				    "of it was killed, too");
 	}

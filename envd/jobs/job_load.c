@@ -131,7 +131,7 @@ static bool find_out(const struct job_store *store, struct cgroups *cgroups, con
 		found->keeper = 0;
 		job_record_settle(record);
 		/* What it has left, whose keeper is not there to be asked any more. */
-		if (record->stop_requested_ms && cgroups)
+		if ((record->stop_requested_ms || record->exit.timed_out) && cgroups)
 			(void)cgroup_kill(cgroups, record->place);
 	} else if (found->keeper && status.start.magic) {
 		record->state = JOB_RUNNING;
@@ -156,6 +156,16 @@ static bool find_out(const struct job_store *store, struct cgroups *cgroups, con
 	return true;
 }
 
+/* What the wall clock says may be nonsense: machines begin with 1970, and are told the time later. */
+static void set_age(struct job_record *record, const char *boot_id)
+{
+	int64_t age_ms = wall_clock_ms() - record->exit.ended_ms;
+
+	if (record->ended_steady_ms && strcmp(record->boot_id, boot_id) == 0)
+		return;
+	record->ended_steady_ms = monotonic_ms() - (age_ms > 0 ? age_ms : 0);
+}
+
 static bool load_one(const struct job_store *store, struct cgroups *cgroups, const char *id,
 		     const char *boot_id, struct job_found *found)
 {
@@ -178,6 +188,8 @@ static bool load_one(const struct job_store *store, struct cgroups *cgroups, con
 		job_record_fini(&found->record);
 		return false;
 	}
+	if (job_state_is_end(found->record.state))
+		set_age(&found->record, boot_id);
 	job_store_extents(store, id, extents, &found->stored_bytes);
 	return true;
 }

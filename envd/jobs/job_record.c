@@ -136,6 +136,7 @@ static const struct number_field number_fields[] = {
 	FIELD("stopRequestedMs", NUMBER_I64, stop_requested_ms),
 	FIELD("startedMs", NUMBER_I64, exit.started_ms),
 	FIELD("endedMs", NUMBER_I64, exit.ended_ms),
+	FIELD("endedSteadyMs", NUMBER_I64, ended_steady_ms),
 	FIELD("hasExit", NUMBER_BOOL, has_exit),
 	FIELD("exited", NUMBER_BOOL, exit.exited),
 	FIELD("code", NUMBER_INT, exit.code),

@@ -65,6 +65,9 @@ struct job_record {
 	int64_t stop_due_ms;
 	bool stop_has_terminated;
 	struct exit_record exit; /* started_ms is set when it runs, the rest at the end */
+	/* The end by the clock that nobody sets, CLOCK_MONOTONIC: in the file by that of boot_id, in memory
+	 * of an ended job by that of now (before 0: before it was counted). */
+	int64_t ended_steady_ms;
 	bool has_exit;
 	struct cgroup_place place;
 	bool output_incomplete;

@@ -8,28 +8,87 @@
 #define BLOCK_BYTES (64 * 1024)
 /* Read in one go; then others have a turn. */
 #define TURN_BYTES (16 * 1024 * 1024)
+#define PLUSES_MAX 4
+
+/* What follows a '[', up to behind its end. A backslash means nothing in there; a ']' that comes first, or
+ * in a class such as [:alpha:], does not end it. */
+static const char *skip_brackets(const char *text)
+{
+	text += *text == '^';
+	text += *text == ']';
+	while (*text && *text != ']') {
+		if (text[0] == '[' && (text[1] == ':' || text[1] == '.' || text[1] == '=')) {
+			const char closing[] = {text[1], ']', '\0'}, *end = strstr(text + 2, closing);
+
+			text = end ? end + 2 : text + strlen(text);
+		} else {
+			text++;
+		}
+	}
+	return text + (*text == ']');
+}
+
+/* How often the parts of a pattern are repeated with +, one within the other. */
+struct nesting {
+	unsigned char deepest[JOB_PATTERN_BYTES_MAX + 1]; /* in each group that is open */
+	size_t open;
+	unsigned char last; /* of what a + here would repeat */
+};
+
+static void enter(struct nesting *nesting)
+{
+	nesting->deepest[++nesting->open] = 0;
+	nesting->last = 0;
+}
+
+static void leave(struct nesting *nesting)
+{
+	if (nesting->open > 0)
+		nesting->last = nesting->deepest[nesting->open--];
+}
+
+/* Some libraries keep what is repeated twice, and so 2^n times. */
+static bool repeat(struct nesting *nesting)
+{
+	return ++nesting->last <= PLUSES_MAX;
+}
+
+static void count(struct nesting *nesting)
+{
+	if (nesting->last > nesting->deepest[nesting->open])
+		nesting->deepest[nesting->open] = nesting->last;
+}
 
 int job_pattern_check(const char *text, struct err *err)
 {
-	bool in_brackets = false;
+	struct nesting nesting = {.open = 0};
 
 	if (strlen(text) > JOB_PATTERN_BYTES_MAX)
 		return err_set(err, ERR_INVALID_ARGUMENT, "the pattern is longer than %d bytes",
 			       JOB_PATTERN_BYTES_MAX);
-	for (; *text; text++) {
-		if (*text == '[')
-			in_brackets = true;
-		else if (*text == ']')
-			in_brackets = false;
-		else if (*text == '{' && !in_brackets)
+	while (*text) {
+		const char *at = text++;
+
+		if (*at == '(') {
+			enter(&nesting);
+			continue;
+		}
+		if (*at == '{')
 			return err_set(err, ERR_INVALID_ARGUMENT,
 				       "repetition counts are not taken in patterns; write [{] for a brace");
-		else if (*text == '\\' && text[1]) {
-			if (text[1] >= '1' && text[1] <= '9')
-				return err_set(err, ERR_INVALID_ARGUMENT,
-					       "back references are not taken in patterns");
+		if (*at == '\\' && *text >= '1' && *text <= '9')
+			return err_set(err, ERR_INVALID_ARGUMENT, "back references are not taken in patterns");
+		if (*at == '+' && !repeat(&nesting))
+			return err_set(err, ERR_INVALID_ARGUMENT, "at most %d + within each other", PLUSES_MAX);
+		if (*at == ')')
+			leave(&nesting);
+		else if (*at != '+' && *at != '*' && *at != '?')
+			nesting.last = 0;
+		if (*at == '[')
+			text = skip_brackets(text);
+		else if (*at == '\\' && *text)
 			text++;
-		}
+		count(&nesting);
 	}
 	return 0;
 }

@@ -123,7 +123,14 @@ static bool is_open(const struct job_store *store)
 static int open_lock(const char *path, const char *directory, int *ret_fd, struct err *err)
 {
 	auto_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-	int status = fd < 0 ? -errno : lock_store(fd);
+	int status;
+
+	/* What is on a disk that can only be read can still be told. */
+	if (fd < 0 && errno == EROFS) {
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		errno = fd < 0 ? EROFS : 0;
+	}
+	status = fd < 0 ? -errno : lock_store(fd);
 
 	if (status == -EWOULDBLOCK)
 		return err_set(err, ERR_UNAVAILABLE,
@@ -317,6 +324,16 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 	return 0;
 }
 
+int job_store_forget(const struct job_store *store, const char *id)
+{
+	char path[PATH_BYTES];
+	int status = make_path(store, id, "record", path);
+
+	if (status < 0)
+		return status;
+	return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 void job_store_remove(const struct job_store *store, const char *id)
 {
 	char path[PATH_BYTES];
@@ -431,6 +448,7 @@ bool job_status_apply_end(const struct job_status *status, struct job_record *re
 	record->exit.system_us = end->system_us;
 	record->exit.peak_rss_bytes = end->peak_rss_bytes;
 	record->exit.ended_ms = end->ended_ms;
+	record->ended_steady_ms = end->ended_steady_ms;
 	record->exit.timed_out = record->wall_time_ms && status->start.magic &&
 				 end->ended_steady_ms - status->start.started_steady_ms >=
 					 (int64_t)record->wall_time_ms;

@@ -68,6 +68,9 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 void job_files_close(struct job_files *files);
 int job_store_save(const struct job_store *store, const char *id, struct str text) NODISCARD;
 void job_store_remove(const struct job_store *store, const char *id);
+/* Its record alone, which makes a job of the folder: what is left is removed by whoever finds it. 0 also
+ * when there is none. */
+int job_store_forget(const struct job_store *store, const char *id) NODISCARD;
 /* A file of a job. The descriptor, or a negative errno. */
 int job_store_open_file(const struct job_store *store, const char *id, const char *name, int flags)
 	NODISCARD;

@@ -1,8 +1,6 @@
 #include "envd/jobs/job_table.h"
 
 #include <inttypes.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "envd/jobs/job_life.h"
 #include "lib/limits.h"
@@ -90,129 +88,6 @@ void background_job_tell(struct background_job *job)
 	background_job_release(job);
 }
 
-/* ---- removal ---- */
-
-struct job_removal {
-	struct job job;
-	struct job_table *table;
-	char id[JOB_ID_BYTES];
-	struct cgroup_place place;
-};
-
-static void remove_files(struct job *job)
-{
-	struct job_removal *removal = container_of(job, struct job_removal, job);
-	struct cgroups *cgroups = removal->table->settings.spawn->cgroups;
-
-	/* What the command has left running had its output there. */
-	if (cgroups && removal->place.kind != CGROUP_NONE && !cgroup_remove(cgroups, removal->place)) {
-		(void)cgroup_kill(cgroups, removal->place);
-		for (int i = 0; i < 50 && !cgroup_remove(cgroups, removal->place); i++)
-			usleep(2000);
-	}
-	job_store_remove(&removal->table->store, removal->id);
-}
-
-static void on_files_removed(struct job *job)
-{
-	struct job_removal *removal = container_of(job, struct job_removal, job);
-	struct job_table *table = removal->table;
-
-	free(removal);
-	job_table_drop_live(table);
-}
-
-void background_job_remove(struct background_job *job)
-{
-	struct job_removal *removal = xcalloc(1, sizeof(*removal));
-	struct job_table *table = job->table;
-
-	assert(!job->is_removed);
-	removal->table = table;
-	removal->place = job->record.place;
-	memcpy(removal->id, job->record.id, sizeof(removal->id));
-	job->is_removed = true;
-	list_remove(&job->all);
-	list_remove(&job->id_bucket);
-	list_remove(&job->key_bucket);
-	list_remove(&job->change.node);
-	if (job_state_is_end(job->record.state)) {
-		list_remove(&job->ended);
-		table->ended_count--;
-		table->stored_bytes -= job->stored_bytes;
-		job_table_note_deletion(table, job->record.id);
-	}
-	table->count--;
-	table->live++;
-	/* Not done now it is done by the next envd only if the record is gone, so it is not put off. */
-	if (job_run(table->loop, &removal->job, JOB_QUICK, remove_files, on_files_removed) < 0) {
-		log_warn("jobs", "a deleted job's files are left", LOG_S("id", removal->id));
-		on_files_removed(&removal->job);
-	}
-	background_job_tell(job);
-	background_job_release(job);
-}
-
-static bool is_too_much(const struct job_table *table, const struct background_job *oldest)
-{
-	const struct job_table_settings *settings = &table->settings;
-	int64_t age_ms = wall_clock_ms() - oldest->record.exit.ended_ms;
-
-	return table->ended_count > settings->ended_max || table->stored_bytes > settings->ended_bytes ||
-	       age_ms > (int64_t)settings->ended_age_s * 1000;
-}
-
-/* Of what takes room, the last one stays: it would be gone before anybody could have seen it. */
-static void drop_old(struct job_table *table)
-{
-	while (!list_is_empty(&table->ended)) {
-		struct background_job *oldest =
-			container_of(table->ended.next, struct background_job, ended);
-		int64_t age_ms = wall_clock_ms() - oldest->record.exit.ended_ms;
-
-		if (!is_too_much(table, oldest) ||
-		    (table->ended_count == 1 && age_ms <= (int64_t)table->settings.ended_age_s * 1000))
-			break;
-		log_info("jobs", "an old job is dropped", LOG_S("id", oldest->record.id));
-		background_job_remove(oldest);
-	}
-}
-
-static void on_retention_timer(uv_timer_t *timer);
-
-/* When the oldest will be too old; nothing that could become so, nothing to wake up for. */
-static void plan_retention(struct job_table *table)
-{
-	const struct background_job *oldest;
-	int64_t left;
-
-	if (table->is_closed || list_is_empty(&table->ended))
-		return;
-	oldest = container_of(table->ended.next, struct background_job, ended);
-	left = oldest->record.exit.ended_ms + (int64_t)table->settings.ended_age_s * 1000 - wall_clock_ms();
-	if (left < JOBS_RETENTION_MS_MIN)
-		left = JOBS_RETENTION_MS_MIN;
-	/* Somebody may set the clock. */
-	if (left > JOBS_RETENTION_MS)
-		left = JOBS_RETENTION_MS;
-	uv_timer_start(&table->retention_timer, on_retention_timer, (uint64_t)left, 0);
-}
-
-static void on_retention_timer(uv_timer_t *timer)
-{
-	struct job_table *table = container_of(timer, struct job_table, retention_timer);
-	struct list_node *node;
-
-	drop_old(table);
-	LIST_FOR_EACH(node, &table->all) {
-		struct background_job *job = container_of(node, struct background_job, all);
-
-		if (job->is_save_owed && !job->is_saving)
-			background_job_save(job);
-	}
-	plan_retention(table);
-}
-
 /* ---- coming and going ---- */
 
 struct background_job *job_table_add(struct job_table *table, const struct job_record *record)
@@ -235,17 +110,6 @@ struct background_job *job_table_add(struct job_table *table, const struct job_r
 	return job;
 }
 
-static void count_as_ended(struct background_job *job)
-{
-	struct job_table *table = job->table;
-
-	list_append(&table->ended, &job->ended);
-	table->ended_count++;
-	table->stored_bytes += job->stored_bytes;
-	if (!uv_is_active((uv_handle_t *)&table->retention_timer))
-		plan_retention(table);
-}
-
 static void announce(struct background_job *job)
 {
 	struct job_table *table = job->table;
@@ -258,12 +122,12 @@ void job_table_ended(struct background_job *job)
 {
 	struct job_table *table = job->table;
 
-	count_as_ended(job);
+	job_retention_add(job);
 	background_job_hold(job);
 	background_job_save(job);
 	announce(job);
 	background_job_publish(job);
-	drop_old(table);
+	job_retention_drop(table);
 	background_job_release(job);
 }
 
@@ -292,7 +156,7 @@ static int compare_sequence(const void *a, const void *b)
 static int compare_end(const void *a, const void *b)
 {
 	const struct background_job *const *one = a, *const *other = b;
-	int64_t mine = (*one)->record.exit.ended_ms, theirs = (*other)->record.exit.ended_ms;
+	int64_t mine = (*one)->record.ended_steady_ms, theirs = (*other)->record.ended_steady_ms;
 
 	return mine < theirs ? -1 : mine > theirs;
 }
@@ -327,7 +191,7 @@ static void take_found(struct job_table *table)
 	}
 	qsort(ended, count, sizeof(struct background_job *), compare_end);
 	for (i = 0; i < count; i++) {
-		count_as_ended(ended[i]);
+		job_retention_add(ended[i]);
 		announce(ended[i]);
 	}
 	free(ended);
@@ -366,22 +230,24 @@ static void on_loaded(struct job *job)
 
 	if (table->load_status < 0)
 		log_warn("jobs", "there are no jobs", LOG_S("reason", table->load_err.message));
-	if (table->is_closed)
+	if (table->is_closed) {
 		forget_found(table);
-	else
+	} else {
 		take_found(table);
+		/* Before anybody is told of what is about to go. */
+		job_retention_drop(table);
+	}
 	free(table->found);
 	table->found = NULL;
 	table->found_count = 0;
 	tell_loaded(table);
-	if (!table->is_closed)
-		drop_old(table);
 	job_table_drop_live(table);
 }
 
 static void start_load(struct job_table *table)
 {
-	table->load_status = -EAGAIN;
+	table->load_status = err_set_sys(&table->load_err, ERR_UNAVAILABLE, -EAGAIN,
+					 "the jobs of earlier envds");
 	if (job_run(table->loop, &table->load_job, JOB_QUICK, load, on_loaded) < 0)
 		tell_loaded(table);
 	else
@@ -395,6 +261,11 @@ bool job_table_is_loaded(struct job_table *table)
 		start_load(table);
 	}
 	return table->is_loaded;
+}
+
+const struct err *job_table_load_error(const struct job_table *table)
+{
+	return table->load_status < 0 ? &table->load_err : NULL;
 }
 
 void job_table_wait_loaded(struct job_table *table, struct job_load_waiter *waiter)
@@ -440,8 +311,8 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 	table->next_sequence = 1;
 	table->revision = (uint64_t)wall_clock_ms() << REVISIONS_PER_MS_BITS;
 	table->first_revision = table->forgotten_revision = table->revision;
-	uv_timer_init(&table->loop->uv, &table->retention_timer);
-	table->live = 2; /* with job_table_close */
+	table->live = 1; /* job_table_close */
+	job_retention_start(table);
 	job_notice_start(table);
 	return table;
 }
@@ -460,11 +331,6 @@ void job_table_drop_live(struct job_table *table)
 {
 	assert(table->live > 0);
 	table->live--;
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	job_table_drop_live(container_of((uv_timer_t *)handle, struct job_table, retention_timer));
 }
 
 static void forget_jobs(struct job_table *table)
@@ -508,7 +374,7 @@ void job_table_close(struct job_table *table)
 		return;
 	table->is_closed = true;
 	later_cancel(&table->tell_watchers);
-	uv_close((uv_handle_t *)&table->retention_timer, on_timer_closed);
+	job_retention_stop(table);
 	job_notice_stop(table);
 	forget_jobs(table);
 	forget_deletions(table);

@@ -25,6 +25,7 @@ struct background_job;
 struct job_life;
 struct job_ports;
 struct job_searches;
+struct job_sweep;
 struct job_watch;
 
 struct job_table_settings {
@@ -85,6 +86,8 @@ struct job_table {
 	int early_watches[JOB_STREAMS * JOBS_RUNNING_MAX];
 	size_t early_count;
 	uv_timer_t retention_timer, disk_timer;
+	struct list_node deletions, removals; /* of job_retention.c: asked for, and those nobody waits for */
+	struct job_sweep *sweep;   /* some of them, in the pool; NULL: none */
 	unsigned live; /* handles, work, jobs in memory */
 	struct job load_job;
 	struct job_found *found;
@@ -143,14 +146,19 @@ void job_table_free(struct job_table *table);
 /* False when it has to be waited for; also when it was not possible before, and may be now. */
 bool job_table_is_loaded(struct job_table *table);
 void job_table_wait_loaded(struct job_table *table, struct job_load_waiter *waiter);
+/* Why the jobs of earlier envds are not known; NULL: they are. */
+const struct err *job_table_load_error(const struct job_table *table);
 
 struct background_job *job_table_find(struct job_table *table, struct str id);
 struct background_job *job_table_find_key(struct job_table *table, const char *key);
 void background_job_hold(struct background_job *job);
 void background_job_release(struct background_job *job);
 void background_job_listen(struct background_job *job, struct job_listener *listener);
-/* Of an ended job: out of the table, its files in the pool. */
+/* Of an ended job: out of the table at once, its files in the pool, after those that wait already. */
 void background_job_remove(struct background_job *job);
+/* The same for somebody who waits for it, and so before those that nobody waits for. Told once no envd after
+ * this one can find the job any more; negative when that was not possible. Also while the table closes. */
+void background_job_delete(struct background_job *job, void (*on_removed)(void *user, int status), void *user);
 /* Its record to the disk, some time soon. */
 void background_job_save(struct background_job *job);
 /* Its state or facts have changed. */
@@ -168,6 +176,13 @@ const struct job_change *job_table_following_change(const struct job_table *tabl
 void job_table_append_change(struct job_table *table, struct job_change *change);
 void job_table_note_deletion(struct job_table *table, const char *id);
 void job_table_tell_watchers(struct later *later);
+
+/* job_retention.c. One more that has ended. */
+void job_retention_add(struct background_job *job);
+/* What is too much or too old goes. */
+void job_retention_drop(struct job_table *table);
+void job_retention_start(struct job_table *table);
+void job_retention_stop(struct job_table *table);
 
 /* job_notice.c. Enters a watch under its number; false when that has told of something already. */
 bool job_notice_watch(struct job_table *table, struct job_watch *watch);

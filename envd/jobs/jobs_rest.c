@@ -276,6 +276,10 @@ static void find(struct rest *rest)
 		return;
 	}
 	job = job_table_find(rest->table, id);
+	if (!job && job_table_load_error(rest->table)) {
+		http_respond_error(ex, 503, "%s", job_table_load_error(rest->table)->message);
+		return;
+	}
 	if (!job) {
 		http_respond_error(ex, 404, "job not found");
 		return;

@@ -30,9 +30,22 @@ struct background_job *jobs_find(struct rpc_call *call, const char *id)
 	if (str_starts_with(str_of(id), STR("pid-")))
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
 			      "%.64s is a command and no job: use process.Process", id);
+	else if (job_table_load_error(jobs_table(call)))
+		rpc_fail(call, job_table_load_error(jobs_table(call)));
 	else
 		rpc_fail_kind(call, ERR_NOT_FOUND, "job %.64s not found", id);
 	return NULL;
+}
+
+bool jobs_fail_unread(struct rpc_call *call)
+{
+	const struct err *err = job_table_load_error(jobs_table(call));
+
+	/* Those of another envd are not missing here. */
+	if (!err || (err->kind == ERR_UNAVAILABLE && !err->sys))
+		return false;
+	rpc_fail(call, err);
+	return true;
 }
 
 /* ---- a job as a message ---- */
@@ -355,10 +368,24 @@ static void stop(struct rpc_call *call, const ProtobufCMessage *message)
 
 /* ---- Delete ---- */
 
+/* Answered when the job is gone for good: what was said to be deleted is not there again after a restart. */
+static void on_removed(void *user, int status)
+{
+	Jobs__DeleteResponse response = JOBS__DELETE_RESPONSE__INIT;
+	struct rpc_call *call = user;
+
+	if (status == 0)
+		rpc_reply(call, &response.base);
+	else
+		rpc_fail_kind(call, ERR_UNAVAILABLE,
+			      "the job's files cannot be removed (%s): a restarted envd will show it again",
+			      errno_text(status));
+	rpc_call_release(call);
+}
+
 static void delete(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Jobs__DeleteRequest *request = (const Jobs__DeleteRequest *)message;
-	Jobs__DeleteResponse response = JOBS__DELETE_RESPONSE__INIT;
 	struct background_job *job = jobs_find(call, request->id);
 
 	if (!job)
@@ -368,8 +395,9 @@ static void delete(struct rpc_call *call, const ProtobufCMessage *message)
 			      job->record.id);
 		return;
 	}
-	background_job_remove(job);
-	rpc_reply(call, &response.base);
+	rpc_call_set_handler(call, &plain_handler, NULL);
+	rpc_call_hold(call);
+	background_job_delete(job, on_removed, call);
 }
 
 /* ---- the table, once the jobs of earlier envds are known ---- */

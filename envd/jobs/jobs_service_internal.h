@@ -7,8 +7,11 @@
 #include "proto/jobs.pb-c.h"
 
 struct job_table *jobs_table(const struct rpc_call *call);
-/* NULL, and the call has failed: not_found, or failed_precondition for a command. */
+/* NULL, and the call has failed: not_found, failed_precondition for a command, or why there may be jobs that
+ * are not known. */
 struct background_job *jobs_find(struct rpc_call *call, const char *id);
+/* True when there may be jobs that cannot be read; the call has failed then. */
+bool jobs_fail_unread(struct rpc_call *call);
 /* Borrows the job's texts. NULL when the arena refuses. */
 Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job);
 void jobs_fail_no_memory(struct rpc_call *call);

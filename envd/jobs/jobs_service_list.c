@@ -140,6 +140,8 @@ void jobs_list(struct rpc_call *call, const ProtobufCMessage *message)
 	bool commands;
 	uint64_t from;
 
+	if (jobs_fail_unread(call))
+		return;
 	if (!read_token(request->page_token, &commands, &from)) {
 		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "invalid page token");
 		return;

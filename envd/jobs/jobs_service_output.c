@@ -59,11 +59,23 @@ static void send_end(struct output_call *output)
 	arena_release(&arena);
 }
 
+/* Deleted or dropped before its files were opened; once they are, they can be read to their end. */
+static bool has_missed_it(const struct job_reader *reader)
+{
+	for (int i = 0; i < JOB_STREAMS; i++)
+		if (reader->streams[i].is_wanted && reader->streams[i].fd >= 0)
+			return false;
+	return reader->job->is_removed;
+}
+
 static void on_end(struct job_reader *reader, int status)
 {
 	struct output_call *output = container_of(reader, struct output_call, reader);
 	struct rpc_call *call = output->call;
 
+	/* Only what has ended goes, so all was sent, and how it ended is known. */
+	if (status == 0 || status == -ENOENT)
+		status = has_missed_it(reader) ? -ENOENT : 0;
 	switch (status) {
 	case 0:
 		send_end(output);

@@ -9,7 +9,6 @@ struct watch_call {
 	uint64_t revision;
 	struct str *ids; /* wanted ones; 0: all */
 	size_t id_count;
-	uint64_t synced_at; /* what was there at the beginning ends here */
 	bool is_synced, is_full, is_ended;
 };
 
@@ -61,7 +60,8 @@ static void pump(struct watch_call *watch)
 	const struct job_change *change = job_table_next_change(table, watch->revision);
 
 	while (!watch->is_full && !watch->is_ended) {
-		if (!watch->is_synced && (!change || change->revision > watch->synced_at)) {
+		/* What was there at the beginning may have moved to the end of the list meanwhile. */
+		if (!watch->is_synced && !change) {
 			Jobs__WatchResponse response = JOBS__WATCH_RESPONSE__INIT;
 
 			response.synced = true;
@@ -139,6 +139,8 @@ void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message)
 	struct watch_call *watch;
 	bool is_lost;
 
+	if (jobs_fail_unread(call))
+		return;
 	if (table->watcher_count >= JOB_WATCHERS_MAX) {
 		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too many watchers (%d)", JOB_WATCHERS_MAX);
 		return;
@@ -157,7 +159,6 @@ void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message)
 	is_lost = request->since_revision != 0 && (request->since_revision < table->forgotten_revision ||
 						   request->since_revision > table->revision);
 	watch->revision = is_lost ? 0 : request->since_revision;
-	watch->synced_at = table->revision;
 	watch->watcher.on_news = on_news;
 	list_init(&watch->watcher.node);
 	table->watcher_count++;

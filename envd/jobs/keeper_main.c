@@ -26,6 +26,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <termios.h>
 #include <time.h>
 
 #include "envd/process/raw_call.h"
@@ -45,9 +46,10 @@ struct keeper {
 	bool is_terminal;
 	bool feeds; /* input may still come */
 	bool is_sink_full;
-	bool is_closing; /* the last byte of a terminal's input is on its way */
+	bool is_closing; /* the end of a terminal's input is on its way */
 	uint64_t fed, read_up_to;
 	unsigned held_start, held_end; /* of memory.held */
+	bool is_in_line; /* a terminal's input, by what it has been given so far */
 	uint64_t log_lost_bytes;
 	bool has_used_buffers; /* so that they are resident */
 	uint16_t cols, rows;   /* of the terminal, when it was given another size than at first */
@@ -240,6 +242,16 @@ static bool is_input_closed(void)
 		       (long)sizeof(agent) && agent.is_input_closed;
 }
 
+/* Who reads lines is given what there is of one by ^D, and takes only the next for the end. */
+static unsigned put_end_of_input(const struct keeper *keeper)
+{
+	struct termios settings = {.c_lflag = 0}; /* begins as the kernel's does */
+
+	memory.held[0] = memory.held[1] = END_OF_INPUT;
+	raw3(SYS_ioctl, JOB_KEEPER_SINK_FD, TCGETS, &settings);
+	return keeper->is_in_line && settings.c_lflag & ICANON ? 2 : 1;
+}
+
 /* False when there is nothing to hand on right now. */
 static bool refill(struct keeper *keeper)
 {
@@ -259,9 +271,8 @@ static bool refill(struct keeper *keeper)
 	if (!closed)
 		return false;
 	if (keeper->is_terminal) {
-		memory.held[0] = END_OF_INPUT;
 		keeper->held_start = 0;
-		keeper->held_end = 1;
+		keeper->held_end = put_end_of_input(keeper);
 		keeper->is_closing = true;
 		return true;
 	}
@@ -273,6 +284,7 @@ static void feed(struct keeper *keeper)
 {
 	bool has_fed = false;
 	long taken;
+	char last;
 
 	keeper->is_sink_full = false;
 	while (keeper->feeds && (keeper->held_start < keeper->held_end || refill(keeper))) {
@@ -290,9 +302,13 @@ static void feed(struct keeper *keeper)
 		}
 		keeper->held_start += (unsigned)taken;
 		if (keeper->is_closing) {
+			if (keeper->held_start < keeper->held_end)
+				continue;
 			stop_feeding(keeper, false);
 			return;
 		}
+		last = memory.held[keeper->held_start - 1];
+		keeper->is_in_line = last != '\n' && last != '\r' && last != END_OF_INPUT;
 		keeper->fed += (uint64_t)taken;
 		has_fed = true;
 	}

@@ -353,6 +353,25 @@ check("a terminal: size, output, input, end of input", async () => {
 	assert.match((await readOutput(jobs, { id: job.id })).stdout.toString(), /^\/dev\/pts\/\d+\r\n17 91\r\nword\r\ngot word\r\n/);
 });
 
+// What is there of a line goes with the first ^D, and only the next one is the end.
+check("the end of a terminal's input is one, also in the middle of a line", async () => {
+	for (const [settings, input, expected] of [["", "abc", "   a   b   c"], ["", "abc\n", "   a   b   c  \\n"], ["", "", ""], ["stty raw -echo;", "abc", null]]) {
+		const job = await create({ command: { argv: ["sh", "-c", `${settings} echo ready; od -An -c; echo over`], terminal: {} } });
+		await jobs.wait({ ids: [job.id], until: { pattern: "ready" } });
+		await jobs.writeStdin({ id: job.id, offset: 0n, data: Buffer.from(input), close: true });
+		if (expected === null) {
+			// Who reads keys and no lines is told nothing of an end; the job is there to be stopped.
+			assert.equal((await jobs.wait({ ids: [job.id], until: { states: [State.COMPLETED] }, timeoutMs: 200n })).timedOut, true);
+			await jobs.stop({ id: job.id, force: true });
+			continue;
+		}
+		assert.equal((await ended(jobs, job.id)).state, State.COMPLETED);
+		const lines = (await readOutput(jobs, { id: job.id })).stdout.toString().split("\r\n");
+		assert.equal(lines.at(-2), "over");
+		assert.ok(lines.at(-3).endsWith(expected), lines.join("|"));
+	}
+});
+
 check("a terminal gets another size, which the command is told, also of an envd that adopted it", async () => {
 	const own = join(folder, "resized"), port = await freePort();
 	let here = await startEnvd({ port, flags: ["-jobs-dir", own], keep: true }), client = jobsClient(here.url);
@@ -408,6 +427,8 @@ check("waiting: states, several jobs, patterns, ports, time", async () => {
 	assert.equal((await jobs.wait({ ids: [latin.id], until: { pattern: "^na" } })).line, "naïve ??");
 	await refused(jobs.wait({ ids: [slow.id], until: { pattern: "(" } }), Code.InvalidArgument);
 	await refused(jobs.wait({ ids: [slow.id], until: { pattern: "a{1000}" } }), Code.InvalidArgument, /repetition/);
+	// In brackets a backslash is one, and does not keep them open.
+	await refused(jobs.wait({ ids: [slow.id], until: { pattern: "[\\]{200}" } }), Code.InvalidArgument, /repetition/);
 	await refused(jobs.wait({ ids: [] }), Code.InvalidArgument);
 	await refused(jobs.wait({ ids: ["0nothere"] }), Code.NotFound);
 	for (const each of [slow, quick, latin])

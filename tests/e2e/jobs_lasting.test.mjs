@@ -317,6 +317,99 @@ check("a job whose keeper was killed is lost, says so, and does not run on", asy
 	await eventually("it is gone, too", () => !isAlive(left.pid));
 });
 
+function changeRecord(file, change) {
+	const text = `${change(readFileSync(file, "utf8").split("\n")[1])}\n`;
+	writeFileSync(file, `envd-job 1 ${createHash("sha256").update(text).digest("hex").slice(0, 16)} ${Buffer.byteLength(text)}\n${text}`);
+}
+
+check("a job that ended before the machine knew the time is not too old, also for the next envd", async () => {
+	const here = await place();
+	const { job } = await here.jobs.create(shell("exit 5"));
+	const file = join(here.directory, job.id, "record");
+	await ended(here.jobs, job.id);
+	await eventually("its end is on the disk", () => readFileSync(file, "utf8").includes("endedSteadyMs"));
+	await here.envd.kill();
+	changeRecord(file, (text) => text.replace(/"endedMs":\d+/, '"endedMs":1000'));
+	await here.start();
+	const told = (await here.jobs.get({ id: job.id })).job;
+	assert.deepEqual([told.exit.code, told.endedMs], [5, 1000n]);
+	await here.jobs.create({ ...shell("exit 0") }).then((next) => ended(here.jobs, next.job.id));
+	assert.equal((await here.jobs.list({})).jobs.length, 2);
+});
+
+check("what was said to be deleted stays so when envd is killed at once", async () => {
+	const here = await place();
+	await here.envd.kill();
+	fabricate(here.directory, 400);
+	await here.start();
+	const ids = (await here.jobs.list({ pageSize: 1000 })).jobs.map((each) => each.id), gone = new Set();
+	assert.equal(ids.length, 400);
+	let enough;
+	const some = new Promise((resolve) => { enough = resolve; });
+	const asked = ids.map(async (id) => {
+		try {
+			await here.jobs.delete({ id });
+			gone.add(id);
+			if (gone.size === 50)
+				enough();
+		} catch {
+			// Not answered.
+		}
+	});
+	await some;
+	await here.envd.kill();
+	await Promise.all(asked);
+	await here.start();
+	const left = (await here.jobs.list({ pageSize: 1000 })).jobs.map((each) => each.id);
+	assert.deepEqual(left.filter((id) => gone.has(id)), []);
+	assert.ok(left.length + gone.size <= 400);
+});
+
+check("thousands that are too many go without holding up anybody, and all of them", async () => {
+	const directory = join(temporaryFolder(), "jobs");
+	fabricate(directory, 6000);
+	const envd = await startEnvd({ flags: ["-jobs-dir", directory, "-jobs-max", "10"] });
+	const jobs = jobsClient(envd.url);
+	assert.equal((await jobs.list({ pageSize: 1000 })).jobs.length, 10);
+	const left = () => readdirSync(directory).filter((each) => /^\d/.test(each)).length;
+	const { job } = await jobs.create(shell("exit 3"));
+	assert.equal((await ended(jobs, job.id)).exit.code, 3);
+	await jobs.delete({ id: job.id });
+	assert.equal(existsSync(join(directory, job.id)), false);
+	// With the new one they were eleven.
+	await eventually("all are gone", () => left() === 9, 60000);
+	await envd.stop();
+});
+
+check("what is on a disk that cannot be written is told, and what cannot be done there is said", async () => {
+	const directory = join(temporaryFolder(), "disk");
+	mkdirSync(directory);
+	execFileSync("mount", ["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", directory]);
+	const flags = ["-jobs-dir", join(directory, "jobs")];
+	const first = await startEnvd({ flags });
+	const made = (await jobsClient(first.url).create(shell("echo kept; exit 6"))).job;
+	await ended(jobsClient(first.url), made.id);
+	await first.stop();
+	execFileSync("mount", ["-o", "remount,ro", directory]);
+	const envd = await startEnvd({ flags });
+	const jobs = jobsClient(envd.url);
+	assert.deepEqual((await jobs.list({})).jobs.map((each) => [each.id, each.exit.code]), [[made.id, 6]]);
+	assert.equal((await readOutput(jobs, { id: made.id })).stdout.toString(), "kept\n");
+	await refused(jobs.create(shell("true")), Code.Unavailable, /read-only/);
+	await refused(jobs.delete({ id: made.id }), Code.Unavailable, /read-only/);
+	await envd.stop();
+	// One that cannot be read at all is no empty one.
+	execFileSync("mount", ["-o", "remount,rw", directory]);
+	rmSync(join(directory, "jobs", "lock"));
+	execFileSync("mount", ["-o", "remount,ro", directory]);
+	const blind = await startEnvd({ flags });
+	await refused(jobsClient(blind.url).list({}), Code.PermissionDenied, /read-only/);
+	await refused(jobsClient(blind.url).get({ id: made.id }), Code.PermissionDenied, /read-only/);
+	assert.equal((await request(blind.url, { path: `/jobs/${made.id}/stdout` })).status, 503);
+	await blind.stop();
+	execFileSync("umount", ["-l", directory]);
+});
+
 check("a time limit is held by a clock that nobody sets, also by the next envd", async () => {
 	const here = await place();
 	const { job } = await here.jobs.create({ ...shell("sleep 1; exit 5"), limits: { wallTimeMs: 600000n } });
@@ -324,8 +417,7 @@ check("a time limit is held by a clock that nobody sets, also by the next envd",
 	await eventually("its start is on the disk", () => readFileSync(file, "utf8").includes("startedMs"));
 	await here.envd.kill();
 	// As if the clock had been put forward by an hour since then.
-	const text = readFileSync(file, "utf8").split("\n")[1].replace(/"startedMs":(\d+)/, (_, ms) => `"startedMs":${ms - 3600000}`) + "\n";
-	writeFileSync(file, `envd-job 1 ${createHash("sha256").update(text).digest("hex").slice(0, 16)} ${Buffer.byteLength(text)}\n${text}`);
+	changeRecord(file, (text) => text.replace(/"startedMs":(\d+)/, (_, ms) => `"startedMs":${ms - 3600000}`));
 	await here.start();
 	const told = await ended(here.jobs, job.id);
 	assert.deepEqual([told.failure, told.exit.code, told.startedMs], [Cause.EXIT_CODE, 5, job.startedMs - 3600000n]);
@@ -492,6 +584,21 @@ check("10,000 finished and 1,000 running jobs do not slow /health", async () => 
 		}
 		return times.sort((a, b) => a - b)[150];
 	}, (half) => half < 50);
+	// Who watches and is slow to read is told of all there was before it is told that this was all.
+	const late = ids.at(-1), told = new Set();
+	let stopped = false;
+	for await (const message of jobs.watch({})) {
+		if (message.synced)
+			break;
+		if (message.keepalive)
+			continue;
+		told.add(message.job.id);
+		if (!stopped) {
+			await jobs.stop({ id: late, force: true });
+			stopped = true;
+		}
+	}
+	assert.ok(told.has(late) && told.size >= 10999, `${told.size} were told`);
 	// Idle ones cost nothing.
 	await envd.rests();
 	await inTime("ticks in a second", async () => {

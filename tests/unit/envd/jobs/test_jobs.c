@@ -115,6 +115,66 @@ static void the_oldest_are_dropped(void **state)
 	assert_true(lab->table->stored_bytes >= 100000);
 }
 
+/* Machines begin with 1970, and are told the time later. */
+static void age_is_counted_by_a_clock_that_nobody_sets(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *first = jobs_lab_start(lab, "exit 0", 0);
+	char id[JOB_ID_BYTES];
+
+	jobs_lab_run_to_end(lab, first);
+	memcpy(id, first->record.id, sizeof(id));
+	first->record.exit.ended_ms = 1000;
+	jobs_lab_run_to_end(lab, jobs_lab_start(lab, "exit 0", 0));
+	assert_ptr_equal(job_table_find(lab->table, str_of(id)), first);
+	/* And ends in the future, when it is set back. */
+	first->record.exit.ended_ms = wall_clock_ms() + 1000 * (int64_t)JOBS_ENDED_AGE_S;
+	first->record.ended_steady_ms -= 1000 * (int64_t)JOBS_ENDED_AGE_S + 1000;
+	jobs_lab_run_to_end(lab, jobs_lab_start(lab, "exit 0", 0));
+	assert_null(job_table_find(lab->table, str_of(id)));
+}
+
+struct deletion {
+	struct jobs_lab *lab;
+	int told, status;
+	bool was_stored; /* when it was told */
+};
+
+static void on_removed(void *user, int status)
+{
+	struct deletion *deletion = user;
+
+	deletion->told++;
+	deletion->status = status;
+	deletion->was_stored = count_folders(deletion->lab) > 0;
+}
+
+static bool is_told(void *user)
+{
+	return ((struct deletion *)user)->told > 0;
+}
+
+static void who_deletes_a_job_is_told_when_it_is_gone_for_good(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct deletion deletion = {.lab = lab};
+	struct background_job *job = jobs_lab_start(lab, "exit 0", 0);
+
+	jobs_lab_run_to_end(lab, job);
+	background_job_delete(job, on_removed, &deletion);
+	assert_int_equal(deletion.told, 0);
+	lab_run_until_true(&lab->processes, is_told, &deletion);
+	assert_int_equal(deletion.status, 0);
+	assert_false(deletion.was_stored);
+	/* The next envd finds none, also when this one ends at once. */
+	job = jobs_lab_start(lab, "exit 0", 0);
+	jobs_lab_run_to_end(lab, job);
+	background_job_remove(job);
+	jobs_lab_close_table(lab);
+	jobs_lab_open_table(lab);
+	assert_int_equal(lab->table->count, 0);
+}
+
 static void a_table_that_is_closed_leaves_jobs_to_the_next(void **state)
 {
 	struct jobs_lab *lab = *state;
@@ -256,6 +316,8 @@ int main(void)
 		TEST(time_limits_and_stops),
 		TEST(a_stop_right_after_the_start_reaches_it),
 		TEST(the_oldest_are_dropped),
+		TEST(age_is_counted_by_a_clock_that_nobody_sets),
+		TEST(who_deletes_a_job_is_told_when_it_is_gone_for_good),
 		TEST(a_table_that_is_closed_leaves_jobs_to_the_next),
 		TEST(a_table_may_close_while_jobs_start),
 		TEST(readers_follow_to_the_end),
