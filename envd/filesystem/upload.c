@@ -7,10 +7,17 @@
 
 #include "envd/filesystem/staging.h"
 #include "lib/limits.h"
+#include "lib/log.h"
 
 /* How often the target may be found changed under our hands before we give up. */
 #define ATTEMPTS_MAX 8
 #define XATTR_LIST_BYTES 65536
+#define KEPT_METADATA_BYTES_MAX (256 * 1024)
+
+struct metadata {
+	const struct entry_metadata *items;
+	size_t count;
+};
 
 static int fail_at(struct err *err, int sys, const char *what, const char *call, const char *path)
 {
@@ -78,15 +85,15 @@ static int take_ownership(const struct upload *upload, int fd, struct err *err)
 	return 0;
 }
 
-static bool is_kept(const struct upload *upload, const char *key)
+static bool contains(const struct metadata *metadata, const char *key)
 {
-	for (size_t i = 0; i < upload->metadata_count; i++)
-		if (strcmp(upload->metadata[i].key, key) == 0)
+	for (size_t i = 0; i < metadata->count; i++)
+		if (strcmp(metadata->items[i].key, key) == 0)
 			return true;
 	return false;
 }
 
-static int drop_old_metadata(const struct upload *upload, int fd)
+static int drop_others(const struct metadata *metadata, int fd)
 {
 	static const char prefix[] = ENTRY_METADATA_PREFIX;
 	auto_free char *names = NULL;
@@ -98,18 +105,18 @@ static int drop_old_metadata(const struct upload *upload, int fd)
 	size = flistxattr(fd, names, XATTR_LIST_BYTES);
 	for (ssize_t at = 0; at < size; at += (ssize_t)strlen(names + at) + 1)
 		if (strncmp(names + at, prefix, sizeof(prefix) - 1) == 0 &&
-		    !is_kept(upload, names + at + sizeof(prefix) - 1) && fremovexattr(fd, names + at) < 0 &&
+		    !contains(metadata, names + at + sizeof(prefix) - 1) && fremovexattr(fd, names + at) < 0 &&
 		    errno != ENODATA)
 			return -errno;
 	return 0;
 }
 
-static int set_metadata(const struct upload *upload, int fd)
+static int set_metadata(const struct metadata *metadata, int fd)
 {
-	int status = drop_old_metadata(upload, fd);
+	int status = drop_others(metadata, fd);
 
-	for (size_t i = 0; i < upload->metadata_count && status == 0; i++) {
-		const struct entry_metadata *item = &upload->metadata[i];
+	for (size_t i = 0; i < metadata->count && status == 0; i++) {
+		const struct entry_metadata *item = &metadata->items[i];
 		char name[sizeof(ENTRY_METADATA_PREFIX) + FILE_METADATA_KEY_BYTES_MAX];
 
 		snprintf(name, sizeof(name), "%s%s", ENTRY_METADATA_PREFIX, item->key);
@@ -121,7 +128,8 @@ static int set_metadata(const struct upload *upload, int fd)
 
 static int write_metadata(const struct upload *upload, int fd, struct err *err)
 {
-	int status = set_metadata(upload, fd);
+	const struct metadata metadata = {upload->metadata, upload->metadata_count};
+	int status = set_metadata(&metadata, fd);
 
 	if (status == 0 || status == -EOPNOTSUPP || status == -ENOSYS)
 		return 0;
@@ -363,10 +371,32 @@ static int publish_new(struct upload *upload, struct err *err)
 	return status;
 }
 
+/* Or all of it as it was. */
+static int replace_metadata(const struct upload *upload, int target, struct err *err)
+{
+	struct entry_metadata *items = NULL;
+	struct metadata before = {0};
+	struct arena kept;
+	int status;
+
+	arena_init(&kept, KEPT_METADATA_BYTES_MAX);
+	if (entry_read_metadata(target, &kept, &items, &before.count) < 0)
+		before.count = 0;
+	before.items = items;
+	status = write_metadata(upload, target, err);
+	if (status < 0 && set_metadata(&before, target) < 0)
+		log_warn("files", "the old metadata of a file is lost");
+	arena_release(&kept);
+	return status;
+}
+
+/* The content last: whatever else does not fit leaves the old one. */
 static int overwrite(struct upload *upload, int target, struct err *err)
 {
 	int status = take_ownership(upload, target, err);
 
+	if (status == 0)
+		status = replace_metadata(upload, target, err);
 	if (status < 0)
 		return status;
 	status = staging_copy(upload->fd, target);
@@ -376,7 +406,7 @@ static int overwrite(struct upload *upload, int target, struct err *err)
 		return no_space(upload, err);
 	if (status < 0)
 		return fail_at(err, status, "error writing file", "write", upload->path);
-	return write_metadata(upload, target, err);
+	return 0;
 }
 
 /* -ENOENT and -ELOOP: it is gone, or something else by now. */

@@ -7,8 +7,9 @@
  * file, and nothing else. The content is staged in an unnamed file (O_TMPFILE) on the target's file
  * system. A new name is then linked in with owner, mode and metadata already right, and touched so
  * that a watcher sees a write after the create. An existing file keeps its inode, mode and links:
- * the owner is changed first, as the reference does, then the content is copied over inside the
- * kernel, with the space for it reserved beforehand. Uploads of one file at the same time take
+ * the owner is changed first, as the reference does, then the metadata, which is put back if it does
+ * not fit, then the content is copied over inside the kernel, with the space for it reserved
+ * beforehand. Uploads of one file at the same time take
  * turns, so that the result is one of them.
  *
  * The unnamed file is made in the topmost directory of the same mount, because inotify reports
