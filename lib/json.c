@@ -379,6 +379,9 @@ static bool is_plain(unsigned char c, bool html_safe)
 
 static int write_escape(struct buf *b, unsigned char c)
 {
+	static const char hex[] = "0123456789abcdef";
+	char control[] = "\\u0000";
+
 	switch (c) {
 	case '"':
 		return buf_append_str(b, STR("\\\""));
@@ -395,7 +398,10 @@ static int write_escape(struct buf *b, unsigned char c)
 	case '\t':
 		return buf_append_str(b, STR("\\t"));
 	default:
-		return buf_printf(b, "\\u%04x", c);
+		/* Names of files may consist of these, so no formatting for each. */
+		control[4] = hex[c >> 4];
+		control[5] = hex[c & 15];
+		return buf_append_str(b, STR(control));
 	}
 }
 

@@ -144,6 +144,7 @@ static void pop_level(struct listing *listing, int *fd)
 static int descend(struct listing *listing, int *fd, struct level *level, size_t at)
 {
 	auto_close int child = -1;
+	const char *path;
 	int status;
 
 	if (*fd < 0 || listing->depth >= listing->depth_max ||
@@ -152,8 +153,9 @@ static int descend(struct listing *listing, int *fd, struct level *level, size_t
 	child = directory_open(*fd, level->names[at]);
 	if (child < 0)
 		return 0;
+	path = path_join(level->path, level->names[at], listing->arena);
 	/* `level` may move with the array. */
-	status = push_level(listing, child, path_join(level->path, level->names[at], listing->arena));
+	status = path ? push_level(listing, child, path) : -ENOMEM;
 	if (status < 0)
 		return status == -ENOMEM || status == -E2BIG ? status : 0;
 	close_fd(fd);

@@ -276,6 +276,35 @@ static void case_107_a_budget_that_is_spent_is_a_clear_error(void **state)
 	assert_true(list.count > 100);
 }
 
+/* Wherever it runs out on the way down. */
+static void case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error(void **state)
+{
+	struct list_result list;
+	struct arena small;
+	char name[201], path[4096] = "deep";
+	size_t budget;
+	int status = -1;
+
+	(void)state;
+	memset(name, 'n', 200);
+	name[200] = '\0';
+	make_directory(path);
+	for (int i = 0; i < 6; i++) {
+		snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", name);
+		make_directory(path);
+	}
+	for (budget = 0; status < 0; budget += 64) {
+		assert_in_range(budget, 0, 1024 * 1024);
+		arena_init(&small, budget);
+		status = list_directory(at("deep"), 100, &small, &list, &err);
+		if (status < 0)
+			assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
+		else
+			assert_int_equal(list.count, 6);
+		arena_release(&small);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -287,6 +316,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(case_097_hostile_names_are_listed, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_106_vanishing_entries_never_fail_the_listing, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_107_a_budget_that_is_spent_is_a_clear_error, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
