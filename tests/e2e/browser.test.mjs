@@ -99,7 +99,7 @@ async function start(scheme) {
 
 for (const scheme of ["http", "https"]) {
 	const site = skip ? undefined : await start(scheme);
-	const check = (name, body) => test(`${name}_over_${scheme}`, { timeout: 60000, skip }, async () => {
+	const check = (name, body) => test(`${name}_over_${scheme}`, { timeout: 120000, skip }, async () => {
 		const { context, page } = await site.page();
 		try {
 			await body(page, context);

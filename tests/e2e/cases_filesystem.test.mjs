@@ -16,7 +16,7 @@ const user = envd.client();
 const root = envd.client({ user: "root" });
 const folder = temporaryFolder();
 chownSync(folder, 1000, 1000);
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const home = "/home/user";
 
 check("case_101_what_is_not_a_file", async () => {

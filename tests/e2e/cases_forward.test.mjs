@@ -10,7 +10,7 @@ const OWN = `127.77.${Math.floor(Math.random() * 250) + 1}.${process.pid % 250 +
 const envd = await startEnvd({ flags: ["-forward-address", OWN] });
 const proxy = await startProxy({ flags: ["--sandbox", `sbx1=${OWN},envd=${envd.port}`] });
 const client = envd.client();
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 
 const server = (host, port, wait = 0) => `
 import http.server, socket, sys, time
@@ -67,10 +67,20 @@ for (const host of ["127.0.0.1", "::1", "localhost", "0.0.0.0", "::"]) {
 // time that they are tried.
 check("case_151_reachable_within_100_ms", async () => {
 	const attempts = [];
-	const inTime = (took) => took[took.length * 0.5] < 60 && took[took.length * 0.9] < 150;
-	while (attempts.length < 8 && !attempts.some(inTime))
-		attempts.push(await timesUntilReachable());
-	assert.ok(attempts.some(inTime), attempts.map((took) => took.map(Math.round).join(" ")).join("\n"));
+	const inTime = ({ took, late }) => took[took.length * 0.5] < 60 + 3 * late && took[took.length * 0.9] < 150 + 6 * late;
+	while (attempts.length < 8 && !attempts.some(inTime)) {
+		// How late who sleeps for 20 ms comes back there and then: envd sleeps, the server and this test do.
+		const lates = [];
+		let before = performance.now();
+		const sleeper = setInterval(() => {
+			lates.push(performance.now() - before - 20);
+			before = performance.now();
+		}, 20);
+		const took = await timesUntilReachable();
+		clearInterval(sleeper);
+		attempts.push({ took, late: lates.sort((a, b) => a - b)[Math.floor(lates.length * 0.9)] });
+	}
+	assert.ok(attempts.some(inTime), attempts.map(({ took, late }) => `${Math.round(late)} ms late: ${took.map(Math.round).join(" ")}`).join("\n"));
 }, { timeout: 240000 });
 
 async function timesUntilReachable() {

@@ -10,7 +10,7 @@ import { after, test } from "node:test";
 import { drain, request } from "./support/connect.mjs";
 import { eventually, inTime, sleep, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const init = (envd, body) => request(envd.url, { method: "POST", path: "/init", body: JSON.stringify(body) });
 const BUNDLE = "/etc/ssl/certs/ca-certificates.crt";
 

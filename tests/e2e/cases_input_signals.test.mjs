@@ -11,7 +11,7 @@ import {
 
 const envd = await startEnvd();
 const user = envd.client();
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const sha256 = (data) => createHash("sha256").update(data).digest("hex");
 const PTY = { pty: { size: { cols: 80, rows: 24 } } };
 const closeStdin = (pid) => user.unary("CloseStdin", { process: { pid } });

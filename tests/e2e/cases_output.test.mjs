@@ -17,7 +17,7 @@ const user = envd.client();
 const root = envd.client({ user: "root" });
 const folder = temporaryFolder();
 chmodSync(folder, 0o777);
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const sha256 = (data) => createHash("sha256").update(data).digest("hex");
 
 async function kill(pid) {

@@ -20,7 +20,7 @@ const user = envd.client();
 const root = envd.client({ user: "root" });
 const folder = temporaryFolder();
 chmodSync(folder, 0o777);
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 
 async function kill(pid) {
 	await root.signal(pid);
@@ -381,6 +381,7 @@ check("case_034_nobody_attached", async () => {
 		const number = Number(readFileSync(progress, "latin1"));
 		return number > 30 && number;
 	});
+	await user.pids(); // by its answer envd has read what was written until then
 	const racing = [0, 1].map(() => user.stream("Connect", { process: { pid } }));
 	for (const client of racing) {
 		await client.next();

@@ -10,7 +10,7 @@ import { sleep, startEnvd, startProxy, within } from "./support/programs.mjs";
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
 const user = envd.client();
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const post = (path, type, body, headers = {}) => user.request({
 	method: "POST", path, body, headers: { ...(type === undefined ? {} : { "content-type": type }), ...headers },
 });

@@ -13,7 +13,7 @@ const envd = await startEnvd();
 const user = envd.client();
 const folder = temporaryFolder();
 chmodSync(folder, 0o777);
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const size = (cols, rows) => ({ pty: { size: { cols, rows } } });
 const PTY = size(80, 24);
 const input = (pid, data) => user.input(pid, data, "pty");

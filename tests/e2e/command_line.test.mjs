@@ -15,7 +15,7 @@ const envd = await startEnvd();
 const tlsPort = await freePort();
 const proxy = await startProxy({ tlsPort, sandboxes: { sbx1: envd.port } });
 const trust = { SSL_CERT_FILE: process.env.NODE_EXTRA_CA_CERTS };
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const roads = {
 	"directly": { ENVD_URL: envd.url },
 	"by host name": { ENVD_URL: `http://49983-sbx1.localhost:${proxy.port}` },
@@ -215,9 +215,20 @@ check("exec_interrupts_the_command_also_when_its_output_is_not_read", async () =
 	const mark = `${process.pid}.128`;
 	const isWriting = () => processTable().find((each) => each.arguments.includes(mark) && each.command === "yes");
 	let child;
+	// All between it and us is full: it waits, and has written nothing for a while. (One that waits may be about to go on.)
+	const writesNoMore = () => {
+		let last, rounds = 0;
+		return eventually("it can write no more", () => {
+			const writer = child.stdout.isPaused() && isWriting();
+			const written = writer && writer.state === "S" && /wchar: \d+/.exec(readFileSync(`/proc/${writer.pid}/io`, "latin1"))[0];
+			rounds = written && written === last ? rounds + 1 : 0;
+			last = written;
+			return rounds >= 8;
+		}, undefined, 100);
+	};
 	const running = cli(["exec", "yes", mark], { more: (c) => { child = c; } });
 	child.stdout.once("data", () => child.stdout.pause());
-	await eventually("it can write no more", () => child.stdout.isPaused() && isWriting()?.state === "S");
+	await writesNoMore();
 	child.kill("SIGINT");
 	await eventually("it is gone there", () => !isWriting());
 	child.stdout.resume();
@@ -229,7 +240,7 @@ check("exec_interrupts_the_command_also_when_its_output_is_not_read", async () =
 	// Nobody ever reads: who goes on interrupting wants to leave.
 	const left = cli(["exec", "yes", mark], { more: (c) => { child = c; } });
 	child.stdout.once("data", () => child.stdout.pause());
-	await eventually("it can write no more", () => child.stdout.isPaused() && isWriting()?.state === "S");
+	await writesNoMore();
 	const again = setInterval(() => child.kill("SIGINT"), 50);
 	child.on("exit", () => { clearInterval(again); child.stdout.resume(); });
 	assert.equal((await left).code, 130);

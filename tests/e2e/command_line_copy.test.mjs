@@ -10,7 +10,7 @@ import { runCli } from "./support/cli.mjs";
 import { envdProgram, eventually, startEnvd, temporaryFolder, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
-const check = (name, body) => test(`envd cp: ${name}`, { timeout: 60000 }, body);
+const check = (name, body) => test(`envd cp: ${name}`, { timeout: 120000 }, body);
 const cli = (args, options = {}) => runCli(args, { env: { ENVD_URL: envd.url }, ...options });
 const modeOf = (path) => (statSync(path).mode & 0o7777).toString(8);
 

@@ -16,7 +16,7 @@ chmodSync(folder, 0o755);
 const flags = ["-jobs-dir", join(folder, "jobs")];
 const envd = await startEnvd({ flags });
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
-const check = (name, body) => test(`envd job: ${name}`, { timeout: 60000 }, body);
+const check = (name, body) => test(`envd job: ${name}`, { timeout: 120000 }, body);
 const direct = { ENVD_URL: envd.url };
 const job = (args, options = {}) => runCli(["job", ...args], { env: direct, ...options });
 const md5 = (data) => createHash("md5").update(data).digest("hex");

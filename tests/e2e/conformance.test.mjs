@@ -15,7 +15,7 @@ const envd = await startEnvd();
 const user = envd.client();
 const folder = temporaryFolder();
 chownSync(folder, 1000, 1000);
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const init = (target, body, headers = {}) => request(target.url, { method: "POST", path: "/init", body, headers });
 const envs = async (target, token) => (await target.client({ token }).request({ path: "/envs" })).json;
 

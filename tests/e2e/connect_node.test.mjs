@@ -98,7 +98,7 @@ for (const [form, how] of Object.entries(forms)) {
 	const transport = createConnectTransport({ httpVersion: "1.1", ...where, ...how });
 	const process = createClient(service("process.Process"), transport);
 	const files = createClient(service("filesystem.Filesystem"), transport);
-	const check = (name, body) => test(`connect-node ${road} ${form}: ${name}`, { timeout: 60000 }, body);
+	const check = (name, body) => test(`connect-node ${road} ${form}: ${name}`, { timeout: 120000 }, body);
 	const folder = `/home/user/connect-${`${road}-${form}`.replaceAll(/\W+/g, "-")}`;
 	const start = (cmd, args = [], more = {}, options = {}) =>
 		process.start({ process: { cmd, args, ...more.process }, ...more.request }, options);
@@ -239,7 +239,7 @@ for (const [form, how] of Object.entries(forms)) {
 	});
 }
 
-test("connect-node: a misdeclared client stream is refused, not fatal", { timeout: 30000 }, async () => {
+test("connect-node: a misdeclared client stream is refused, not fatal", { timeout: 120000 }, async () => {
 	const transport = createConnectTransport({ httpVersion: "1.1", baseUrl: envd.url, useBinaryFormat: true });
 	const process = createClient(service("process.Process"), transport);
 	async function* dataFirst() {
@@ -261,7 +261,7 @@ test("connect-node: HTTP/2 was spoken with the proxy", async () => {
 });
 
 // Deliberate (tests/README.md): no client of sandboxes speaks gRPC.
-test("connect-node: gRPC and gRPC-Web are refused in a way their clients understand", { timeout: 30000 }, async () => {
+test("connect-node: gRPC and gRPC-Web are refused in a way their clients understand", { timeout: 120000 }, async () => {
 	const web = { baseUrl: secureUrl, httpVersion: "2", sessionManager: sessions };
 	for (const transport of [createGrpcTransport(web), createGrpcWebTransport(web)]) {
 		const process = createClient(service("process.Process"), transport);

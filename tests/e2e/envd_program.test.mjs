@@ -11,7 +11,7 @@ import {
 	envdProgram, eventually, freePort, inTime, isAlive, processTable, sleep, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const run = (...args) => spawnSync(envdProgram(), args, { encoding: "utf8", timeout: 20000 });
 const USER = 1000, OTHER = 1001; // made by support/enter.sh
 
@@ -356,8 +356,8 @@ check("case_142_init_repeated_late_and_parallel", async () => {
 	const init = (body, headers = {}) => request(envd.url, { method: "POST", path: "/init", body: JSON.stringify(body), headers });
 	const envs = async (token) => (await request(envd.url, { path: "/envs", headers: token ? { "x-access-token": token } : {} })).json;
 	// Always about now: a time that is far off would set the machine's clock.
-	let newest;
-	const newer = () => (newest = new Date()).toISOString();
+	let newest = 0;
+	const newer = () => (newest = new Date(Math.max(Date.now(), +newest + 1))).toISOString();
 	assert.equal((await init({ timestamp: newer(), envVars: { A: "2" } })).status, 204);
 	const late = await init({ timestamp: new Date(newest - 1).toISOString(), envVars: { A: "1" } });
 	assert.equal(late.status, 204);

@@ -14,7 +14,7 @@ import { freePort, inTime, serve, sleep, startEnvd, startProxy, temporaryFolder,
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
 const client = proxy.client("sbx1");
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const fetch_ = (port, options = {}) => request(proxy.url, { ...options, headers: { host: proxy.hostOf("sbx1", port), ...options.headers } });
 
 check("case_151_a_server_is_reached_as_soon_as_it_is_started", async () => {

@@ -13,7 +13,7 @@ const way = await takeRoad("domain");
 after(() => way.stop());
 const home = temporaryFolder();
 const program = join(ROOT, "tests/e2e/node_modules/@e2b/cli/dist/index.js");
-const check = (name, body) => test(`@e2b/cli: ${name}`, { timeout: 60000 }, body);
+const check = (name, body) => test(`@e2b/cli: ${name}`, { timeout: 120000 }, body);
 
 // Starts `e2b WORDS`; resolves with {code, stdout, stderr} at its end. With `terminal`, in one of its own.
 // Otherwise it writes into files. Into a pipe a Node.js program writes asynchronously, and `exec` calls process.exit() after

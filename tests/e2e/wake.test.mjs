@@ -9,7 +9,7 @@ import { eventually, freePort, serve, sleep, startEnvd, startProxy } from "./sup
 
 const TOKEN = "access-token-1";
 const envd = await startEnvd();
-const check = (name, body) => test(name, { timeout: 60000 }, body);
+const check = (name, body) => test(name, { timeout: 120000 }, body);
 
 // The platform: takes a little to wake a sandbox, and changes the catalog then.
 const questions = [];

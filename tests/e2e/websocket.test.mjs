@@ -10,7 +10,7 @@ import { assertMemory, eventually, serve, sleep, startEnvd, startProxy, within }
 
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
-const check = (name, body, options = {}) => test(name, { timeout: 60000, ...options }, body);
+const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const LARGE = 64 * 1024 * 1024;
 
 // An echo server in the sandbox; remembers what it was asked and how connections ended.

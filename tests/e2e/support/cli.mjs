@@ -15,7 +15,7 @@ export function runCli(args, { env, input, more, cwd } = {}) {
 		child.stdin.end(input);
 	more?.(child);
 	const said = () => `${Buffer.concat(out).subarray(-2000)}\n${Buffer.concat(err)}`;
-	return within(45000, () => `envd ${args.join(" ")} ends: ${said()}`, new Promise((resolve, reject) => {
+	return within(100000, () => `envd ${args.join(" ")} ends: ${said()}`, new Promise((resolve, reject) => {
 		child.on("error", reject);
 		child.on("close", (code, signal) => {
 			const stderr = Buffer.concat(err).toString();

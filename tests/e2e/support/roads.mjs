@@ -92,6 +92,6 @@ export async function onRoads(name, roads, suite) {
 			return sdk.Sandbox.connect(SANDBOX);
 		};
 		suite(label, { ...client, open, sdk, road, way: () => way });
-		test(`${label}: everything ends`, { timeout: 30000 }, () => way?.stop());
+		test(`${label}: everything ends`, { timeout: 120000 }, () => way?.stop());
 	}
 }

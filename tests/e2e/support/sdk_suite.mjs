@@ -41,7 +41,7 @@ export function sdkSuite(label, context) {
 	const { open, sdk, has, road, way, hasHttp2 = false } = context;
 	const folder = `/home/user/${label.replaceAll(/[^a-z0-9]+/g, "-")}`;
 	let sandbox;
-	const check = (name, body) => test(`${label}: ${name}`, { timeout: 60000 }, async () => {
+	const check = (name, body) => test(`${label}: ${name}`, { timeout: 120000 }, async () => {
 		sandbox ??= await open();
 		await body(sandbox);
 	});
