@@ -60,7 +60,7 @@ const inPage = {
 let browser;
 if (!skip) {
 	browser = await chromium.launch({
-		executablePath: CHROMIUM, env: { ...process.env, HOME: temporaryFolder() },
+		executablePath: CHROMIUM, timeout: 120000, env: { ...process.env, HOME: temporaryFolder() },
 		args: ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
 			"--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--host-resolver-rules=MAP * 127.0.0.1"],
 	});
@@ -92,6 +92,7 @@ async function start(scheme) {
 		},
 		async page() {
 			const context = await browser.newContext({ ignoreHTTPSErrors: true });
+			context.setDefaultTimeout(90000);
 			return { context, page: await context.newPage() };
 		},
 	};

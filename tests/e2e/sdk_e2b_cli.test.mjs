@@ -42,7 +42,7 @@ function cli(words, { input, terminal = false } = {}) {
 	if (input !== undefined)
 		child.stdin.end(input);
 	run.ended = new Promise((resolve) => child.on("close", (code) => resolve({ code, stdout: run.stdout, stderr: run.stderr })));
-	run.shows = (pattern) => eventually(() => `${pattern} in ${run.stdout}${run.stderr}`, () => pattern.test(run.stdout), 20000);
+	run.shows = (pattern) => eventually(() => `${pattern} in ${run.stdout}${run.stderr}`, () => pattern.test(run.stdout), 60000);
 	return run;
 }
 
@@ -103,7 +103,7 @@ check("connect opens a terminal of this one's size", async () => {
 	await run.shows(/\b31 97\r/);
 	await run.shows(/<user \/tmp blue xterm-256color>/);
 	run.type("exit\r");
-	const { code } = await within(20000, "it ends", run.ended);
+	const { code } = await within(60000, "it ends", run.ended);
 	assert.equal(code, 0, run.stdout + run.stderr);
 });
 

@@ -27,7 +27,7 @@ const sha256 = (data) => createHash("sha256").update(data).digest("hex");
 const content = (i, size) => Buffer.alloc(size, `content ${i} `);
 
 for (const road of ["direct", "proxied"]) {
-	test(`stress ${road}, seed ${seed}`, { timeout: SECONDS * 1000 + 60000 }, async () => {
+	test(`stress ${road}, seed ${seed}`, { timeout: SECONDS * 1000 + 240000 }, async () => {
 		const envd = await startEnvd();
 		const proxy = road === "proxied" ? await startProxy({ sandboxes: { sbx1: envd.port } }) : null;
 		const make = (options) => (proxy ? proxy.client("sbx1", options) : envd.client(options));
@@ -36,7 +36,6 @@ for (const road of ["direct", "proxied"]) {
 		chmodSync(folder, 0o777);
 		const programs = [envd, ...(proxy ? [proxy] : [])];
 		let number = 0;
-		const done = {};
 
 		const jobs = {
 			command: async (i) => {
@@ -165,30 +164,31 @@ for (const road of ["direct", "proxied"]) {
 		await sleep(300);
 		const before = programs.map((program) => [program.descriptors(), program.memory()]);
 
+		// For a while, and on a machine with little time of its own until there was something to see.
 		const end = Date.now() + SECONDS * 1000;
+		let total = 0;
 		await Promise.all(Array.from({ length: 24 }, async () => {
-			while (Date.now() < end) {
+			while (Date.now() < end || total < 100) {
 				const i = number++;
 				const name = names[random(names.length)];
 				try {
-					await within(30000, "it ends", jobs[name](i));
+					await within(60000, "it ends", jobs[name](i));
 				} catch (error) {
 					error.message = `${name} (${i}): ${error.message}`;
 					throw error;
 				}
-				done[name] = (done[name] ?? 0) + 1;
+				total++;
 			}
 		}));
-		assert.ok(Object.values(done).reduce((a, b) => a + b) > 100, JSON.stringify(done));
 
 		await eventually("nobody is listed", async () => (await envd.client({ agent: false }).pids()).length === 0);
 		for (const [k, program] of [...programs.entries()].reverse()) {
 			assert.equal(program.status, undefined);
 			// The proxy keeps connections to envd for a while, no more than there were clients at once.
 			const kept = program === proxy ? 2 * 24 : 0;
-			await eventually(`${program.name}'s descriptors are back`, () => program.descriptors() <= before[k][0] + 4 + kept);
-			const memory = program.memory();
-			assert.ok(isSanitized() || memory < before[k][1] + 12 * 1024, `${program.name}: ${before[k][1]} KiB became ${memory} KiB`);
+			await eventually(() => `${program.name}'s descriptors are back: ${before[k][0]} became ${program.descriptors()}`, () => program.descriptors() <= before[k][0] + 4 + kept);
+			await eventually(() => `${program.name}'s memory is back: ${before[k][1]} KiB became ${program.memory()} KiB`,
+				() => isSanitized() || program.memory() < before[k][1] + 12 * 1024);
 			if (program === proxy)
 				await proxy.stop();
 		}

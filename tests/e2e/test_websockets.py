@@ -18,6 +18,7 @@ import websockets.sync.server  # noqa: E402
 from programs import eventually, free_port, main, metric, start_proxy  # noqa: E402
 
 MEGABYTE = 1 << 20
+PATIENT = {"open_timeout": 60, "close_timeout": 60}  # it is ten seconds otherwise, for all of a handshake on a busy machine
 
 
 def handle(connection):
@@ -47,7 +48,7 @@ class WebSockets(unittest.TestCase):
     def setUpClass(cls):
         cls.port = free_port()
         cls.server = websockets.sync.server.serve(
-            handle, "127.0.0.1", cls.port, subprotocols=["chat"], max_size=64 * MEGABYTE,
+            handle, "127.0.0.1", cls.port, subprotocols=["chat"], max_size=64 * MEGABYTE, **PATIENT,
             select_subprotocol=lambda connection, offered: "chat" if "chat" in offered else None)
         threading.Thread(target=cls.server.serve_forever, daemon=True).start()
         cls.front = free_port()
@@ -62,37 +63,37 @@ class WebSockets(unittest.TestCase):
         cls.proxy.stop()
 
     def connect(self, path="/", **options):
-        return websockets.sync.client.connect(f"ws://{self.name}:{self.front}{path}", max_size=64 * MEGABYTE,
-                                              sock=socket.create_connection(("127.0.0.1", self.front), 10), **options)
+        return websockets.sync.client.connect(f"ws://{self.name}:{self.front}{path}", max_size=64 * MEGABYTE, **PATIENT,
+                                              sock=socket.create_connection(("127.0.0.1", self.front), 30), **options)
 
     def pong_comes(self, client, data):
-        return client.ping(data).wait(10)
+        return client.ping(data).wait(30)
 
     def test_text_and_bytes_come_back_as_they_went(self):
         with self.connect() as client:
             for message in ("", "a", "ü€𝄞", b"", b"\0\xff", "x" * 70000, os.urandom(3 * MEGABYTE)):
                 client.send(message)
-                self.assertEqual(client.recv(20), message)
+                self.assertEqual(client.recv(30), message)
 
     def test_fragments_pings_and_compression(self):
         for compression in ("deflate", None):
             with self.connect(compression=compression) as client:
                 client.send(["one ", "two ", "three"])
-                self.assertEqual(client.recv(10), "one two three")
+                self.assertEqual(client.recv(30), "one two three")
                 client.send([b"\1" * 50000, b"\2" * 50000])
-                self.assertEqual(client.recv(10), b"\1" * 50000 + b"\2" * 50000)
+                self.assertEqual(client.recv(30), b"\1" * 50000 + b"\2" * 50000)
                 self.assertTrue(self.pong_comes(client, b"are you there"))
                 self.assertEqual(bool(client.protocol.extensions), compression is not None)
 
     def test_what_the_server_says_first(self):
         with self.connect("/greet?twice=1") as client:
-            self.assertEqual([client.recv(10), client.recv(10)], ["hello", "again"])
+            self.assertEqual([client.recv(30), client.recv(30)], ["hello", "again"])
 
     def test_the_handshake_passes(self):
         with self.connect(subprotocols=["other", "chat"], origin="http://page.test", additional_headers={"Cookie": "a=b", "Authorization": "Basic eA=="}) as client:
             self.assertEqual(client.subprotocol, "chat")
             client.send("headers")
-            lines = client.recv(10).split("\n")
+            lines = client.recv(30).split("\n")
         for line in (f"Host: {self.name}:{self.front}", "Origin: http://page.test", "Cookie: a=b", "Authorization: Basic eA=="):
             self.assertIn(line, lines)
 
@@ -100,7 +101,7 @@ class WebSockets(unittest.TestCase):
         with self.connect() as client:
             client.send("close me")
             with self.assertRaises(websockets.exceptions.ConnectionClosedError) as closed:
-                client.recv(10)
+                client.recv(30)
             self.assertEqual((closed.exception.rcvd.code, closed.exception.rcvd.reason), (4321, "as you wish"))
         with self.connect() as client:
             client.close(4000, "enough")
@@ -110,7 +111,7 @@ class WebSockets(unittest.TestCase):
         with self.connect() as client:
             client.send("drop me")
             with self.assertRaises(websockets.exceptions.ConnectionClosedError) as closed:
-                client.recv(10)
+                client.recv(30)
             self.assertIsNone(closed.exception.rcvd, "no closing frame came")
 
     def test_fifty_at_once_and_none_is_left(self):
@@ -121,7 +122,7 @@ class WebSockets(unittest.TestCase):
                 with self.connect() as client:
                     for turn in range(20):
                         client.send(f"{number} {turn}")
-                        if client.recv(20) != f"{number} {turn}":
+                        if client.recv(30) != f"{number} {turn}":
                             failed.append(number)
             except Exception as error:  # pylint: disable=broad-except
                 failed.append(error)
@@ -132,7 +133,7 @@ class WebSockets(unittest.TestCase):
         for thread in threads:
             thread.join()
         self.assertEqual(failed, [])
-        eventually("all exchanges are over", lambda: metric(self.proxy, "proxy_active_exchanges") == 0, 10)
+        eventually("all exchanges are over", lambda: metric(self.proxy, "proxy_active_exchanges") == 0)
 
     def test_refusals_reach_the_client(self):
         self.name, name = self.name.replace("py1", "nobody"), self.name
@@ -203,11 +204,11 @@ class SecureWebSockets(WebSockets):
 
     def connect(self, path="/", **options):
         context = ssl.create_default_context(cafile=os.environ["SSL_CERT_FILE"])
-        return AsyncioClient(f"wss://{self.name}:{self.front}{path}", ssl=context, max_size=64 * MEGABYTE,
+        return AsyncioClient(f"wss://{self.name}:{self.front}{path}", ssl=context, max_size=64 * MEGABYTE, **PATIENT,
                              host="127.0.0.1", proxy=None, **options)
 
     def pong_comes(self, client, data):
-        return client.pong_comes(data, 10)
+        return client.pong_comes(data, 30)
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ nologin:1003:/home/nologin:/usr/sbin/nologin"
 	trap 'kill -TERM $! 2>/dev/null' TERM INT
 	status=0
 	wait $! || status=$?
-	for _ in {1..50}; do
+	for _ in {1..200}; do
 		left=()
 		for entry in /proc/[0-9]*; do
 			pid=${entry#/proc/}

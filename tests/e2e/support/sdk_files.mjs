@@ -252,7 +252,7 @@ export function fileChecks({ check, checkIf, sdk, has, folder, road, way }) {
 			assert.match(error.message, /space/);
 			assert.deepEqual(await sandbox.files.list(small), []);
 		} finally {
-			execFileSync("sh", ["-c", `umount ${small} && rmdir ${small}`]);
+			execFileSync("sh", ["-c", `umount -l ${small} && rmdir ${small}`]);
 		}
 	});
 

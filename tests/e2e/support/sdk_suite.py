@@ -361,7 +361,7 @@ class Suite(Base):
             await self.fails(e2b.NotEnoughSpaceException, sandbox.files.write(f"{small}/f", os.urandom(500000)))
             self.assertEqual(await sandbox.files.list(small), [])
         finally:
-            subprocess.run(["sh", "-c", f"umount {small} && rmdir {small}"], check=True)
+            subprocess.run(["sh", "-c", f"umount -l {small} && rmdir {small}"], check=True)
 
     async def check_get_info(self, sandbox):
         path = f"{self.folder}/info/file.bin"
