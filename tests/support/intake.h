@@ -5,12 +5,13 @@
 #define TESTS_SUPPORT_INTAKE_H
 
 #include "envd/filesystem/receive.h"
+#include "tests/support/folder.h"
 
 /* What one test works with; intake_setup empties it. */
 struct intake {
 	struct arena arena;
 	struct err err;
-	char root[64], passwd[96], group[96];
+	struct folder folder;
 	struct sandbox sandbox;
 	struct receive_request request;
 	struct receive receive;

@@ -1,7 +1,5 @@
 #include "tests/support/site.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -101,27 +99,22 @@ int site_setup(void **state)
 {
 	(void)state;
 	arena_init(&site.arena, 256 * 1024 * 1024);
-	memcpy(site.root, "/tmp/test_files.XXXXXX", 23);
-	assert_non_null(mkdtemp(site.root));
-	assert_int_equal(chmod(site.root, 0755), 0);
+	folder_open(&site.folder);
 	sem_post(&site.wanted);
 	sem_wait(&site.ready);
 	/* libuv opens a descriptor of its own for the first connection, and keeps it. */
 	assert_int_equal(site_get(site_at("none"), NULL).status, 404);
 	site_wait_until(has_no_connections, 0);
-	site.descriptors = site_count_entries("/proc/self/fd");
+	site.descriptors = folder_count("/proc/self/fd");
 	return 0;
 }
 
 int site_teardown(void **state)
 {
-	char command[128];
-
 	(void)state;
 	uv_async_send(&site.stop);
 	sem_wait(&site.gone);
-	snprintf(command, sizeof(command), "rm -rf '%s'", site.root);
-	assert_int_equal(system(command), 0); /* lint-ok: a test's own folder */
+	folder_close(&site.folder);
 	arena_release(&site.arena);
 	return 0;
 }
@@ -249,7 +242,7 @@ const char *site_encode(const char *path)
 
 const char *site_at(const char *relative)
 {
-	return path_join(site.root, relative, &site.arena);
+	return path_join(site.folder.path, relative, &site.arena);
 }
 
 struct answer site_get(const char *path, const char *headers)
@@ -302,19 +295,7 @@ struct answer site_call(const char *method, const char *body)
 
 void site_check_file(const char *relative, const void *want, size_t len)
 {
-	int fd = open(site_at(relative), O_RDONLY | O_CLOEXEC);
-	char *got = malloc(len + 1);
-	size_t have = 0;
-	ssize_t piece;
-
-	assert_true(fd >= 0);
-	assert_non_null(got);
-	while ((piece = read(fd, got + have, len + 1 - have)) > 0)
-		have += (size_t)piece;
-	assert_int_equal(have, len);
-	assert_memory_equal(got, want, len);
-	free(got);
-	close(fd);
+	folder_check(site_at(relative), want, len);
 }
 
 char *site_make_bytes(size_t len, unsigned seed)
@@ -331,23 +312,7 @@ char *site_make_bytes(size_t len, unsigned seed)
 
 void site_write_bytes(const char *relative, const void *data, size_t len)
 {
-	int fd = open(site_at(relative), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, data, len), len);
-	close(fd);
-}
-
-size_t site_count_entries(const char *path)
-{
-	DIR *directory = opendir(path);
-	size_t count = 0;
-
-	assert_non_null(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count - 2;
+	folder_write(site_at(relative), data, len);
 }
 
 void site_wait_until(bool (*condition)(size_t), size_t argument)
@@ -361,7 +326,7 @@ void site_wait_until(bool (*condition)(size_t), size_t argument)
 bool site_is_at_rest(size_t unused)
 {
 	(void)unused;
-	return site_count_entries("/proc/self/fd") <= site.descriptors;
+	return folder_count("/proc/self/fd") <= site.descriptors;
 }
 
 void site_check_error(const struct answer *answer, int status, const char *message)

@@ -9,6 +9,7 @@
 
 #include "envd/app.h"
 #include "lib/arena.h"
+#include "tests/support/folder.h"
 
 #define ANSWER_BYTES_MAX (96 * 1024 * 1024)
 
@@ -22,7 +23,7 @@ struct site {
 	/* The test's: */
 	size_t descriptors; /* of this process, with a server that has nothing to do */
 	struct arena arena;
-	char root[64];
+	struct folder folder;
 };
 
 extern struct site site;
@@ -61,7 +62,6 @@ struct answer site_call(const char *method, const char *body);
 char *site_make_bytes(size_t len, unsigned seed);
 void site_write_bytes(const char *relative, const void *data, size_t len);
 void site_check_file(const char *relative, const void *want, size_t len);
-size_t site_count_entries(const char *path);
 /* Nobody is told when a server has noticed a reset: waits for what must come of it. */
 void site_wait_until(bool (*condition)(size_t), size_t argument);
 /* For site_wait_until: what clients and their requests had opened is closed, all of it. A server that

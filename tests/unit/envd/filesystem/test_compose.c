@@ -1,5 +1,4 @@
 /* Joining files, as plain functions (contract/envd.md 2.7). */
-#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mount.h>
@@ -11,75 +10,25 @@
 #include "lib/json.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/folder.h"
 
 static struct arena arena;
 static struct err err;
-static char root[64], passwd[96], group[96];
+static struct folder folder;
 static struct sandbox sandbox;
 static struct compose compose;
 
 static const char *at(const char *relative)
 {
-	return path_join(root, relative, &arena);
-}
-
-static void write_bytes(const char *relative, const void *data, size_t len)
-{
-	int fd = open(at(relative), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, data, len), len);
-	close(fd);
-}
-
-static void write_text(const char *relative, const char *text)
-{
-	write_bytes(relative, text, strlen(text));
-}
-
-static void check_text(const char *relative, const char *want)
-{
-	char text[4096] = "";
-	int fd = open(at(relative), O_RDONLY | O_CLOEXEC);
-
-	if (!want) {
-		assert_true(fd < 0);
-		return;
-	}
-	assert_true(fd >= 0);
-	assert_true(read(fd, text, sizeof(text) - 1) >= 0);
-	close(fd);
-	assert_string_equal(text, want);
-}
-
-static size_t count_entries(const char *path)
-{
-	DIR *directory = opendir(path);
-	size_t count = 0;
-
-	assert_non_null(directory);
-	while (readdir(directory))
-		count++;
-	closedir(directory);
-	return count - 2;
+	return path_join(folder.path, relative, &arena);
 }
 
 static int setup(void **state)
 {
-	char text[512];
-
 	(void)state;
 	arena_init(&arena, 64 * 1024 * 1024);
-	memcpy(root, "/tmp/test_compose.XXXXXX", 25);
-	assert_non_null(mkdtemp(root));
-	assert_int_equal(chmod(root, 0755), 0);
-	snprintf(passwd, sizeof(passwd), "%s/passwd", root);
-	snprintf(group, sizeof(group), "%s/group", root);
-	snprintf(text, sizeof(text), "self:x:%u:%u::%s/d:/bin/sh\nuser:x:4242:4243::%s/d:/bin/sh\n",
-		 (unsigned)geteuid(), (unsigned)getegid(), root, root);
-	write_text("passwd", text);
-	write_text("group", "user:x:4243:\n");
-	user_set_files(passwd, group);
+	folder_open(&folder);
+	folder_make_accounts(&folder, "/d", "/d");
 	assert_int_equal(mkdir(at("d"), 0755), 0);
 	memset(&sandbox, 0, sizeof(sandbox));
 	return 0;
@@ -87,13 +36,9 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char command[128];
-
 	(void)state;
-	user_set_files(NULL, NULL);
 	umount2(at("d"), MNT_DETACH);
-	snprintf(command, sizeof(command), "rm -rf '%s'", root);
-	assert_int_equal(system(command), 0); /* lint-ok: a test's own folder */
+	folder_close(&folder);
 	arena_release(&arena);
 	return 0;
 }
@@ -129,13 +74,13 @@ static void conformance_091_conformance_092_parts_become_one_file(void **state)
 	struct stat st;
 
 	(void)state;
-	write_text("d/1", "Hello, ");
-	write_text("d/2", "World");
-	write_text("d/3", "!");
+	folder_write_text(at("d/1"), "Hello, ");
+	folder_write_text(at("d/2"), "World");
+	folder_write_text(at("d/3"), "!");
 	assert_int_equal(run("{\"source_paths\":[\"1\",\"2\",\"~/3\"],\"destination\":\"f\"}"), 0);
 	assert_string_equal(compose.path, at("d/f"));
-	check_text("d/f", "Hello, World!");
-	assert_int_equal(count_entries(at("d")), 1);
+	folder_check_text(at("d/f"), "Hello, World!");
+	assert_int_equal(folder_count(at("d")), 1);
 	assert_int_equal(stat(at("d/f"), &st), 0);
 	assert_int_equal(st.st_mode, S_IFREG | 0644);
 }
@@ -179,8 +124,8 @@ static void conformance_093_to_conformance_097_refusals(void **state)
 	};
 
 	(void)state;
-	write_text("d/a", "part");
-	write_text("d/f", "old");
+	folder_write_text(at("d/a"), "part");
+	folder_write_text(at("d/f"), "old");
 	assert_int_equal(mkdir(at("d/dir"), 0755), 0);
 	assert_int_equal(mkfifo(at("d/fifo"), 0600), 0);
 	assert_int_equal(symlink(".", at("d/link")), 0);
@@ -191,20 +136,20 @@ static void conformance_093_to_conformance_097_refusals(void **state)
 		} else {
 			check_refused(table[i].body, table[i].kind, table[i].message);
 		}
-		check_text("d/a", "part");
-		check_text("d/f", "old");
-		assert_int_equal(count_entries(at("d")), 5);
+		folder_check_text(at("d/a"), "part");
+		folder_check_text(at("d/f"), "old");
+		assert_int_equal(folder_count(at("d")), 5);
 	}
 }
 
 static void conformance_098_missing_parents_are_made(void **state)
 {
 	(void)state;
-	write_text("d/a", "part");
+	folder_write_text(at("d/a"), "part");
 	/* conformance_102: a single part; trailing garbage is ignored. */
 	assert_int_equal(run("{\"Source_Paths\":[\"a\"],\"destination\":\"x/y/z\",\"more\":{\"}\":\"\\\"}\"}}]garbage"), 0);
-	check_text("d/x/y/z", "part");
-	check_text("d/a", NULL);
+	folder_check_text(at("d/x/y/z"), "part");
+	folder_check_text(at("d/a"), NULL);
 }
 
 static void conformance_099_order_is_kept(void **state)
@@ -218,7 +163,7 @@ static void conformance_099_order_is_kept(void **state)
 	assert_non_null(got);
 	for (int i = 0; i < 10; i++) {
 		memset(bytes, 'a' + i, len);
-		write_bytes(arena_printf(&arena, "d/%d", i), bytes, len);
+		folder_write(at(arena_printf(&arena, "d/%d", i)), bytes, len);
 	}
 	assert_int_equal(run("{\"source_paths\":[\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"],"
 			     "\"destination\":\"f\"}"), 0);
@@ -228,7 +173,7 @@ static void conformance_099_order_is_kept(void **state)
 	for (size_t i = 0; i < 10 * len; i++)
 		if (got[i] != (char)('a' + i / len))
 			fail_msg("byte %zu is %c", i, got[i]);
-	assert_int_equal(count_entries(at("d")), 1);
+	assert_int_equal(folder_count(at("d")), 1);
 	free(bytes);
 	free(got);
 }
@@ -239,18 +184,18 @@ static void case_099_two_hundred_parts_over_an_existing_file(void **state)
 
 	(void)state;
 	assert_non_null(body);
-	write_text("d/f", "old content that is longer than nothing");
+	folder_write_text(at("d/f"), "old content that is longer than nothing");
 	assert_int_equal(chmod(at("d/f"), 0600), 0);
 	used += sprintf(used, "{\"destination\":\"f\",\"source_paths\":[");
 	for (int i = 0; i < 200; i++) {
-		write_text(arena_printf(&arena, "d/%d", i), arena_printf(&arena, "<%d>", i));
+		folder_write_text(at(arena_printf(&arena, "d/%d", i)), arena_printf(&arena, "<%d>", i));
 		used += sprintf(used, "%s\"%d\"", i ? "," : "", i);
 		strcat(want, arena_printf(&arena, "<%d>", i));
 	}
 	strcpy(used, "]}");
 	assert_int_equal(run(body), 0);
-	check_text("d/f", want);
-	assert_int_equal(count_entries(at("d")), 1);
+	folder_check_text(at("d/f"), want);
+	assert_int_equal(folder_count(at("d")), 1);
 	free(body);
 }
 
@@ -259,19 +204,19 @@ static void a_part_may_come_twice_and_be_a_link(void **state)
 	struct stat st;
 
 	(void)state;
-	write_text("target", "linked");
-	write_text("d/a", "a");
+	folder_write_text(at("target"), "linked");
+	folder_write_text(at("d/a"), "a");
 	assert_int_equal(symlink("../target", at("d/link")), 0);
 	assert_int_equal(symlink("../elsewhere", at("d/f")), 0);
-	write_text("elsewhere", "untouched");
+	folder_write_text(at("elsewhere"), "untouched");
 	assert_int_equal(run("{\"source_paths\":[\"a\",\"link\",\"a\"],\"destination\":\"f\"}"), 0);
-	check_text("d/f", "alinkeda");
+	folder_check_text(at("d/f"), "alinkeda");
 	/* Links are replaced and deleted themselves. */
 	assert_int_equal(lstat(at("d/f"), &st), 0);
 	assert_true(S_ISREG(st.st_mode));
-	check_text("elsewhere", "untouched");
-	check_text("target", "linked");
-	assert_int_equal(count_entries(at("d")), 1);
+	folder_check_text(at("elsewhere"), "untouched");
+	folder_check_text(at("target"), "linked");
+	assert_int_equal(folder_count(at("d")), 1);
 }
 
 static void a_part_that_is_replaced_meanwhile_stays(void **state)
@@ -281,18 +226,18 @@ static void a_part_that_is_replaced_meanwhile_stays(void **state)
 		.body = STR("{\"source_paths\":[\"a\",\"b\"],\"destination\":\"f\"}")};
 
 	(void)state;
-	write_text("d/a", "a");
-	write_text("d/b", "b");
-	write_text("d/f", "old");
+	folder_write_text(at("d/a"), "a");
+	folder_write_text(at("d/b"), "b");
+	folder_write_text(at("d/f"), "old");
 	assert_int_equal(compose_begin(&compose, &request, &arena, &err), 0);
-	write_text("d/new", "new");
+	folder_write_text(at("d/new"), "new");
 	assert_int_equal(rename(at("d/new"), at("d/b")), 0);
 	assert_true(compose_step(&compose, &err) < 0);
 	assert_non_null(strstr(err.message, "error opening source file "));
-	check_text("d/f", "old");
-	check_text("d/a", "a");
-	check_text("d/b", "new");
-	assert_int_equal(count_entries(at("d")), 3);
+	folder_check_text(at("d/f"), "old");
+	folder_check_text(at("d/a"), "a");
+	folder_check_text(at("d/b"), "new");
+	assert_int_equal(folder_count(at("d")), 3);
 }
 
 static void an_abandoned_one_changes_nothing(void **state)
@@ -302,15 +247,15 @@ static void an_abandoned_one_changes_nothing(void **state)
 		.body = STR("{\"source_paths\":[\"a\",\"a\",\"a\"],\"destination\":\"f\"}")};
 
 	(void)state;
-	write_text("d/a", "");
+	folder_write_text(at("d/a"), "");
 	assert_int_equal(truncate(at("d/a"), COMPOSE_STEP_BYTES + 1), 0);
-	write_text("d/f", "old");
+	folder_write_text(at("d/f"), "old");
 	assert_int_equal(compose_begin(&compose, &request, &arena, &err), 0);
 	assert_int_equal(compose_step(&compose, &err), 1);
 	assert_int_equal(compose_step(&compose, &err), 1);
 	compose_abort(&compose);
-	check_text("d/f", "old");
-	assert_int_equal(count_entries(at("d")), 2);
+	folder_check_text(at("d/f"), "old");
+	assert_int_equal(folder_count(at("d")), 2);
 }
 
 static void case_099_a_full_disk_half_way(void **state)
@@ -323,19 +268,19 @@ static void case_099_a_full_disk_half_way(void **state)
 		skip();
 	assert_int_equal(mount("tmpfs", at("d"), "tmpfs", 0, "size=128k"), 0);
 	assert_non_null(bytes);
-	write_bytes("d/1", bytes, len);
-	write_bytes("d/2", bytes, len);
-	write_text("d/f", "old");
+	folder_write(at("d/1"), bytes, len);
+	folder_write(at("d/2"), bytes, len);
+	folder_write_text(at("d/f"), "old");
 	check_refused("{\"source_paths\":[\"1\",\"2\"],\"destination\":\"f\"}", ERR_RESOURCE_EXHAUSTED,
 		      "not enough disk space available");
 	assert_int_equal(err.sys, ENOSPC);
-	check_text("d/f", "old");
-	assert_int_equal(count_entries(at("d")), 3);
+	folder_check_text(at("d/f"), "old");
+	assert_int_equal(folder_count(at("d")), 3);
 	/* conformance_101: a destination that cannot be made. */
 	assert_int_equal(mount(NULL, at("d"), NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
 	assert_true(run("{\"source_paths\":[\"1\"],\"destination\":\"f\"}") < 0);
-	check_text("d/f", "old");
-	assert_int_equal(count_entries(at("d")), 3);
+	folder_check_text(at("d/f"), "old");
+	assert_int_equal(folder_count(at("d")), 3);
 	free(bytes);
 }
 
@@ -347,21 +292,21 @@ static void case_092_links_do_not_lead_to_others_files(void **state)
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(chown(at("d"), 4242, 4243), 0);
-	write_text("secret", "root's");
+	folder_write_text(at("secret"), "root's");
 	assert_int_equal(chmod(at("secret"), 0600), 0);
 	assert_int_equal(symlink("../secret", at("d/link")), 0);
 	assert_int_equal(lchown(at("d/link"), 4242, 4243), 0);
 	assert_true(run_as("user", "{\"source_paths\":[\"link\"],\"destination\":\"f\"}") < 0);
 	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
-	check_text("d/f", NULL);
+	folder_check_text(at("d/f"), NULL);
 	/* Nor to others' directories. */
 	assert_int_equal(symlink("..", at("d/up")), 0);
 	assert_int_equal(lchown(at("d/up"), 4242, 4243), 0);
-	write_text("d/a", "a");
+	folder_write_text(at("d/a"), "a");
 	assert_true(run_as("user", "{\"source_paths\":[\"a\"],\"destination\":\"up/secret\"}") < 0);
 	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
-	check_text("secret", "root's");
-	check_text("d/a", "a");
+	folder_check_text(at("secret"), "root's");
+	folder_check_text(at("d/a"), "a");
 	assert_int_equal(run_as("user", "{\"source_paths\":[\"a\"],\"destination\":\"sub/f\"}"), 0);
 	assert_int_equal(stat(at("d/sub/f"), &st), 0);
 	assert_int_equal(st.st_uid, 4242);
@@ -378,8 +323,8 @@ static void long_names_and_files_of_proc(void **state)
 	(void)state;
 	memset(name, 'n', 255);
 	name[255] = '\0';
-	write_text("d/a", "a");
-	write_text(arena_printf(&arena, "d/%s", name), "old");
+	folder_write_text(at("d/a"), "a");
+	folder_write_text(at(arena_printf(&arena, "d/%s", name)), "old");
 	snprintf(body, sizeof(body), "{\"source_paths\":[\"a\",\"/proc/self/comm\"],\"destination\":\"%s\"}", name);
 	assert_int_equal(run(body), 0);
 	fd = open(at(arena_printf(&arena, "d/%s", name)), O_RDONLY | O_CLOEXEC);
@@ -391,7 +336,7 @@ static void long_names_and_files_of_proc(void **state)
 	assert_true(read(fd, comm + 1, sizeof(comm) - 2) > 0);
 	close(fd);
 	assert_string_equal(text, comm);
-	assert_int_equal(count_entries(at("d")), 1);
+	assert_int_equal(folder_count(at("d")), 1);
 }
 
 int main(void)

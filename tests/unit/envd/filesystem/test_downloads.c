@@ -18,9 +18,9 @@ static void conformance_061_download_errors(void **state)
 
 	(void)state;
 	site_write_bytes("f", "x", 1);
-	answer = site_get(site.root, NULL);
+	answer = site_get(site.folder.path, NULL);
 	site_check_error(&answer, 400,
-			 arena_printf(&site.arena, "path '%s' is a directory", site.root));
+			 arena_printf(&site.arena, "path '%s' is a directory", site.folder.path));
 	answer = site_get(site_at("none"), NULL);
 	site_check_error(&answer, 404,
 			 arena_printf(&site.arena, "path '%s' does not exist", site_at("none")));

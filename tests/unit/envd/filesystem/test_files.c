@@ -162,21 +162,21 @@ static void conformance_100_composed_files_can_be_downloaded(void **state)
 	body = arena_printf(
 		&site.arena,
 		"{\"source_paths\":[\"%s/p0\",\"%s/p1\",\"%s/p2\"],\"destination\":\"%s/<f>\"}",
-		site.root, site.root, site.root, site.root);
+		site.folder.path, site.folder.path, site.folder.path, site.folder.path);
 	answer = compose(body, strlen(body));
 	assert_int_equal(answer.status, 200);
 	site_check_header(&answer, "Content-Type", "application/json");
 	assert_string_equal(answer.body, arena_printf(&site.arena,
 						      "{\"name\":\"\\u003cf\\u003e\",\"path\":\"%s/"
 						      "\\u003cf\\u003e\",\"type\":\"file\"}\n",
-						      site.root));
+						      site.folder.path));
 	answer = site_get(site_at("<f>"), NULL);
 	assert_int_equal(answer.len, len);
 	assert_memory_equal(answer.body, bytes, len);
-	assert_int_equal(site_count_entries(site.root), 1);
+	assert_int_equal(folder_count(site.folder.path), 1);
 	answer = compose(body, strlen(body));
 	site_check_error(&answer, 404,
-			 arena_printf(&site.arena, "source file not found: %s/p0", site.root));
+			 arena_printf(&site.arena, "source file not found: %s/p0", site.folder.path));
 	answer = compose("", 0);
 	assert_int_equal(answer.status, 400);
 	answer = compose(bytes, 2000000);
@@ -196,7 +196,7 @@ static void case_099_a_client_that_leaves_changes_nothing_or_all(void **state)
 	assert_int_equal(truncate(site_at("part"), 100000000), 0);
 	body = arena_printf(&site.arena,
 			    "{\"source_paths\":[\"%s/part\",\"%s/part\"],\"destination\":\"%s/f\"}",
-			    site.root, site.root, site.root);
+			    site.folder.path, site.folder.path, site.folder.path);
 	for (int round = 0; round < 3; round++) {
 		int fd = site_connect_server();
 
@@ -217,7 +217,7 @@ static void case_099_a_client_that_leaves_changes_nothing_or_all(void **state)
 		site_wait_until(site_is_at_rest, 0);
 		assert_int_equal(stat(site_at("f"), &st), 0);
 		assert_true(st.st_size == (st.st_size == 3 ? 3 : 200000000));
-		assert_int_equal(site_count_entries(site.root), st.st_size == 3 ? 2 : 1);
+		assert_int_equal(folder_count(site.folder.path), st.st_size == 3 ? 2 : 1);
 		if (st.st_size != 3) {
 			site_write_bytes("part", "", 0);
 			assert_int_equal(truncate(site_at("part"), 100000000), 0);
@@ -320,7 +320,7 @@ static void case_088_a_reset_or_short_body_keeps_the_old(void **state)
 		/* The upload's descriptors go when the server has noticed; the connection's too. */
 		site_wait_until(site_is_at_rest, 0);
 		site_check_file("d/f", "old", 3);
-		assert_int_equal(site_count_entries(site_at("d")), 1);
+		assert_int_equal(folder_count(site_at("d")), 1);
 	}
 	free(bytes);
 }
@@ -424,7 +424,7 @@ static void conformance_086_parallel_uploads_into_new_directories(void **state)
 			assert_int_equal(uploaders[i].status, 200);
 		}
 		assert_int_equal(
-			site_count_entries(site_at(arena_printf(&site.arena, "p%d/a/b/c", round))),
+			folder_count(site_at(arena_printf(&site.arena, "p%d/a/b/c", round))),
 			ARRAY_LENGTH(uploaders));
 		answer = site_call("Remove",
 			      arena_printf(&site.arena, "{\"path\":\"%s\"}",
@@ -457,12 +457,12 @@ static void errors_come_before_the_body_and_reach_the_client(void **state)
 
 	(void)state;
 	/* More than what is read and thrown away: the answer comes all the same. */
-	answer = site_post(site.root, bytes, len, NULL);
+	answer = site_post(site.folder.path, bytes, len, NULL);
 	site_check_error(&answer, 400,
-			 arena_printf(&site.arena, "path is a directory: %s", site.root));
-	answer = site_post(site.root, bytes, 100, NULL);
+			 arena_printf(&site.arena, "path is a directory: %s", site.folder.path));
+	answer = site_post(site.folder.path, bytes, 100, NULL);
 	site_check_error(&answer, 400,
-			 arena_printf(&site.arena, "path is a directory: %s", site.root));
+			 arena_printf(&site.arena, "path is a directory: %s", site.folder.path));
 	answer = site_post(site_at("f"), bytes, 100, "Content-Encoding: br\r\n");
 	site_check_error(&answer, 400,
 			 "error decompressing request body: unsupported Content-Encoding: br, "

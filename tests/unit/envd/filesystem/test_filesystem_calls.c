@@ -11,7 +11,7 @@ static void large_listings_are_whole_and_may_be_left(void **state)
 {
 	size_t names = 0;
 	struct linger hard = {.l_onoff = 1};
-	const char *body = arena_printf(&site.arena, "{\"path\":\"%s\"}", site.root);
+	const char *body = arena_printf(&site.arena, "{\"path\":\"%s\"}", site.folder.path);
 	struct answer answer;
 
 	(void)state;
@@ -76,7 +76,7 @@ static void case_097_hostile_names_round_trip(void **state)
 					   (int)buf_length(&quoted), buf_data(&quoted),
 					   site_at("plain")));
 		assert_int_equal(answer.status, 200);
-		answer = site_call("ListDir", arena_printf(&site.arena, "{\"path\":\"%s\"}", site.root));
+		answer = site_call("ListDir", arena_printf(&site.arena, "{\"path\":\"%s\"}", site.folder.path));
 		assert_int_equal(answer.status, 200);
 		assert_non_null(strstr(answer.body, "\"entries\":[{"));
 		answer = site_call("Remove", arena_printf(&site.arena, "{\"path\":%.*s}",
@@ -84,7 +84,7 @@ static void case_097_hostile_names_round_trip(void **state)
 		assert_int_equal(answer.status, 200);
 		assert_string_equal(answer.body, "{}");
 		buf_fini(&quoted);
-		assert_int_equal(site_count_entries(site.root), 0);
+		assert_int_equal(folder_count(site.folder.path), 0);
 	}
 }
 
@@ -127,11 +127,11 @@ static void calls_answer_as_the_contract_says(void **state)
 	site_write_bytes("f", "moved", 5);
 	answer = site_call("Move", arena_printf(&site.arena,
 					   "{\"source\":\"%s\",\"destination\":\"/dev/shm/%s\"}",
-					   site_at("f"), path_base(site.root)));
+					   site_at("f"), path_base(site.folder.path)));
 	assert_int_equal(answer.status, 200);
 	answer = site_call("Move", arena_printf(&site.arena,
 					   "{\"destination\":\"%s\",\"source\":\"/dev/shm/%s\"}",
-					   site_at("f"), path_base(site.root)));
+					   site_at("f"), path_base(site.folder.path)));
 	assert_int_equal(answer.status, 200);
 	site_check_file("f", "moved", 5);
 }

@@ -1,9 +1,3 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,34 +6,32 @@
 
 #include "envd/filesystem/list.h"
 #include "envd/filesystem/path.h"
+#include "tests/support/cmocka.h"
+#include "tests/support/folder.h"
 
 static struct arena arena;
 static struct err err;
-static char root[64];
+static struct folder folder;
 
 static int setup(void **state)
 {
 	(void)state;
 	arena_init(&arena, 256 * 1024 * 1024);
-	strcpy(root, "/tmp/test_list.XXXXXX");
-	assert_non_null(mkdtemp(root));
+	folder_open(&folder);
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	char command[128];
-
 	(void)state;
-	snprintf(command, sizeof(command), "rm -rf '%s'", root);
-	assert_int_equal(system(command), 0);
+	folder_close(&folder);
 	arena_release(&arena);
 	return 0;
 }
 
 static const char *at(const char *relative)
 {
-	return path_join(root, relative, &arena);
+	return path_join(folder.path, relative, &arena);
 }
 
 static void make_file(const char *relative)
@@ -231,7 +223,7 @@ static void case_106_vanishing_entries_never_fail_the_listing(void **state)
 	make_directory("d/stay");
 	make_file("d/stay/f");
 	make_file("d/zz");
-	snprintf(churner.directory, sizeof(churner.directory), "%s/d", root);
+	snprintf(churner.directory, sizeof(churner.directory), "%s/d", folder.path);
 	assert_int_equal(pthread_create(&churner.thread, NULL, churn, &churner), 0);
 	for (int i = 0; i < 3000; i++) {
 		struct arena own;

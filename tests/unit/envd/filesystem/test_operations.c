@@ -1,9 +1,3 @@
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -17,11 +11,13 @@
 #include "envd/filesystem/operations.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/place.h"
+#include "tests/support/cmocka.h"
+#include "tests/support/folder.h"
 
 static struct arena arena;
 static struct err err;
 static struct entry entry;
-static char root[64];
+static struct folder folder;
 static gid_t other_groups[] = {4243};
 static struct user self, other;
 
@@ -34,53 +30,25 @@ static int setup(void **state)
 {
 	(void)state;
 	arena_init(&arena, 256 * 1024 * 1024);
-	strcpy(root, "/tmp/test_operations.XXXXXX");
-	assert_non_null(mkdtemp(root));
-	assert_int_equal(chmod(root, 0755), 0);
-	self = (struct user){.name = "self", .home = root, .uid = geteuid(), .gid = getegid()};
-	other = (struct user){.name = "other", .home = root, .uid = 4242, .gid = 4243,
+	folder_open(&folder);
+	self = (struct user){.name = "self", .home = folder.path, .uid = geteuid(), .gid = getegid()};
+	other = (struct user){.name = "other", .home = folder.path, .uid = 4242, .gid = 4243,
 			      .groups = other_groups, .group_count = 1};
 	return 0;
 }
 
 static int teardown(void **state)
 {
-	char command[128];
-
 	(void)state;
-	umount2(root, MNT_DETACH);
-	snprintf(command, sizeof(command), "rm -rf '%s'", root);
-	assert_int_equal(system(command), 0);
+	umount2(folder.path, MNT_DETACH);
+	folder_close(&folder);
 	arena_release(&arena);
 	return 0;
 }
 
 static const char *at(const char *relative)
 {
-	return path_join(root, relative, &arena);
-}
-
-static void write_text(const char *relative, const char *text)
-{
-	int fd = open(at(relative), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
-	close(fd);
-}
-
-static void check_text(const char *relative, const char *want)
-{
-	char text[256];
-	int fd = open(at(relative), O_RDONLY | O_CLOEXEC);
-	ssize_t len;
-
-	assert_true(fd >= 0);
-	len = read(fd, text, sizeof(text) - 1);
-	assert_true(len >= 0);
-	text[len] = '\0';
-	assert_string_equal(text, want);
-	close(fd);
+	return path_join(folder.path, relative, &arena);
 }
 
 static void make_directory(const char *relative)
@@ -95,9 +63,7 @@ static void make_link(const char *target, const char *relative)
 
 static bool exists(const char *relative)
 {
-	struct stat st;
-
-	return lstat(at(relative), &st) == 0;
+	return folder_has(at(relative));
 }
 
 /* A second file system over `relative`, seen by this process alone. */
@@ -120,7 +86,7 @@ static void conformance_163_stat_tells_the_facts(void **state)
 	char real[PATH_MAX];
 
 	(void)state;
-	write_text("f", "hello");
+	folder_write_text(at("f"), "hello");
 	make_directory("d");
 	for (size_t i = 0; i < ARRAY_LENGTH(modes); i++) {
 		assert_int_equal(chmod(at("f"), modes[i].mode), 0);
@@ -141,7 +107,7 @@ static void conformance_163_stat_tells_the_facts(void **state)
 	assert_int_equal(operation_stat("/", &arena, &entry, &err), 0);
 	assert_string_equal(entry.name, "/");
 	/* Links. */
-	assert_non_null(realpath(root, real));
+	assert_non_null(realpath(folder.path, real));
 	make_link("f", "link");
 	make_link("link", "chain");
 	make_link("nowhere", "broken");
@@ -181,7 +147,7 @@ static void case_112_odd_facts_are_exact(void **state)
 	struct timespec times[2] = {{0, UTIME_NOW}, {-1000, 123456789}};
 
 	(void)state;
-	write_text("f", "");
+	folder_write_text(at("f"), "");
 	if (am_root())
 		assert_int_equal(chown(at("f"), 4242, 4343), 0);
 	assert_int_equal(truncate(at("f"), 5LL << 30), 0);
@@ -206,7 +172,7 @@ static void case_112_odd_facts_are_exact(void **state)
 static void conformance_075_foreign_attributes_are_not_shown(void **state)
 {
 	(void)state;
-	write_text("f", "");
+	folder_write_text(at("f"), "");
 	if (setxattr(at("f"), "user.e2b.zeta", "last", 4, 0) < 0)
 		skip();
 	assert_int_equal(setxattr(at("f"), "user.e2b.alpha", "first", 5, 0), 0);
@@ -237,7 +203,7 @@ static void case_110_make_directory_on_existing_paths(void **state)
 	assert_string_equal(err.message, arena_printf(&arena, "directory already exists: %s", at("a")));
 	assert_int_equal(stat(at("a"), &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0700);
-	write_text("f", "x");
+	folder_write_text(at("f"), "x");
 	assert_true(operation_make_directory(at("f"), &self, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
 	assert_string_equal(err.message, arena_printf(&arena, "path already exists but it is not a "
@@ -310,7 +276,7 @@ static void case_085_parallel_parents_converge(void **state)
 		struct maker makers[16];
 
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
-			makers[i].path = arena_printf(&arena, "%s/a/b/c/d/f%zu", root, i);
+			makers[i].path = arena_printf(&arena, "%s/a/b/c/d/f%zu", folder.path, i);
 			makers[i].user = am_root() ? &other : &self;
 			assert_int_equal(pthread_create(&makers[i].thread, NULL, make_it, &makers[i]), 0);
 		}
@@ -351,10 +317,10 @@ static void case_092_a_users_link_gives_no_rights(void **state)
 	if (!am_root())
 		skip();
 	make_directory("system");
-	write_text("system/f", "x");
+	folder_write_text(at("system/f"), "x");
 	make_directory("open");
 	assert_int_equal(chmod(at("open"), 01777), 0);
-	write_text("open/roots", "x");
+	folder_write_text(at("open/roots"), "x");
 	make_directory("home");
 	make_link("../system", "home/s");
 	make_link("../open", "home/o");
@@ -372,7 +338,7 @@ static void case_092_a_users_link_gives_no_rights(void **state)
 	assert_true(operation_remove(at("home/o/roots"), &other, &arena, &err) < 0);
 	assert_false(exists("system/new"));
 	assert_false(exists("system/deep"));
-	check_text("system/f", "x");
+	folder_check_text(at("system/f"), "x");
 	/* ... and what he could do works, as does everything without such a link, and root's link. */
 	assert_int_equal(operation_make_directory(at("home/o/new"), &other, &arena, &entry, &err), 0);
 	assert_int_equal(operation_remove(at("home/o/new"), &other, &arena, &err), 0);
@@ -388,29 +354,29 @@ static void conformance_165_moves_keep_content(void **state)
 	char target[64];
 
 	(void)state;
-	write_text("a", "one");
+	folder_write_text(at("a"), "one");
 	make_directory("d");
 	make_directory("d/e");
-	write_text("d/e/f", "two");
+	folder_write_text(at("d/e/f"), "two");
 	assert_int_equal(operation_move(at("a"), at("new/dir/b"), &self, true, &arena, &entry, &err), 0);
 	assert_string_equal(entry.path, at("new/dir/b"));
 	assert_false(exists("a"));
-	check_text("new/dir/b", "one");
+	folder_check_text(at("new/dir/b"), "one");
 	assert_int_equal(operation_move(at("d"), at("g"), &self, true, &arena, &entry, &err), 0);
 	assert_int_equal(entry.type, ENTRY_DIRECTORY);
-	check_text("g/e/f", "two");
+	folder_check_text(at("g/e/f"), "two");
 	make_link("g", "link");
 	assert_int_equal(operation_move(at("link"), at("moved"), &self, true, &arena, &entry, &err), 0);
 	assert_true(readlink(at("moved"), target, sizeof(target)) == 1 && target[0] == 'g');
 	assert_true(exists("g/e/f"));
 	/* A file replaces a file. */
-	write_text("x", "new");
-	write_text("y", "old");
+	folder_write_text(at("x"), "new");
+	folder_write_text(at("y"), "old");
 	assert_int_equal(operation_move(at("x"), at("y"), &self, true, &arena, &entry, &err), 0);
-	check_text("y", "new");
+	folder_check_text(at("y"), "new");
 	assert_false(exists("x"));
 	assert_int_equal(operation_move(at("y"), at("y"), &self, true, &arena, &entry, &err), 0);
-	check_text("y", "new");
+	folder_check_text(at("y"), "new");
 }
 
 static void case_109_move_errors_are_typed(void **state)
@@ -424,7 +390,7 @@ static void case_109_move_errors_are_typed(void **state)
 	assert_false(exists("p"));
 	make_directory("d");
 	make_directory("e");
-	write_text("f", "x");
+	folder_write_text(at("f"), "x");
 	assert_true(operation_move(at("f"), at("d"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_INTERNAL);
 	assert_string_equal(err.message, arena_printf(&arena, "error renaming: rename %s %s: file exists",
@@ -453,8 +419,8 @@ static void make_odd_tree(const char *relative)
 	make_directory(relative);
 	make_directory(arena_printf(&arena, "%s/sub", relative));
 	make_directory(arena_printf(&arena, "%s/sub/empty", relative));
-	write_text(arena_printf(&arena, "%s/sub/f", relative), "content");
-	write_text(arena_printf(&arena, "%s/script", relative), "#!/bin/sh\n");
+	folder_write_text(at(arena_printf(&arena, "%s/sub/f", relative)), "content");
+	folder_write_text(at(arena_printf(&arena, "%s/script", relative)), "#!/bin/sh\n");
 	make_link("sub/f", arena_printf(&arena, "%s/link", relative));
 	assert_int_equal(mkfifo(at(arena_printf(&arena, "%s/fifo", relative)), 0600), 0);
 	assert_int_equal(chmod(at(arena_printf(&arena, "%s/fifo", relative)), 0622), 0);
@@ -464,7 +430,7 @@ static void make_odd_tree(const char *relative)
 	assert_int_equal(chmod(at(arena_printf(&arena, "%s/sub", relative)), 01770), 0);
 	setxattr(at(arena_printf(&arena, "%s/script", relative)), "user.e2b.k", "v", 1, 0);
 	for (int i = 0; i < 300; i++)
-		write_text(arena_printf(&arena, "%s/n%03d", relative, i), "n");
+		folder_write_text(at(arena_printf(&arena, "%s/n%03d", relative, i)), "n");
 	assert_int_equal(utimensat(AT_FDCWD, at(arena_printf(&arena, "%s/sub/f", relative)), times, 0), 0);
 	assert_int_equal(utimensat(AT_FDCWD, at(arena_printf(&arena, "%s/sub", relative)), times, 0), 0);
 }
@@ -474,7 +440,7 @@ static void check_odd_tree(const char *relative)
 	struct stat st;
 	char target[64];
 
-	check_text(arena_printf(&arena, "%s/sub/f", relative), "content");
+	folder_check_text(at(arena_printf(&arena, "%s/sub/f", relative)), "content");
 	assert_int_equal(stat(at(arena_printf(&arena, "%s/script", relative)), &st), 0);
 	assert_int_equal(st.st_uid, 4242);
 	assert_int_equal(st.st_gid, 4243);
@@ -492,7 +458,7 @@ static void check_odd_tree(const char *relative)
 	assert_true(S_ISFIFO(st.st_mode));
 	assert_int_equal(st.st_mode & 07777, 0622);
 	for (int i = 0; i < 300; i++)
-		check_text(arena_printf(&arena, "%s/n%03d", relative, i), "n");
+		folder_check_text(at(arena_printf(&arena, "%s/n%03d", relative, i)), "n");
 	assert_true(exists(arena_printf(&arena, "%s/sub/empty", relative)));
 }
 
@@ -520,10 +486,10 @@ static void case_109_moves_across_file_systems(void **state)
 	assert_int_equal(operation_move(at("m/p/tree2"), at("back"), &self, true, &arena, &entry, &err), 0);
 	check_odd_tree("back");
 	assert_false(exists("m/p/tree2"));
-	write_text("f", "file");
-	write_text("m/g", "replaced");
+	folder_write_text(at("f"), "file");
+	folder_write_text(at("m/g"), "replaced");
 	assert_int_equal(operation_move(at("f"), at("m/g"), &self, true, &arena, &entry, &err), 0);
-	check_text("m/g", "file");
+	folder_check_text(at("m/g"), "file");
 	assert_false(exists("f"));
 	check_no_temporary("m");
 	check_no_temporary("m/p");
@@ -539,12 +505,12 @@ static void case_109_a_move_that_does_not_fit_loses_nothing(void **state)
 	mount_small("m", "size=256k");
 	make_directory("tree");
 	for (int i = 0; i < 100; i++)
-		write_text(arena_printf(&arena, "tree/n%03d", i), "n");
+		folder_write_text(at(arena_printf(&arena, "tree/n%03d", i)), "n");
 	assert_true(operation_move(at("tree"), at("m/tree"), &self, true, &arena, &entry, &err) < 0);
 	assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
 	assert_int_equal(err.sys, ENOSPC);
 	for (int i = 0; i < 100; i++)
-		check_text(arena_printf(&arena, "tree/n%03d", i), "n");
+		folder_check_text(at(arena_printf(&arena, "tree/n%03d", i)), "n");
 	assert_false(exists("m/tree"));
 	check_no_temporary("m");
 	umount2(at("m"), MNT_DETACH);
@@ -558,18 +524,18 @@ static void conformance_173_remove(void **state)
 	make_directory("d");
 	make_directory("d/e");
 	make_directory("keep");
-	write_text("keep/f", "kept");
-	write_text("d/f", "x");
+	folder_write_text(at("keep/f"), "kept");
+	folder_write_text(at("d/f"), "x");
 	make_link("../keep", "d/link");
 	make_link("/none", "d/broken");
 	assert_int_equal(mkfifo(at("d/fifo"), 0600), 0);
 	assert_int_equal(operation_remove(at("d"), &self, &arena, &err), 0);
 	assert_false(exists("d"));
-	check_text("keep/f", "kept");
+	folder_check_text(at("keep/f"), "kept");
 	make_link("keep", "link");
 	assert_int_equal(operation_remove(at("link"), &self, &arena, &err), 0);
 	assert_false(exists("link"));
-	check_text("keep/f", "kept");
+	folder_check_text(at("keep/f"), "kept");
 	assert_true(operation_remove("/", &self, &arena, &err) < 0);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
 	assert_true(operation_remove(at("keep/f/x"), &self, &arena, &err) < 0);
@@ -582,7 +548,7 @@ static void remove_many_non_empty_directories(void **state)
 	make_directory("d");
 	for (int i = 0; i < 1500; i++) {
 		make_directory(arena_printf(&arena, "d/%d", i));
-		write_text(arena_printf(&arena, "d/%d/f", i), "");
+		folder_write_text(at(arena_printf(&arena, "d/%d/f", i)), "");
 	}
 	assert_int_equal(operation_remove(at("d"), &self, &arena, &err), 0);
 	assert_false(exists("d"));
@@ -608,7 +574,7 @@ static void remove_reports_what_cannot_go(void **state)
 /* Far below PATH_MAX's reach. */
 static void make_deep_tree(const char *relative)
 {
-	int fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int fd = open(folder.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
 	assert_true(fd >= 0);
 	for (int i = 0; i < DEEP; i++) {

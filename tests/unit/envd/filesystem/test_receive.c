@@ -93,7 +93,7 @@ static void case_091_wrong_targets_are_client_errors(void **state)
 		arena_printf(&intake.arena, "path is a directory: %s", intake_at("home")));
 	assert_true(intake_post("", "x") < 0);
 	intake_check_refused(ERR_INVALID_ARGUMENT,
-			     arena_printf(&intake.arena, "path is a directory: %s", intake.root));
+			     arena_printf(&intake.arena, "path is a directory: %s", intake.folder.path));
 	assert_true(intake_post("/", "x") < 0);
 	assert_true(intake_post(intake_at("new/"), "x") < 0);
 	intake_check_refused(
@@ -193,7 +193,7 @@ static void case_101_special_files_are_refused_at_once(void **state)
 	intake_check_refused(
 		ERR_INVALID_ARGUMENT,
 		arena_printf(&intake.arena, "path is not a regular file: %s", intake_at("fifo")));
-	snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", intake.root);
+	snprintf(address.sun_path, sizeof(address.sun_path), "%s/socket", intake.folder.path);
 	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	assert_true(intake_post(intake_at("socket"), "x") < 0);
 	assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);

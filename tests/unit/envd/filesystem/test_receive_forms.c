@@ -123,7 +123,7 @@ static void case_089_forms(void **state)
 			"%s/n/b/2") "two\r\n--b\r\n"
 				    "Content-Disposition: form-data; name=\"other\"\r\n\r\nskipped\r\n" PART(
 					    "%s/n/3") "\r\n--b--\r\n",
-		intake.root, intake.root, intake.root);
+		intake.folder.path, intake.folder.path, intake.folder.path);
 	assert_int_equal(post_form(NULL, body), 0);
 	assert_int_equal(intake.receive.file_count, 3);
 	assert_string_equal(intake.receive.files[1].path, intake_at("n/b/2"));
@@ -158,7 +158,7 @@ static void conformance_083_the_path_of_the_query_wins(void **state)
 	/* Also when it is given and empty: then it is the home, which is a directory. */
 	assert_true(post_form("", PART("x") "x\r\n--b--\r\n") < 0);
 	intake_check_refused(ERR_INVALID_ARGUMENT,
-			     arena_printf(&intake.arena, "path is a directory: %s", intake.root));
+			     arena_printf(&intake.arena, "path is a directory: %s", intake.folder.path));
 }
 
 static void conformance_074_metadata_keys(void **state)
@@ -229,7 +229,7 @@ static void conformance_087_the_same_target_twice(void **state)
 	body = arena_printf(&intake.arena,
 			    PART("%s/1") "1\r\n" PART("%s/2") "2\r\n" PART("%s/3") "3\r\n" PART(
 				    "%s//1") "4\r\n--b--\r\n",
-			    intake.root, intake.root, intake.root, intake.root);
+			    intake.folder.path, intake.folder.path, intake.folder.path, intake.folder.path);
 	assert_true(post_form(NULL, body) < 0);
 	intake_check_refused(
 		ERR_INVALID_ARGUMENT,
@@ -371,7 +371,7 @@ static void conformance_073_metadata_of_a_form_is_on_every_file(void **state)
 	intake.request.fields = fields;
 	intake.request.field_count = 1;
 	body = arena_printf(&intake.arena, PART("%s/1") "1\r\n" PART("%s/2") "2\r\n--b--\r\n",
-			    intake.root, intake.root);
+			    intake.folder.path, intake.folder.path);
 	assert_int_equal(post_form(NULL, body), 0);
 	assert_int_equal(intake.receive.file_count, 2);
 	if (getxattr(intake_at("1"), "user.e2b.k", value, sizeof(value)) < 0)

@@ -153,7 +153,7 @@ static void uploads_that_stall_hold_no_written_chunk(void **state)
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
 		close_hard(fds[i]);
 	site_wait_until(site_is_at_rest, 0);
-	assert_int_equal(site_count_entries(site.root), 1);
+	assert_int_equal(folder_count(site.folder.path), 1);
 	free(bytes);
 }
 
