@@ -308,12 +308,14 @@ check("case_027_nothing_secret_is_logged", async () => {
 
 check("case_028_a_thousand_commands_at_once", async () => {
 	const own = await startEnvd();
+	// A start that waits for its turn is given up after 30 s: what takes a millisecond takes thirty under a sanitizer on a busy machine.
+	const count = isSanitized() ? 200 : 1000;
 	await repeat(50, 50, () => own.client({ agent: false }).sh("true"));
 	const memory = own.memory();
 	const descriptors = own.descriptors();
 	for (const agent of [new http.Agent({ keepAlive: true, maxSockets: 40 }), new http.Agent({ keepAlive: true, maxSockets: 1000 })]) {
 		const client = own.client({ agent });
-		const results = await Promise.all(Array.from({ length: 1000 }, (_, i) => client.sh(`echo ${i}; exit ${i % 200}`)));
+		const results = await Promise.all(Array.from({ length: count }, (_, i) => client.sh(`echo ${i}; exit ${i % 200}`)));
 		results.forEach((result, i) => {
 			assert.equal(result.failure, null);
 			assert.equal(result.error, null, JSON.stringify(result.error));

@@ -8,7 +8,7 @@ import { after, test } from "node:test";
 import { drain, until, Client, request, envelope } from "./support/connect.mjs";
 import { get, put } from "./support/files.mjs";
 import {
-	envdProgram, eventually, freePort, inTime, isAlive, processTable, sleep, startEnvd, temporaryFolder, within,
+	assertCleanOutput, envdProgram, eventually, freePort, inTime, isAlive, processTable, sleep, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
@@ -35,7 +35,9 @@ async function launch(args, { prefix = [], port, env = {} } = {}) {
 	envd.client = (options) => new Client(envd.url, options);
 	envd.stop = async () => {
 		child.kill("SIGTERM");
-		return await within(20000, "it ends", envd.exited);
+		const status = await within(20000, () => `it ends: ${envd.stdout}${envd.stderr}`, envd.exited);
+		assertCleanOutput("envd", envd.stdout + envd.stderr);
+		return status;
 	};
 	return envd;
 }
@@ -118,7 +120,7 @@ check("standalone_says_how_to_connect_and_stays_at_home", async () => {
 	for (const line of [`E2B_DEBUG=true E2B_SANDBOX_URL=http://127.0.0.1:${port}`, `NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://127.0.0.1:${port}`,
 		`export ENVD_URL=http://127.0.0.1:${port}`])
 		assert.ok(envd.stdout.includes(line), envd.stdout);
-	assert.match(envd.stderr, /listening/);
+	await eventually(() => `the log says so: ${envd.stderr}`, () => /listening/.test(envd.stderr));
 	assert.doesNotMatch(envd.stderr, /^\{/m, "the log is for people");
 	const table = readFileSync("/proc/net/tcp", "latin1").split("\n").filter((line) => line.includes(`:${port.toString(16).toUpperCase().padStart(4, "0")} 00000000:0000 0A`));
 	assert.deepEqual(table.map((line) => line.trim().split(/\s+/)[1].split(":")[0]), ["0100007F"]);
@@ -213,7 +215,7 @@ check("standalone_as_an_ordinary_user_is_that_user", async () => {
 	assert.equal((await client.run("true")).end.exitCode, 0);
 	assert.equal((await post("/unfreeze")).status, 204);
 	assert.equal((await post("/fsthaw")).status, 403);
-	assert.match(envd.stderr, /there are no cgroups to freeze/);
+	await eventually(() => `it says why: ${envd.stderr}`, () => /there are no cgroups to freeze/.test(envd.stderr));
 	assert.doesNotMatch(envd.stderr, /workload (frozen|thawed)/);
 	// Asked for by /init, too.
 	assert.equal((await client.request({ method: "POST", path: "/init", body: '{"defaultUser":"other"}' })).status, 204);

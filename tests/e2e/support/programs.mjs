@@ -12,6 +12,7 @@ import { Client, request } from "./connect.mjs";
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../../..");
 const START_DEADLINE_MS = 20000;
 const STOP_DEADLINE_MS = 20000;
+const OUTPUT_DEADLINE_MS = 2000;
 const LEFT_OPEN_MS = 30000;
 // What has not come by then does not come: machines that run tests are busy.
 const PATIENCE_MS = 20000;
@@ -206,6 +207,7 @@ class Program {
 		this.child.stdout.on("data", (chunk) => { this.output += chunk; });
 		this.child.stderr.on("data", (chunk) => { this.output += chunk; });
 		running.add(this);
+		this.closed = new Promise((resolve) => this.child.on("close", resolve));
 		this.exited = new Promise((resolve) => {
 			this.child.on("exit", (code, signal) => {
 				running.delete(this);
@@ -293,6 +295,8 @@ class Program {
 				// it ended with its parent
 			}
 		}
+		// What it said last comes after the news of its end; somebody else may hold its output open.
+		await Promise.race([this.closed, sleep(OUTPUT_DEADLINE_MS)]);
 		if (process.env.E2E_SHOW_LOGS)
 			process.stderr.write(`--- ${this.name}\n${this.output}`);
 		this.assertClean();
