@@ -15,6 +15,8 @@
  *   What was written twice in between comes as one WRITE, what came and went does not come.
  * - When the directory itself goes (removed, moved, also by a rename above it, or unmounted), that is told
  *   as REMOVE or RENAME of "." and ends the watch: names would be wrong from then on.
+ * - Events tell of the past, and a name in them may stand for something else by the time it is looked at.
+ *   What did not agree is looked at once more when all events have been taken (watcher_doubt.c).
  * - Links are not followed below PATH. Mounts of the kernel's own file systems are not descended into,
  *   those of the network only with `network`; a directory mounted twice is followed once.
  *
@@ -24,9 +26,13 @@
 #ifndef ENVD_WATCH_WATCHER_H
 #define ENVD_WATCH_WATCHER_H
 
+#include <fcntl.h>
+
 #include "envd/watch/watch_record.h"
 #include "envd/watch/watcher_inotify.h"
 #include "envd/watch/watcher_tree.h"
+
+#define WATCHER_OPEN_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 struct watcher {
 	const char *path; /* absolute, without links */
@@ -56,15 +62,25 @@ void watcher_end(struct watcher *watcher, enum watch_record_type root_event) __a
 void watcher_fail(struct watcher *watcher, enum watch_cause cause, int error, const char *what)
 	__attribute__((noreturn));
 
+/* watcher_open.c */
+
+/* A directory of the tree. The descriptor stays the watcher's, until the next is opened. A negative errno;
+ * -ESTALE: something else is there by now. */
+int watcher_open(struct watcher *watcher, struct tree_node *node) NODISCARD;
+/* What is where the tree has `node`, whatever it is. The descriptor is the caller's. */
+int watcher_open_path(struct watcher *watcher, const struct tree_node *node) NODISCARD;
+/* lstat of `name` in `directory`. A negative errno when it, or the directory, is not there. */
+int watcher_look(struct watcher *watcher, struct tree_node *directory, const char *name, struct stat *st)
+	NODISCARD;
+/* Nothing of the tree is open afterwards. */
+void watcher_close_open(struct watcher *watcher);
+
 /* watcher_scan.c */
 
 /* Everything from nothing: the instance, the watches, and what differs from the tree. */
 void watcher_arm(struct watcher *watcher);
 /* Watches and lists a directory and what is below. */
 void watcher_scan(struct watcher *watcher, struct tree_node *directory);
-/* lstat of `name` in `directory`. A negative errno when it, or the directory, is not there. */
-int watcher_look(struct watcher *watcher, struct tree_node *directory, const char *name, struct stat *st)
-	NODISCARD;
 /* A new entry, told and scanned. `st` may be NULL: it is gone already. */
 struct tree_node *watcher_appear(struct watcher *watcher, struct tree_node *directory, struct str name,
 				 const struct stat *st);
@@ -75,10 +91,17 @@ void watcher_make_up(struct watcher *watcher, struct tree_node *top);
 /* Forgets an entry and what is below; the kernel's watches, too. Tells REMOVE of what is below, and
  * of the entry itself if `with_top`. */
 void watcher_drop(struct watcher *watcher, struct tree_node *node, bool with_top);
-/* Nothing of the tree is open afterwards. */
-void watcher_close_open(struct watcher *watcher);
 /* Ends the program if the watched directory is not at its path any more. */
 void watcher_check_root(struct watcher *watcher, enum watch_record_type root_event);
+
+/* watcher_doubt.c */
+
+/* What was looked for at `node` was not there (`error`, of either sign; other errors and 0 raise no doubt): the entry is
+ * looked at again once the kernel has nothing more to tell. */
+void watcher_doubt(struct watcher *watcher, struct tree_node *node, int error);
+/* Makes doubted entries what the disk says they are. To be called when all events have been taken; entries
+ * that more events are on their way for stay doubted until those have been taken, too. */
+void watcher_settle_doubts(struct watcher *watcher);
 
 /* watcher_events.c */
 

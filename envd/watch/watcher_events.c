@@ -76,6 +76,7 @@ static void appear(struct watcher *watcher, struct tree_node *directory, const c
 	/* A listing was faster than the event. */
 	if (node && node->is_announced && (status < 0 || tree_is_same_file(node, &st))) {
 		node->is_announced = false;
+		watcher_doubt(watcher, node, status);
 		if (status == 0)
 			watcher_make_up(watcher, node);
 		return;
@@ -84,6 +85,7 @@ static void appear(struct watcher *watcher, struct tree_node *directory, const c
 		watcher_drop(watcher, node, false);
 	node = watcher_appear(watcher, directory, str_of(name), status < 0 ? NULL : &st);
 	node->is_announced = announced;
+	watcher_doubt(watcher, node, status);
 }
 
 static void report_below(struct watcher *watcher, struct tree_node *top)
@@ -109,6 +111,7 @@ static void move(struct watcher *watcher, struct tree_node *node, struct tree_no
 	struct tree_node *target = tree_find(&watcher->tree, directory, str_of(name));
 	struct tree_node *moved;
 	struct stat st;
+	int status;
 
 	watcher_report(watcher, WATCH_RECORD_RENAME, node, itself);
 	if (target && target->is_announced && target->inode == node->inode && target->device == node->device) {
@@ -130,8 +133,11 @@ static void move(struct watcher *watcher, struct tree_node *node, struct tree_no
 	watcher_report(watcher, WATCH_RECORD_CREATE, moved, itself);
 	report_below(watcher, moved);
 	/* The rename itself has changed its times. */
-	if (watcher_look(watcher, directory, name, &st) == 0 && tree_is_same_file(moved, &st))
+	status = watcher_look(watcher, directory, name, &st);
+	if (status == 0 && tree_is_same_file(moved, &st))
 		tree_learn(moved, &st);
+	else
+		watcher_doubt(watcher, moved, status < 0 ? status : -ESTALE);
 	watcher_make_up(watcher, moved);
 }
 
@@ -199,6 +205,9 @@ static void on_changed(struct watcher *watcher, struct tree_node *directory, con
 	if (watcher_look(watcher, directory, event->name, &st) == 0 &&
 	    (!node->is_known || tree_is_same_file(node, &st)))
 		tree_learn(node, &st);
+	/* It may have been closed to us until now. */
+	if (event->mask & IN_ATTRIB)
+		watcher_make_up(watcher, node);
 }
 
 static void on_entry(struct queue *queue, struct tree_node *directory, const struct queued *event)
@@ -230,6 +239,7 @@ static void on_itself(struct watcher *watcher, struct tree_node *node, const str
 		if (node == root)
 			watcher_end(watcher, WATCH_RECORD_REMOVE);
 		tree_set_watch(&watcher->tree, node, -1);
+		tree_doubt(&watcher->tree, node);
 		/* What was mounted is gone, and what it covered is there again. */
 		if ((event->mask & IN_UNMOUNT) && node->parent &&
 		    watcher_look(watcher, node->parent, node->name, &st) == 0) {
@@ -313,6 +323,7 @@ void watcher_take_events(struct watcher *watcher)
 			watcher_report_plain(watcher, WATCH_RECORD_RESCANNED);
 		}
 	} while (!queue.is_drained);
+	watcher_settle_doubts(watcher);
 	watcher_close_open(watcher);
 	/* The library only ever forgets everything. Now that nothing waits, hardly anything can be missed. */
 	if (watcher_inotify_stale() > WATCH_STALE_MAX)

@@ -14,7 +14,6 @@
  * working directory tells nothing when it is removed; the one it was in does. */
 #define EVENTS_ABOVE (IN_DELETE_SELF | IN_MOVE_SELF | IN_MASK_ADD)
 #define EVENTS_DIRECTLY_ABOVE (EVENTS_ABOVE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)
-#define OPEN_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
 
 /* What happens to a directory somebody else works with; its events tell, or have told. */
 static bool is_absence(int error)
@@ -35,73 +34,6 @@ static bool is_absence(int error)
 	default:
 		return false;
 	}
-}
-
-/* ---- opening ---- */
-
-void watcher_close_open(struct watcher *watcher)
-{
-	close_fd(&watcher->open_fd);
-	watcher->open_node = NULL;
-}
-
-/* One component after the other, so that no link is followed and no length is too great. */
-static int open_below(struct watcher *watcher, const struct tree_node *node)
-{
-	auto_close int fd = open(watcher->path, OPEN_FLAGS);
-	struct str rest, piece;
-
-	if (fd < 0)
-		return -errno;
-	if (!node->parent)
-		return take_fd(&fd);
-	buf_clear(&watcher->name);
-	if (tree_append_path(node, &watcher->name) < 0 || buf_append(&watcher->name, "", 1) < 0)
-		return -ENAMETOOLONG;
-	rest = (struct str){buf_data(&watcher->name), buf_length(&watcher->name) - 1};
-	while (str_split(&rest, '/', &piece)) {
-		int next;
-
-		buf_data(&watcher->name)[piece.p + piece.len - buf_data(&watcher->name)] = '\0';
-		next = openat(fd, piece.p, OPEN_FLAGS);
-		if (next < 0)
-			return -errno;
-		close_fd(&fd);
-		fd = next;
-	}
-	return take_fd(&fd);
-}
-
-/* The descriptor stays the watcher's. -ESTALE: something else is there by now. */
-static int open_node(struct watcher *watcher, struct tree_node *node)
-{
-	struct stat st;
-	int fd;
-
-	if (watcher->open_node == node)
-		return watcher->open_fd;
-	fd = open_below(watcher, node);
-	if (fd < 0)
-		return fd;
-	if (fstat(fd, &st) < 0 || !tree_is_same_file(node, &st)) {
-		close_fd(&fd);
-		return -ESTALE;
-	}
-	watcher_close_open(watcher);
-	watcher->open_fd = fd;
-	watcher->open_node = node;
-	return fd;
-}
-
-int watcher_look(struct watcher *watcher, struct tree_node *directory, const char *name, struct stat *st)
-{
-	int fd = open_node(watcher, directory);
-
-	if (fd == -EMFILE || fd == -ENFILE || fd == -ENOMEM)
-		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, fd, "open");
-	if (fd < 0)
-		return fd;
-	return fstatat(fd, name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
 
 /* ---- watches ---- */
@@ -145,7 +77,7 @@ static bool is_foreign_mount(const struct watcher *watcher, const struct tree_no
 /* Whether a directory that the kernel knows already is still where it was met before. */
 static bool is_still_there(struct watcher *watcher, const struct tree_node *node)
 {
-	auto_close int fd = open_below(watcher, node);
+	auto_close int fd = watcher_open_path(watcher, node);
 	struct stat st;
 
 	return fd >= 0 && fstat(fd, &st) == 0 && tree_is_same_file(node, &st);
@@ -161,8 +93,10 @@ static bool watch_directory(struct watcher *watcher, struct tree_node *node, int
 	if (is_foreign_mount(watcher, node, fd))
 		return false;
 	wd = add_watch(watcher, fd, EVENTS);
-	if (wd < 0)
+	if (wd < 0) {
+		watcher_doubt(watcher, node, wd);
 		return false;
+	}
 	other = tree_by_watch(tree, wd);
 	/* The same directory at two places, both met in this scan: mounted twice. Otherwise it has
 	 * moved here, perhaps in the midst of the scan, and the event that says so is on its way. */
@@ -222,6 +156,11 @@ static void meet(struct scan *scan, struct tree_node *directory, struct str name
 	struct tree_node *node = tree_find(&watcher->tree, directory, name);
 	unsigned change = node ? tree_compare(node, st) : TREE_REPLACED;
 
+	/* Some file systems show a name twice that was replaced meanwhile; the first is on the list already. */
+	if (node && node->seen == watcher->listings) {
+		tree_doubt(&watcher->tree, node);
+		return;
+	}
 	if (node && change == TREE_REPLACED && node->is_known) {
 		watcher_drop(watcher, node, true);
 		node = NULL;
@@ -257,7 +196,7 @@ static void drop_unseen(struct watcher *watcher, struct tree_node *directory)
 static void list(struct scan *scan, struct tree_node *node, int fd)
 {
 	struct watcher *watcher = scan->watcher;
-	int copy = openat(fd, ".", OPEN_FLAGS);
+	int copy = openat(fd, ".", WATCHER_OPEN_FLAGS);
 	DIR *directory = copy < 0 ? NULL : fdopendir(copy);
 	const struct dirent *entry;
 	struct stat st;
@@ -268,6 +207,7 @@ static void list(struct scan *scan, struct tree_node *node, int fd)
 		close_fd(&copy);
 		if (!is_absence(error))
 			watcher_fail(watcher, WATCH_CAUSE_SYSTEM, error, "open");
+		watcher_doubt(watcher, node, error);
 		return;
 	}
 	watcher->listings++;
@@ -286,16 +226,19 @@ static void list(struct scan *scan, struct tree_node *node, int fd)
 	/* A listing that broke off says nothing of what it did not show. */
 	if (error == 0)
 		drop_unseen(watcher, node);
+	else
+		watcher_doubt(watcher, node, error);
 }
 
 static void visit(struct scan *scan, struct tree_node *node)
 {
 	struct watcher *watcher = scan->watcher;
-	int fd = open_node(watcher, node);
+	int fd = watcher_open(watcher, node);
 
 	if (fd < 0) {
 		if (!is_absence(fd))
 			watcher_fail(watcher, WATCH_CAUSE_SYSTEM, fd, "open");
+		watcher_doubt(watcher, node, fd);
 		return;
 	}
 	if (watch_directory(watcher, node, fd))
@@ -338,10 +281,15 @@ void watcher_make_up(struct watcher *watcher, struct tree_node *top)
 {
 	struct tree_node *node = top;
 	struct stat st;
+	int status;
 
 	while (node) {
-		if (!node->is_known && watcher_look(watcher, node->parent, node->name, &st) == 0)
-			tree_learn(node, &st);
+		if (!node->is_known) {
+			status = watcher_look(watcher, node->parent, node->name, &st);
+			if (status == 0)
+				tree_learn(node, &st);
+			watcher_doubt(watcher, node, status);
+		}
 		if (watcher->recursive && node->is_known && S_ISDIR(node->mode) && node->wd < 0) {
 			watcher_scan(watcher, node);
 			node = next_beside(node, top);
@@ -368,12 +316,12 @@ void watcher_check_root(struct watcher *watcher, enum watch_record_type root_eve
 
 static void watch_above(struct watcher *watcher)
 {
-	auto_close int fd = open(watcher->path, OPEN_FLAGS);
+	auto_close int fd = open(watcher->path, WATCHER_OPEN_FLAGS);
 	struct stat st, upper;
 
 	watcher->above_count = 0;
 	while (fd >= 0 && fstat(fd, &st) == 0) {
-		int up = openat(fd, "..", OPEN_FLAGS | O_PATH), wd;
+		int up = openat(fd, "..", WATCHER_OPEN_FLAGS | O_PATH), wd;
 
 		close_fd(&fd);
 		fd = up;

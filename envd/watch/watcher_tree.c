@@ -35,6 +35,7 @@ static struct tree_node *new_node(struct str name)
 	if (!node)
 		return NULL;
 	node->wd = -1;
+	list_init(&node->doubt);
 	node->name_len = (uint16_t)name.len;
 	memcpy(node->name, name.p, name.len);
 	return node;
@@ -47,6 +48,7 @@ void tree_init(struct tree *tree, size_t limit)
 		.watch_buckets = BUCKETS_AT_FIRST,
 		.limit = limit,
 	};
+	list_init(&tree->doubts);
 	tree->names = xcalloc(BUCKETS_AT_FIRST, sizeof(struct tree_node *));
 	tree->watches = xcalloc(BUCKETS_AT_FIRST, sizeof(struct tree_node *));
 	tree->root = new_node(STR(""));
@@ -159,6 +161,7 @@ struct tree_node *tree_add(struct tree *tree, struct tree_node *parent, struct s
 static void remove_one(struct tree *tree, struct tree_node *node)
 {
 	tree_set_watch(tree, node, -1);
+	tree_trust(node);
 	remove_name(tree, node);
 	unlink_child(node);
 	tree->count--;
@@ -211,6 +214,9 @@ struct tree_node *tree_move(struct tree *tree, struct tree_node *node, struct tr
 		insert_name(tree, child);
 	}
 	moved->children = node->children;
+	if (!list_is_empty(&node->doubt))
+		tree_doubt(tree, moved);
+	tree_trust(node);
 	free(node);
 	tree_set_watch(tree, moved, wd);
 	return moved;
@@ -329,8 +335,10 @@ void tree_set_watch(struct tree *tree, struct tree_node *node, int wd)
 	if (other == node && other)
 		return;
 	drop_watch(tree, node);
-	if (other)
+	if (other) {
 		drop_watch(tree, other);
+		tree_doubt(tree, other);
+	}
 	if (wd < 0)
 		return;
 	if (tree->watch_count >= tree->watch_buckets)
@@ -348,6 +356,19 @@ void tree_forget_watches(struct tree *tree)
 		while (tree->watches[i])
 			drop_watch(tree, tree->watches[i]);
 	}
+}
+
+/* ---- doubts ---- */
+
+void tree_doubt(struct tree *tree, struct tree_node *node)
+{
+	if (node->parent && list_is_empty(&node->doubt))
+		list_append(&tree->doubts, &node->doubt);
+}
+
+void tree_trust(struct tree_node *node)
+{
+	list_remove(&node->doubt);
 }
 
 /* ---- comparison ---- */

@@ -13,12 +13,14 @@
 #include <sys/stat.h>
 
 #include "lib/buf.h"
+#include "lib/list.h"
 
 struct tree_node {
 	struct tree_node *parent; /* NULL: the root */
 	struct tree_node *children, *next, *previous;
 	struct tree_node *name_chain, *watch_chain;
 	struct tree_node *scan_next; /* for the scan's list of directories to visit */
+	struct list_node doubt;      /* in the tree's `doubts`, or alone */
 	uint64_t device, inode;
 	int64_t size, modified_ns, changed_ns;
 	uint32_t mode, uid, gid;
@@ -36,6 +38,7 @@ struct tree {
 	struct tree_node **names, **watches; /* hash tables */
 	size_t name_buckets, watch_buckets;
 	size_t count, watch_count, limit;
+	struct list_node doubts; /* entries that may not be what the disk has: watcher_doubt.c */
 };
 
 /* What differs between what was told and what is there. */
@@ -67,9 +70,13 @@ struct tree_node *tree_deepest_next(struct tree_node *node, const struct tree_no
 int tree_append_path(const struct tree_node *node, struct buf *b) NODISCARD;
 
 struct tree_node *tree_by_watch(const struct tree *tree, int wd);
-/* `wd` may be -1. Whoever had the number before loses it. */
+/* `wd` may be -1. Whoever had the number before loses it, and is doubted. */
 void tree_set_watch(struct tree *tree, struct tree_node *node, int wd);
 void tree_forget_watches(struct tree *tree);
+
+/* Puts an entry on the list, once. Not the root: without it there is nothing to watch. */
+void tree_doubt(struct tree *tree, struct tree_node *node);
+void tree_trust(struct tree_node *node);
 
 void tree_learn(struct tree_node *node, const struct stat *st);
 bool tree_is_same_file(const struct tree_node *node, const struct stat *st);

@@ -1,14 +1,14 @@
 // Conformance cases 166 to 171 and what is like them: every kind of event, entries, network mounts, uploads; and that what is
 // told agrees with inotifywait and with the directory, also after random changes.
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import {
 	chmodSync, chownSync, mkdirSync, readFileSync, renameSync, rmSync, unlinkSync, writeFileSync,
 } from "node:fs";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { put } from "./support/files.mjs";
-import { eventually, startEnvd } from "./support/programs.mjs";
+import { envdProgram, eventually, startEnvd } from "./support/programs.mjs";
 import { namesBelow, watch } from "./support/watch.mjs";
 import {
 	user, root, check, helpers, cleanup, folderFor, refusal, polled,
@@ -257,10 +257,47 @@ check("moves_before_the_helper_looks_converge", async (t) => {
 	await seen.until("CREATE z/b/c/late", "CREATE z/b/late", "CREATE z/deeper/d/late");
 });
 
+// A rename over a directory, whose own directory has moved on before the helper looks: it finds neither the one that
+// came nor the one that was there, and what it knows of the name is the latter.
+check("a_directory_that_took_the_place_of_another_is_watched_where_it_went", async (t) => {
+	const folder = folderFor(t);
+	const at = (name) => join(folder, name);
+	await noHelper();
+	const seen = await watch(t, user, folder, { recursive: true });
+	const [helper] = helpers();
+	const whileHeld = (change) => {
+		process.kill(helper.pid, "SIGSTOP");
+		change();
+		process.kill(helper.pid, "SIGCONT");
+	};
+	// That a listing has shown "place" is what the helper still goes by, as no event of its own has come since.
+	whileHeld(() => mkdirSync(at("up/place"), { recursive: true }));
+	mkdirSync(at("came/deep"), { recursive: true });
+	mkdirSync(at("down/new"), { recursive: true });
+	await seen.converges();
+	whileHeld(() => {
+		renameSync(at("came"), at("up/place"));
+		renameSync(at("up"), at("down/new"));
+	});
+	await seen.converges();
+	for (const name of ["down/new/place/late", "down/new/place/deep/late"])
+		writeFileSync(at(name), "");
+	await seen.until("CREATE down/new/place/late", "CREATE down/new/place/deep/late");
+	await seen.converges();
+});
+
 // The same by chance, many times: the helper is stopped and goes on in the midst of it. At the end every directory
 // is still watched.
+check("random_changes_converge_while_the_helper_alone_is_held_up", async (t) => {
+	const { stdout, code } = await new Promise((resolve) => execFile("python3", [
+		join(import.meta.dirname, "support/watch_storm.py"), join(dirname(envdProgram()), "envd-watch"), folderFor(t), "250",
+	], (error, stdout, stderr) => resolve({ stdout: stdout + stderr, code: error?.code ?? 0 })));
+	assert.equal(code, 0, stdout);
+});
+
+// And through envd, with a client that is late as well.
 check("random_changes_converge_while_the_helper_is_held_up", async (t) => {
-	for (let seed = 1; seed <= 40; seed++) {
+	for (let seed = 1; seed <= 12; seed++) {
 		const folder = folderFor(t);
 		const outside = folderFor(t);
 		await noHelper();
@@ -293,6 +330,25 @@ for name, _, _ in list(os.walk(root)): open(name + "/late", "w").close()`, folde
 		await seen.until(...late.map((name) => `CREATE ${name}`));
 		seen.stop();
 	}
+});
+
+// As an ordinary user envd may not look into every directory.
+check("a_directory_that_is_opened_to_its_reader_later_is_watched", async (t) => {
+	const folder = `/home/user/${randomBytes(4).toString("hex")}`;
+	mkdirSync(folder);
+	cleanup(t, () => rmSync(folder, { recursive: true, force: true }));
+	chownSync(folder, 1000, 1000);
+	mkdirSync(join(folder, "closed/below"), { recursive: true });
+	chmodSync(join(folder, "closed"), 0o700);
+	const own = await startEnvd({
+		flags: ["-standalone"], init: null, prefix: ["setpriv", "--reuid=1000", "--regid=1000", "--clear-groups"],
+	});
+	const seen = await watch(t, own.client(), folder, { recursive: true });
+	chmodSync(join(folder, "closed"), 0o755);
+	await seen.until("CHMOD closed", "CREATE closed/below");
+	writeFileSync(join(folder, "closed/below/f"), "");
+	await seen.until("CREATE closed/below/f");
+	await seen.converges(["closed"]);
 });
 
 // An ordinary user may not stage an upload at the top of the file system: it is done in the folder, and the kernel tells of what is written to

@@ -177,12 +177,48 @@ static void case_119_the_difference_is_exact(void **state)
 	assert_int_equal(tree_compare(node, &other), TREE_CHANGED);
 }
 
+static size_t doubted(void)
+{
+	const struct list_node *node;
+	size_t count = 0;
+
+	LIST_FOR_EACH(node, &tree.doubts)
+		count++;
+	return count;
+}
+
+static void a_doubt_moves_and_goes_with_its_entry(void **state)
+{
+	struct tree_node *a = add(tree.root, "a"), *b = add(a, "b"), *c = add(tree.root, "c");
+
+	(void)state;
+	tree_doubt(&tree, a);
+	tree_doubt(&tree, b);
+	tree_doubt(&tree, b);
+	tree_doubt(&tree, tree.root);
+	assert_int_equal(doubted(), 2);
+	b = tree_move(&tree, b, c, STR("b"));
+	assert_non_null(b);
+	assert_int_equal(doubted(), 2);
+	tree_trust(b);
+	tree_trust(b);
+	assert_int_equal(doubted(), 1);
+	tree_remove(&tree, a);
+	assert_int_equal(doubted(), 0);
+	/* Whoever loses its watch to another is not where it was. */
+	tree_set_watch(&tree, b, 7);
+	tree_set_watch(&tree, c, 7);
+	assert_int_equal(doubted(), 1);
+	assert_false(list_is_empty(&b->doubt));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(entries_are_found_by_directory_and_name, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_116_moved_directories_keep_what_is_in_them, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_watch_belongs_to_one_directory, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_doubt_moves_and_goes_with_its_entry, setup, teardown),
 		cmocka_unit_test_setup_teardown(walks_meet_everything_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_119_the_difference_is_exact, setup, teardown),
 	};
