@@ -228,6 +228,9 @@
 #define JOB_WEBHOOK_URL_BYTES_MAX 2048
 #define JOB_WEBHOOK_KEY_BYTES_MAX 256
 #define JOB_WEBHOOK_TIMEOUT_MS (10 * 1000)
+/* ... and what of an answer is heard to its end, once its status has come. */
+#define JOB_WEBHOOK_LINGER_MS (5 * 1000)
+#define JOB_WEBHOOK_ANSWER_BYTES_MAX (64 * 1024)
 #define JOB_WEBHOOK_WAITS_MS {1000, 5 * 1000, 30 * 1000, 2 * 60 * 1000, 10 * 60 * 1000}
 /* At once, and of those to one server, so that a dead one does not hold up the others. */
 #define JOB_WEBHOOKS_AT_ONCE 32

@@ -31,6 +31,8 @@ enum job_stdin { JOB_STDIN_NONE = 1, JOB_STDIN_PIPE, JOB_STDIN_FILE };
 enum job_output { JOB_OUTPUT_SPLIT = 1, JOB_OUTPUT_MERGED };
 enum job_stream { JOB_STDOUT, JOB_STDERR };
 #define JOB_STREAMS 2
+/* Of not_enforced, beside cgroup.h's: the file system cannot drop the beginning of a file. */
+#define JOB_LIMIT_OUTPUT 8U
 
 #define JOB_ID_BYTES 24 /* with its end */
 #define JOB_BOOT_ID_BYTES 40
@@ -50,7 +52,7 @@ struct job_record {
 	struct terminal_size size;
 	struct cgroup_limits limits;
 	uint64_t wall_time_ms, output_bytes;
-	unsigned not_enforced; /* CGROUP_LIMIT_... */
+	unsigned not_enforced; /* CGROUP_LIMIT_..., JOB_LIMIT_OUTPUT */
 	uint64_t stop_grace_ms;
 	enum job_stdin stdin_mode;
 	enum job_output output_mode;

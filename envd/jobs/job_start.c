@@ -121,6 +121,8 @@ static void prepare(struct job *job)
 	start->record.not_enforced = start->plan.not_enforced;
 	start->status = job_store_create(store, &start->record, &start->files, &start->err);
 	if (start->status == 0) {
+		if (!job_store_can_cap(&start->files))
+			start->record.not_enforced |= JOB_LIMIT_OUTPUT;
 		start->status = give_outputs(start);
 		if (start->status < 0)
 			err_set_sys(&start->err, ERR_INTERNAL, start->status, "chown of the output");

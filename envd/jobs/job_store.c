@@ -518,3 +518,9 @@ int job_store_cap(const struct job_store *store, const char *id, enum job_stream
 		return -errno;
 	return 0;
 }
+
+bool job_store_can_cap(const struct job_files *files)
+{
+	return fallocate(files->outputs[JOB_STDOUT], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
+			 HOLE_ALIGNMENT) == 0 || errno != EOPNOTSUPP;
+}

@@ -98,6 +98,8 @@ void job_store_extents(const struct job_store *store, const char *id, struct job
 /* Drops the oldest bytes of a stream beyond `keep`. 0, or a negative errno (the file system cannot). */
 int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream, uint64_t keep)
 	NODISCARD;
+/* Whether that will work, by the new and empty files. */
+bool job_store_can_cap(const struct job_files *files);
 /* Bytes that can still be written; UINT64_MAX: nobody knows. */
 uint64_t job_store_disk_room(const struct job_store *store);
 

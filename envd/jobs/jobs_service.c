@@ -123,6 +123,7 @@ static bool add_not_enforced(struct arena *arena, unsigned not_enforced, Jobs__J
 		{CGROUP_LIMIT_MEMORY, "memory_bytes"},
 		{CGROUP_LIMIT_PIDS, "pids"},
 		{CGROUP_LIMIT_CPU, "cpu_millis"},
+		{JOB_LIMIT_OUTPUT, "output_bytes"},
 	};
 
 	message->not_enforced = arena_alloc_array(arena, ARRAY_LENGTH(names), sizeof(char *));

@@ -22,6 +22,7 @@ struct webhook {
 	uv_timer_t timer;
 	struct buf body;
 	int status; /* of this attempt: 0 until it failed */
+	size_t answer_bytes;
 	int resolve_status;
 	bool is_taken, has_turn, needs_address, is_over;
 	unsigned live; /* timer, work, connection */
@@ -135,12 +136,18 @@ static void on_response(struct http_client *c, const struct http_response *respo
 	hook->is_taken = response->status >= 200 && response->status < 300;
 	if (!hook->is_taken)
 		hook->status = -EBADMSG;
-	/* What it says besides is of no interest. */
-	http_client_close(c, true);
+	hook->answer_bytes = 0;
+	uv_timer_start(&hook->timer, on_timer, JOB_WEBHOOK_LINGER_MS, 0);
 }
 
+/* What it says is of no interest; but servers report a failure when they cannot say it. */
 static void on_body(struct http_client *c, const char *data, size_t len)
 {
+	struct webhook *hook = http_client_user(c);
+
+	hook->answer_bytes += len;
+	if (hook->answer_bytes > JOB_WEBHOOK_ANSWER_BYTES_MAX)
+		http_client_close(c, true);
 }
 
 static void on_body_end(struct http_client *c, const struct http_headers *trailers)

@@ -561,6 +561,23 @@ check("a webhook is called, signed, and tried again", async () => {
 	await eventually("it is known as delivered", async () => (await jobs.get({ id: job.id })).job.webhookDelivered);
 });
 
+check("who takes a webhook can finish its answer", async () => {
+	let finished;
+	const server = await serve((call, answer) => {
+		call.resume();
+		call.on("end", () => {
+			answer.writeHead(200);
+			answer.flushHeaders();
+			setTimeout(() => answer.end("thank you"), 20);
+		});
+		answer.on("close", () => { finished = answer.writableFinished; });
+	});
+	const job = await create({ ...shell("exit 0"), webhook: { url: `http://127.0.0.1:${server.port}/` } });
+	await eventually("it is over", () => finished !== undefined);
+	assert.equal(finished, true);
+	await eventually("it is known as delivered", async () => (await jobs.get({ id: job.id })).job.webhookDelivered);
+});
+
 check("a server that takes webhooks and never answers does not hold up those of another", async () => {
 	const dead = await serve(() => {}), taken = [];
 	const good = await serve((call, answer) => {

@@ -414,6 +414,39 @@ check("what is on a disk that cannot be written is told, and what cannot be done
 	execFileSync("umount", ["-l", directory]);
 });
 
+check("who follows a job that is dropped meanwhile gets all of it, and learns how it ended", async () => {
+	const envd = await startEnvd({ flags: ["-jobs-dir", join(temporaryFolder(), "jobs"), "-jobs-max", "1"] });
+	const jobs = jobsClient(envd.url);
+	const { job } = await jobs.create(shell("head -c 20000000 /dev/zero; exit 6"));
+	await ended(jobs, job.id);
+	let bytes = 0, last = null;
+	for await (const message of jobs.output({ id: job.id, follow: true })) {
+		if (!bytes) {
+			await ended(jobs, (await jobs.create(shell("exit 0"))).job.id);
+			await eventually("it is dropped", async () => (await jobs.list({})).jobs.every((each) => each.id !== job.id));
+		}
+		bytes += message.data.length;
+		last = message.job ?? last;
+	}
+	assert.deepEqual([bytes, last?.exit.code], [20000000, 6]);
+	await refused(readOutput(jobs, { id: job.id }), Code.NotFound);
+	await envd.stop();
+});
+
+check("a cap that the file system cannot hold is named", async () => {
+	const directory = join(temporaryFolder(), "ram");
+	mkdirSync(directory);
+	execFileSync("mount", ["-t", "ramfs", "-o", "mode=700", "ramfs", directory]);
+	const envd = await startEnvd({ flags: ["-jobs-dir", join(directory, "jobs")] });
+	const jobs = jobsClient(envd.url);
+	const { job } = await jobs.create({ ...shell("head -c 1000000 /dev/zero"), limits: { outputBytes: 65536n } });
+	assert.deepEqual(job.notEnforced, ["output_bytes"]);
+	await ended(jobs, job.id);
+	assert.deepEqual((await jobs.get({ id: job.id })).stdout.oldestOffset, 0n);
+	await envd.stop();
+	execFileSync("umount", ["-l", directory]);
+});
+
 check("a time limit is held by a clock that nobody sets, also by the next envd", async () => {
 	const here = await place();
 	const { job } = await here.jobs.create({ ...shell("sleep 1; exit 5"), limits: { wallTimeMs: 600000n } });
