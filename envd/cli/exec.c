@@ -16,6 +16,12 @@
 #define INPUT_BYTES (64 * 1024)
 /* As shells have it. */
 #define EXIT_OF_SIGNAL 128
+/* What nobody takes here, as in front of a pager that waits, is taken from envd all the same, a little at a
+ * time: envd and proxies cut off whoever takes nothing for two minutes, and the rest would be lost. */
+#define SIP_FIRST_MS 5000
+#define SIP_MS 30000
+#define SIP_BYTES (1024 * 1024)
+#define HELD_BYTES_MAX (256 * 1024 * 1024)
 /* Who has waited so long for an answer to a signal, and sends another one, wants to leave. */
 #define IMPATIENT_AFTER_MS 3000
 
@@ -43,6 +49,9 @@ struct exec {
 	int64_t signal_sent_ms;
 	int stop_number;  /* a signal came before the command had started; 0: none */
 	struct printer printer;
+	uv_timer_t sip;
+	uint64_t sip_wait_ms;
+	size_t sip_left; /* of this one */
 	bool reader_left; /* of our output */
 	bool said_all;	  /* the command's stream is over */
 	int read_error;	  /* an errno: not all of the input got there */
@@ -415,6 +424,22 @@ static void on_printed(struct printer *printer)
 	}
 	if (exec->said_all)
 		finish(exec);
+	uv_timer_stop(&exec->sip);
+	exec->sip_wait_ms = SIP_FIRST_MS;
+	exec->sip_left = 0;
+	call_resume(&exec->start);
+}
+
+static void on_sip(uv_timer_t *timer)
+{
+	struct exec *exec = timer->data;
+
+	if (exec->said_all || !printer_is_busy(&exec->printer) ||
+	    printer_waiting(&exec->printer) > HELD_BYTES_MAX)
+		return;
+	exec->sip_left = SIP_BYTES;
+	exec->sip_wait_ms = 2 * exec->sip_wait_ms < SIP_MS ? 2 * exec->sip_wait_ms : SIP_MS;
+	uv_timer_start(timer, on_sip, exec->sip_wait_ms, 0);
 	call_resume(&exec->start);
 }
 
@@ -423,8 +448,14 @@ static void write_output(struct exec *exec, int fd, const ProtobufCBinaryData *d
 	if (exec->reader_left)
 		return;
 	printer_write(&exec->printer, fd, data->data, data->len);
-	if (printer_is_busy(&exec->printer))
-		call_pause(&exec->start);
+	if (!printer_is_busy(&exec->printer))
+		return;
+	exec->sip_left -= size_min(exec->sip_left, data->len);
+	if (exec->sip_left > 0)
+		return;
+	call_pause(&exec->start);
+	if (!uv_is_active((uv_handle_t *)&exec->sip))
+		uv_timer_start(&exec->sip, on_sip, exec->sip_wait_ms, 0);
 }
 
 static void on_started(struct exec *exec, uint32_t pid)
@@ -524,6 +555,9 @@ static int run(struct exec *exec, char **argv, int argc, const char *cwd,
 		terminal_make_raw(&exec->here);
 	}
 	printer_init(&exec->printer, &exec->target.loop, on_printed);
+	uv_timer_init(&exec->target.loop.uv, &exec->sip);
+	exec->sip.data = exec;
+	exec->sip_wait_ms = SIP_FIRST_MS;
 	open_signals(exec);
 	call_open(&exec->start, &exec->target, CALL_SERVER_STREAM, "/process.Process/Start", &request.base,
 		  &process__start_response__descriptor, &start_handler, exec);

@@ -84,3 +84,8 @@ bool printer_is_busy(const struct printer *printer)
 {
 	return printer->busy;
 }
+
+size_t printer_waiting(const struct printer *printer)
+{
+	return buf_length(&printer->waiting);
+}

@@ -25,5 +25,7 @@ void printer_init(struct printer *printer, struct loop *loop, void (*on_written)
 /* Copies the bytes. on_written comes later, also when they could not be taken. */
 void printer_write(struct printer *printer, int fd, const void *data, size_t len);
 bool printer_is_busy(const struct printer *printer);
+/* Bytes that nobody has begun to write. */
+size_t printer_waiting(const struct printer *printer);
 
 #endif

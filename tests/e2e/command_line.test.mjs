@@ -247,6 +247,28 @@ check("exec_interrupts_the_command_also_when_its_output_is_not_read", async () =
 	await eventually("it is gone there", () => !isWriting());
 });
 
+// Who takes nothing is cut off in the end, by envd or on the way.
+check("exec_goes_on_taking_a_little_while_its_output_is_not_read", async () => {
+	const size = 64 << 20, seen = { taken: 0, since: Date.now() };
+	const line = (n) => `${String(n).padStart(7)}\n`;
+	let child;
+	const running = cli(["exec", "sh", "-c", `seq -f %7.0f ${size / 8}`], { more: (c) => { child = c; } });
+	child.stdout.once("data", () => child.stdout.pause());
+	await eventually("it waits for its reader", () => child.stdout.isPaused());
+	// What it holds itself: everything else waits in the kernel's buffers, and does not count as taken.
+	const held = () => Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${child.pid}/status`, "ascii"))[1]);
+	await eventually("it has had enough", () => {
+		if (held() !== seen.taken)
+			Object.assign(seen, { taken: held(), since: Date.now() });
+		return Date.now() - seen.since > 1000;
+	}, 30000);
+	await eventually("it takes some more", () => held() > seen.taken + 512, 40000);
+	child.stdout.resume();
+	const { code, stdout } = await running;
+	assert.deepEqual([code, stdout.length], [0, size]);
+	assert.equal(stdout.subarray(-8).toString(), line(size / 8));
+}, { timeout: 120000 });
+
 check("exec_in_a_terminal", async () => {
 	const folder = temporaryFolder();
 	const command = `${envdProgram()} exec -t sh -c 'tty; stty size; read line; echo "got $line"; exit 5'`;
