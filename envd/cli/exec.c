@@ -17,9 +17,9 @@
 /* As shells have it. */
 #define EXIT_OF_SIGNAL 128
 /* What nobody takes here, as in front of a pager that waits, is taken from envd all the same, a little at a
- * time: envd and proxies cut off whoever takes nothing for two minutes, and the rest would be lost. */
-#define SIP_FIRST_MS 5000
-#define SIP_MS 30000
+ * time: it cuts off who holds a command up for ten seconds, and the rest would be lost. A window of TCP opens
+ * again when a sixteenth of the buffer behind it is free, which is 2 MiB at most. */
+#define SIP_MS 3000
 #define SIP_BYTES (1024 * 1024)
 #define HELD_BYTES_MAX (256 * 1024 * 1024)
 /* Who has waited so long for an answer to a signal, and sends another one, wants to leave. */
@@ -50,7 +50,6 @@ struct exec {
 	int stop_number;  /* a signal came before the command had started; 0: none */
 	struct printer printer;
 	uv_timer_t sip;
-	uint64_t sip_wait_ms;
 	size_t sip_left; /* of this one */
 	bool reader_left; /* of our output */
 	bool said_all;	  /* the command's stream is over */
@@ -425,7 +424,6 @@ static void on_printed(struct printer *printer)
 	if (exec->said_all)
 		finish(exec);
 	uv_timer_stop(&exec->sip);
-	exec->sip_wait_ms = SIP_FIRST_MS;
 	exec->sip_left = 0;
 	call_resume(&exec->start);
 }
@@ -438,8 +436,7 @@ static void on_sip(uv_timer_t *timer)
 	    printer_waiting(&exec->printer) > HELD_BYTES_MAX)
 		return;
 	exec->sip_left = SIP_BYTES;
-	exec->sip_wait_ms = 2 * exec->sip_wait_ms < SIP_MS ? 2 * exec->sip_wait_ms : SIP_MS;
-	uv_timer_start(timer, on_sip, exec->sip_wait_ms, 0);
+	uv_timer_start(timer, on_sip, SIP_MS, 0);
 	call_resume(&exec->start);
 }
 
@@ -455,7 +452,7 @@ static void write_output(struct exec *exec, int fd, const ProtobufCBinaryData *d
 		return;
 	call_pause(&exec->start);
 	if (!uv_is_active((uv_handle_t *)&exec->sip))
-		uv_timer_start(&exec->sip, on_sip, exec->sip_wait_ms, 0);
+		uv_timer_start(&exec->sip, on_sip, SIP_MS, 0);
 }
 
 static void on_started(struct exec *exec, uint32_t pid)
@@ -557,7 +554,6 @@ static int run(struct exec *exec, char **argv, int argc, const char *cwd,
 	printer_init(&exec->printer, &exec->target.loop, on_printed);
 	uv_timer_init(&exec->target.loop.uv, &exec->sip);
 	exec->sip.data = exec;
-	exec->sip_wait_ms = SIP_FIRST_MS;
 	open_signals(exec);
 	call_open(&exec->start, &exec->target, CALL_SERVER_STREAM, "/process.Process/Start", &request.base,
 		  &process__start_response__descriptor, &start_handler, exec);

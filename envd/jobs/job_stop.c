@@ -93,6 +93,8 @@ static void kill_everything(struct job *job)
 			(void)cgroup_kill(cgroups, run->owner->record.place);
 		/* Its session, and whatever left that. */
 		kill_descendants(run->keeper);
+		/* Who has suspended everything has suspended the keeper, too. */
+		kill(run->keeper, SIGCONT);
 	}
 	/* From here on the keeper collects the leader and goes. */
 	close_fd(&run->lock_fd);

@@ -247,7 +247,7 @@ check("exec_interrupts_the_command_also_when_its_output_is_not_read", async () =
 	await eventually("it is gone there", () => !isWriting());
 });
 
-// Who takes nothing is cut off in the end, by envd or on the way.
+// Who takes nothing holds the command up, and is cut off.
 check("exec_goes_on_taking_a_little_while_its_output_is_not_read", async () => {
 	const size = 64 << 20, seen = { taken: 0, since: Date.now() };
 	const line = (n) => `${String(n).padStart(7)}\n`;

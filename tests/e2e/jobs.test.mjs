@@ -537,6 +537,13 @@ check("a stop reaches everything, whatever left the session or the family", asyn
 	assert.deepEqual(processesWith(word), []);
 });
 
+check("a stop ends also what was suspended, with its keeper", async () => {
+	const job = await create(shell("exec sleep 100"));
+	for (const pid of [keeperOf(job), job.pid])
+		process.kill(pid, "SIGSTOP");
+	assert.equal((await jobs.stop({ id: job.id, force: true })).job.state, State.CANCELLED);
+});
+
 check("a webhook is called, signed, and tried again", async () => {
 	const seen = [];
 	const server = await serve((call, answer) => {

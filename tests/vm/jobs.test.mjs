@@ -66,6 +66,25 @@ check("a_stop_reaches_what_has_left_the_session_and_cgroups_do_not_stay", async 
 	await eventually("no cgroup of a job is left", async () => await ask(client, "ls -d /sys/fs/cgroup/user/j* 2>/dev/null | wc -l") === "0");
 });
 
+check("a_clock_that_is_set_makes_no_job_too_old_and_no_limit_longer", async () => {
+	const first = (await jobs.create(shell("exit 3"))).job;
+	await ended(jobs, first.id);
+	const limited = (await jobs.create({ ...shell("exec sleep 1004"), limits: { wallTimeMs: 3000n } })).job;
+	const stubborn = (await jobs.create(shell("trap '' TERM; echo ready; while :; do sleep 0.1; done"))).job;
+	await jobs.wait({ ids: [stubborn.id], until: { pattern: "ready" } });
+	const stopping = jobs.stop({ id: stubborn.id, optGraceMs: { case: "graceMs", value: 3000n } });
+	// Thirty days on, and then back to the beginning; what ends looks what is too old.
+	for (const time of ["$(($(date +%s) + 30 * 86400))", "1000"]) {
+		await ask(client, `date -s @${time}`);
+		const { job } = await jobs.create(shell("exit 0"));
+		await ended(jobs, job.id);
+		assert.equal((await jobs.get({ id: first.id })).job.exit.code, 3, time);
+	}
+	assert.equal((await ended(jobs, limited.id, 60000)).failure, Cause.TIME_LIMIT);
+	assert.equal((await stopping).job.state, State.CANCELLED);
+	await ask(client, `date -s @${Math.floor(Date.now() / 1000)}`);
+});
+
 check("after_a_loss_of_power_what_ended_is_known_and_what_ran_is_lost", async () => {
 	const disk = makeDisk();
 	const first = await startMachine({ disk });
