@@ -96,7 +96,7 @@ void watcher_check_root(struct watcher *watcher, enum watch_record_type root_eve
 
 /* watcher_doubt.c */
 
-/* What was looked for at `node` was not there (`error`, of either sign; other errors and 0 raise no doubt): the entry is
+/* What was looked for at `node` was not there (`error`, of either sign; no doubt comes of 0 and others): it is
  * looked at again once the kernel has nothing more to tell. */
 void watcher_doubt(struct watcher *watcher, struct tree_node *node, int error);
 /* Makes doubted entries what the disk says they are. To be called when all events have been taken; entries
