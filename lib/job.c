@@ -56,6 +56,10 @@ static void count(struct loop *loop, enum job_class class, int change)
 	case JOB_FILES:
 		loop->files_running += (size_t)change;
 		break;
+	case JOB_LONG:
+		loop->long_running += (size_t)change;
+		loop->bulk_running += (size_t)change;
+		break;
 	case JOB_BULK:
 		loop->bulk_running += (size_t)change;
 		break;
@@ -73,6 +77,8 @@ static bool may_run(const struct loop *loop, enum job_class class)
 		return loop->compute_running < JOB_COMPUTE_MAX;
 	case JOB_FILES:
 		return may_block;
+	case JOB_LONG:
+		return may_block && loop->bulk_running < JOB_BULK_MAX && loop->long_running < JOB_LONG_MAX;
 	case JOB_BULK:
 		return may_block && loop->bulk_running < JOB_BULK_MAX;
 	}
@@ -81,7 +87,7 @@ static bool may_run(const struct loop *loop, enum job_class class)
 
 static bool touches_files(enum job_class class)
 {
-	return class == JOB_FILES || class == JOB_BULK;
+	return class == JOB_FILES || class == JOB_BULK || class == JOB_LONG;
 }
 
 /* Those that wait for a dead file system must not keep the others out. */

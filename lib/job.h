@@ -7,7 +7,9 @@
  * Admission: what touches files a client named may take long, or for ever when their file system is
  * dead. So JOB_BULK jobs (file transfer, recursive listing and removal) hold at most JOB_BULK_MAX
  * threads of the pool per loop, and together with JOB_FILES jobs (one file's facts, opening) at most
- * JOB_BLOCKING_MAX; the others wait their turn. JOB_COMPUTE (decoding a large message) takes time but
+ * JOB_BLOCKING_MAX; the others wait their turn. One of them at a time may be a JOB_LONG, known to take
+ * seconds (a huge directory, a move to another file system), so that such work never keeps out all
+ * transfers. JOB_COMPUTE (decoding a large message) takes time but
  * waits for nothing; it has JOB_COMPUTE_MAX threads. One is always left for JOB_QUICK: starting and
  * stopping processes, answering about the sandbox. Beyond JOB_QUEUE_MAX queued jobs that touch files,
  * or as many of the other two kinds, job_run refuses with -EAGAIN.
@@ -20,7 +22,7 @@
 
 #include "lib/loop.h"
 
-enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_FILES, JOB_BULK };
+enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_FILES, JOB_BULK, JOB_LONG };
 
 struct job {
 	uv_work_t work;

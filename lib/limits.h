@@ -101,6 +101,7 @@
  * beyond the maximum is refused with resource_exhausted. */
 #define JOB_QUEUE_MAX 4096
 #define JOB_BULK_MAX 2
+#define JOB_LONG_MAX 1
 #define JOB_BLOCKING_MAX 3
 #define JOB_COMPUTE_MAX 2
 #define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + 1)
@@ -258,6 +259,8 @@
 #define MULTIPART_HEADERS_BYTES_MAX (32 * 1024)
 #define MULTIPART_FILES_MAX 10000
 #define LIST_DIRECTORY_ENTRIES_MAX 500000
+/* Larger listings run one at a time. */
+#define LIST_SHORT_ENTRIES_MAX 1000
 /* What one listing may need in memory, and any other operation (tables of names included). */
 #define LIST_DIRECTORY_ARENA_BYTES (192 * 1024 * 1024)
 #define FILE_OPERATION_ARENA_BYTES (8 * 1024 * 1024)

@@ -43,7 +43,7 @@ void loop_init(struct loop *loop)
 	list_init(&loop->later);
 	list_init(&loop->jobs_waiting);
 	loop->jobs_running = loop->file_jobs = 0;
-	loop->bulk_running = loop->files_running = loop->compute_running = 0;
+	loop->bulk_running = loop->long_running = loop->files_running = loop->compute_running = 0;
 	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
 	uv_prepare_init(&loop->uv, &loop->later_prepare);
 	uv_prepare_start(&loop->later_prepare, on_prepare);

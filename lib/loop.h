@@ -21,7 +21,7 @@ struct loop {
 	struct list_node later;
 	size_t jobs_running, file_jobs; /* queued ones included; of these, those that touch files */
 	struct list_node jobs_waiting;	/* held back; see lib/job.h */
-	size_t bulk_running, files_running, compute_running;
+	size_t bulk_running, long_running, files_running, compute_running;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 	uv_poll_t hangup_poll; /* of lib/hangup.h */
 	int hangup_fd;

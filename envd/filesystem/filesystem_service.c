@@ -22,7 +22,8 @@ struct operation {
 	const char *default_workdir; /* may be NULL */
 	const char *path, *destination;
 	uint32_t depth;
-	bool may_copy;
+	bool is_long; /* it is known to be, and submitted as such */
+	atomic_bool is_unwanted;
 	/* Fills `answer`, in the arena. */
 	int (*run)(struct operation *operation, const struct user *user, struct err *err);
 	const ProtobufCMessage *answer;
@@ -32,10 +33,23 @@ struct operation {
 
 /* ---- the life of an operation ---- */
 
+/* The client left: what changes something is completed all the same, its answer is ignored. */
+static void on_closed(struct rpc_call *call, int status)
+{
+	struct operation *operation = call->user;
+
+	(void)status;
+	if (operation)
+		operation->is_unwanted = true;
+}
+
+static const struct rpc_handler handler = {.on_closed = on_closed};
+
 static void free_operation(struct operation *operation)
 {
 	struct rpc_call *call = operation->call;
 
+	rpc_call_set_handler(call, &handler, NULL);
 	arena_release(&operation->arena);
 	free(operation);
 	rpc_call_release(call);
@@ -75,14 +89,19 @@ static void submit(struct operation *operation, enum job_class class)
 	free_operation(operation);
 }
 
+/* A move to another file system, a large directory. */
+static bool is_longer_than_thought(const struct operation *operation)
+{
+	return !operation->is_long && (operation->status == -EXDEV || operation->status == -E2BIG);
+}
+
 static void on_done(struct job *job)
 {
 	struct operation *operation = container_of(job, struct operation, job);
 
-	if (operation->status == -EXDEV && !operation->may_copy &&
-	    !rpc_call_is_closed(operation->call)) {
-		operation->may_copy = true;
-		submit(operation, JOB_BULK);
+	if (is_longer_than_thought(operation) && !rpc_call_is_closed(operation->call)) {
+		operation->is_long = true;
+		submit(operation, JOB_LONG);
 		return;
 	}
 	if (operation->status < 0)
@@ -91,15 +110,6 @@ static void on_done(struct job *job)
 		rpc_reply(operation->call, operation->answer);
 	free_operation(operation);
 }
-
-/* The client left: the operation is completed all the same, its answer is ignored. */
-static void on_closed(struct rpc_call *call, int status)
-{
-	(void)call;
-	(void)status;
-}
-
-static const struct rpc_handler handler = {.on_closed = on_closed};
 
 /* NULL after having answered. */
 static struct operation *new_operation(struct rpc_call *call, size_t budget, const char *path,
@@ -124,7 +134,7 @@ static struct operation *new_operation(struct rpc_call *call, size_t budget, con
 	operation->default_workdir = workdir ? arena_strdup(arena, workdir) : NULL;
 	operation->path = arena_strdup(arena, path);
 	operation->destination = arena_strdup(arena, destination);
-	rpc_call_set_handler(call, &handler, NULL);
+	rpc_call_set_handler(call, &handler, operation);
 	rpc_call_hold(call);
 	if (operation->user_name && operation->path && operation->destination &&
 	    (!workdir || operation->default_workdir))
@@ -225,7 +235,7 @@ static int run_move(struct operation *operation, const struct user *user, struct
 	if (status == 0)
 		status = resolve(operation, user, operation->destination, &destination, err);
 	if (status == 0)
-		status = operation_move(source, destination, user, operation->may_copy, &operation->arena,
+		status = operation_move(source, destination, user, operation->is_long, &operation->arena,
 					&entry, err);
 	if (status < 0)
 		return status;
@@ -254,10 +264,15 @@ static int run_list(struct operation *operation, const struct user *user, struct
 	Filesystem__ListDirResponse *response = arena_new(&operation->arena, Filesystem__ListDirResponse);
 	struct list_result list;
 	const char *path;
-	int status = resolve(operation, user, operation->path, &path, err);
+	int status;
 
-	if (status == 0)
+	if (operation->is_unwanted)
+		return err_set(err, ERR_CANCELED, "canceled");
+	status = resolve(operation, user, operation->path, &path, err);
+	if (status == 0 && operation->is_long)
 		status = list_directory(path, operation->depth, &operation->arena, &list, err);
+	else if (status == 0)
+		status = list_directory_short(path, operation->depth, &operation->arena, &list, err);
 	if (status < 0)
 		return status;
 	if (!response)

@@ -21,7 +21,7 @@ struct listing {
 	struct arena *arena;
 	struct user_names *names;
 	struct entry **entries;
-	size_t count, capacity;
+	size_t count, capacity, count_max;
 	size_t found; /* emitted or waiting in a level */
 	struct level *levels;
 	size_t depth, levels_capacity;
@@ -58,7 +58,7 @@ static int read_names(struct listing *listing, struct level *level, int fd)
 
 	directory_reader_init(&listing->reader, fd);
 	while (directory_reader_next(&listing->reader, &name) == 1) {
-		if (++listing->found > LIST_DIRECTORY_ENTRIES_MAX)
+		if (++listing->found > listing->count_max)
 			return -E2BIG;
 		level->names = grow(listing->arena, level->names, level->count, &capacity,
 				    sizeof(*level->names));
@@ -216,17 +216,43 @@ static int open_root(const char *path, int *ret_fd, struct err *err)
 	return status;
 }
 
-int list_directory(const char *path, uint32_t depth, struct arena *arena, struct list_result *ret_result,
-		   struct err *err)
+/* -E2BIG and -ENOMEM without an error set. */
+static int list(struct listing *listing, const char *path, uint32_t depth, struct list_result *ret_result,
+		struct err *err)
 {
-	struct listing listing = {.arena = arena, .depth_max = depth ? depth : 1};
 	auto_close int fd = -1;
 	int status = open_root(path, &fd, err);
 
 	if (status < 0)
 		return status;
-	listing.names = user_names_load(arena);
-	status = listing.names ? walk(&listing, &fd, path) : -ENOMEM;
+	listing->depth_max = depth ? depth : 1;
+	listing->names = user_names_load(listing->arena);
+	status = listing->names ? walk(listing, &fd, path) : -ENOMEM;
+	if (status < 0 && status != -E2BIG && status != -ENOMEM)
+		return err_set_sys(err, ERR_INTERNAL, status, "error reading directory %s", path);
+	*ret_result = (struct list_result){listing->entries, listing->count};
+	return status;
+}
+
+int list_directory_short(const char *path, uint32_t depth, struct arena *arena,
+			 struct list_result *ret_result, struct err *err)
+{
+	struct listing listing = {.arena = arena, .count_max = LIST_SHORT_ENTRIES_MAX};
+	size_t budget = arena->budget;
+	int status;
+
+	arena->budget = size_min(budget, arena->used + FILE_OPERATION_ARENA_BYTES);
+	status = list(&listing, path, depth, ret_result, err);
+	arena->budget = budget;
+	return status == -ENOMEM ? -E2BIG : status;
+}
+
+int list_directory(const char *path, uint32_t depth, struct arena *arena, struct list_result *ret_result,
+		   struct err *err)
+{
+	struct listing listing = {.arena = arena, .count_max = LIST_DIRECTORY_ENTRIES_MAX};
+	int status = list(&listing, path, depth, ret_result, err);
+
 	if (status == -E2BIG)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED,
 			       "directory %s has more than %d entries at this depth", path,
@@ -234,8 +260,5 @@ int list_directory(const char *path, uint32_t depth, struct arena *arena, struct
 	if (status == -ENOMEM)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED,
 			       "listing of %s is too large, use a smaller depth", path);
-	if (status < 0)
-		return err_set_sys(err, ERR_INTERNAL, status, "error reading directory %s", path);
-	*ret_result = (struct list_result){listing.entries, listing.count};
-	return 0;
+	return status;
 }

@@ -17,5 +17,9 @@ struct list_result {
 /* `depth` 0 means 1. A link as `path` is resolved, its entries are shown below `path`. */
 int list_directory(const char *path, uint32_t depth, struct arena *arena, struct list_result *ret_result,
 		   struct err *err) NODISCARD;
+/* The same for what is short: -E2BIG, and no error set, when there are more than LIST_SHORT_ENTRIES_MAX
+ * entries, or they need more than FILE_OPERATION_ARENA_BYTES, which the arena is then short of. */
+int list_directory_short(const char *path, uint32_t depth, struct arena *arena,
+			 struct list_result *ret_result, struct err *err) NODISCARD;
 
 #endif

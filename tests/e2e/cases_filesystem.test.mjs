@@ -122,6 +122,23 @@ check("case_107_huge_directories", async () => {
 	assert.equal((await root.unary("ListDir", { path: "/proc", depth: 2 })).status, 200);
 });
 
+check("case_107_small_directories_do_not_wait_for_huge_ones", async () => {
+	const dir = join(folder, "large"), small = join(folder, "small");
+	execFileSync("sh", ["-c", `mkdir ${dir} ${small}; touch ${small}/one; cd ${dir}; seq -f 'file%06g' 1 5000 | xargs touch`]);
+	const LARGE = 12;
+	let answered = 0;
+	const large = Array.from({ length: LARGE }, async () => {
+		const answer = await user.unary("ListDir", { path: dir }, { timeout: 50000 });
+		answered++;
+		return answer.message.entries.length;
+	});
+	const { entries } = await user.call("ListDir", { path: small });
+	// In order, all but the last two would have gone before it.
+	assert.ok(answered < LARGE - 3, `${answered} of ${LARGE} large ones were first`);
+	assert.deepEqual(entries.map((entry) => entry.name), ["one"]);
+	assert.deepEqual(await Promise.all(large), Array(LARGE).fill(5000));
+});
+
 check("case_108_a_name_that_is_not_utf8", async () => {
 	const dir = join(folder, "bytes");
 	mkdirSync(dir);

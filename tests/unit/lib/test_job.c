@@ -164,6 +164,33 @@ static void bulk_jobs_leave_threads_to_the_quick_ones(void **state)
 	loop_fini(&loop);
 }
 
+static void long_jobs_leave_room_for_other_bulk_ones(void **state)
+{
+	struct loop loop;
+	struct work lasting[5] = {0}, bulk[5] = {0};
+
+	(void)state;
+	loop_init(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(lasting); i++)
+		assert_int_equal(job_run(&loop, &lasting[i].job, JOB_LONG, compute_at_gate, on_done), 0);
+	wait_until_running(JOB_LONG_MAX);
+	assert_int_equal(loop.bulk_running, JOB_LONG_MAX);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute, on_done), 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		while (!bulk[i].done)
+			uv_run(&loop.uv, UV_RUN_ONCE);
+	for (size_t i = 0; i < ARRAY_LENGTH(lasting); i++)
+		assert_int_equal(lasting[i].done, 0);
+	open_gate(ARRAY_LENGTH(lasting));
+	loop_run(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(lasting); i++)
+		assert_int_equal(lasting[i].done, 1);
+	assert_int_equal(gate.most_running, JOB_LONG_MAX);
+	assert_int_equal(loop.bulk_running + loop.long_running, 0);
+	loop_fini(&loop);
+}
+
 static void stuck_file_work_leaves_a_thread_to_the_quick_ones(void **state)
 {
 	struct loop loop;
@@ -327,6 +354,7 @@ int main(void)
 		cmocka_unit_test_setup(done_may_free_the_job, reset),
 		cmocka_unit_test_setup(an_abandoned_job_still_ends_and_says_so, reset),
 		cmocka_unit_test_setup(bulk_jobs_leave_threads_to_the_quick_ones, reset),
+		cmocka_unit_test_setup(long_jobs_leave_room_for_other_bulk_ones, reset),
 		cmocka_unit_test_setup(stuck_file_work_leaves_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(stuck_file_work_does_not_hold_up_computing, reset),
 		cmocka_unit_test_setup(computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones, reset),

@@ -6,6 +6,7 @@
 
 #include "envd/filesystem/list.h"
 #include "envd/filesystem/path.h"
+#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/folder.h"
 
@@ -268,6 +269,26 @@ static void case_107_a_budget_that_is_spent_is_a_clear_error(void **state)
 	assert_true(list.count > 100);
 }
 
+static void case_107_what_is_too_long_for_a_short_listing_is_told(void **state)
+{
+	struct list_result list;
+	size_t budget = arena.budget;
+
+	(void)state;
+	make_directory("d");
+	for (int i = 0; i < LIST_SHORT_ENTRIES_MAX; i++)
+		make_file(arena_printf(&arena, "d/f%d", i));
+	assert_int_equal(list_directory_short(at("d"), 2, &arena, &list, &err), 0);
+	assert_int_equal(list.count, LIST_SHORT_ENTRIES_MAX);
+	assert_int_equal(list_directory_short(at("d/f1"), 2, &arena, &list, &err), -EPROTO);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	make_directory("d/deep");
+	assert_int_equal(list_directory_short(at("d"), 2, &arena, &list, &err), -E2BIG);
+	assert_int_equal(arena.budget, budget);
+	assert_int_equal(list_directory(at("d"), 2, &arena, &list, &err), 0);
+	assert_int_equal(list.count, LIST_SHORT_ENTRIES_MAX + 1);
+}
+
 /* Wherever it runs out on the way down. */
 static void case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error(void **state)
 {
@@ -308,6 +329,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(case_097_hostile_names_are_listed, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_106_vanishing_entries_never_fail_the_listing, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_107_a_budget_that_is_spent_is_a_clear_error, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_107_what_is_too_long_for_a_short_listing_is_told, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error, setup,
 						teardown),
 	};
