@@ -358,7 +358,7 @@ class Soak:
 
     def fill_feed(self):
         """The catalog remembers so many changes: until it does memory grows, and only until then."""
-        admin = http.client.HTTPConnection("127.0.0.1", self.proxy.admin_port, timeout=15)
+        admin = http.client.HTTPConnection("127.0.0.1", self.proxy.admin_port, timeout=30)
         with self.admin_lock:
             for n in range(CHANGES_KEPT):  # each the end of a life
                 admin.request("PUT", "/sandboxes/moving", b'{"address":"10.0.0.%d"}' % (n % 2 + 1))

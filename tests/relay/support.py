@@ -19,7 +19,7 @@ import time
 import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-PATIENCE = 15
+PATIENCE = 30  # for what never comes: a machine that runs tests may stall for long
 # RELAY_TLS=1: what a test's clients say goes over TLS, where the test does not choose itself.
 OVER_TLS = os.environ.get("RELAY_TLS") == "1"
 
@@ -170,6 +170,13 @@ def in_time(limit, attempt, tries=5):
         if took[-1] <= limit:
             return
     raise AssertionError(f"took {took} s each time, not {limit}")
+
+
+def one_of(attempt, what, tries=5):
+    """For what a machine that stalls can spoil, as everything that has to happen within the three seconds of a dial: of
+    several attempts one has to be true. `attempt` itself sees to it that the others have failed as they may."""
+    if not any(attempt() for _ in range(tries)):
+        raise AssertionError(f"{what}: never in {tries} attempts")
 
 
 class Connection:
@@ -470,6 +477,10 @@ class Proxy:
 
     def active(self, sandbox):
         return self.call("GET", f"/sandboxes/{sandbox}")[1]["active"]
+
+    def logged(self, *words):
+        """Waits for a line of its log with all these words: it comes by a pipe, later than an answer may."""
+        wait_for(lambda: any(all(word in line for word in words) for line in self.log), f"a line with {words}")
 
     def memory_kib(self):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:

@@ -7,14 +7,14 @@ import subprocess
 import tempfile
 import unittest
 
-from support import Connection, Test, main, program
+from support import PATIENCE, Connection, Test, main, program
 
 
 class Program(unittest.TestCase):
     """Flags and start-up."""
 
     def run_program(self, *flags):
-        done = subprocess.run([program(), *flags], capture_output=True, text=True, timeout=20)
+        done = subprocess.run([program(), *flags], capture_output=True, text=True, timeout=PATIENCE)
         return done.returncode, done.stdout, done.stderr
 
     def test_flags_that_make_no_sense(self):

@@ -280,7 +280,7 @@ class Handover(Following):
         old = self.pids[0]
         self.restart()
         os.kill(old, signal.SIGTERM)
-        wait_for(lambda: any("going on with that" in line for line in self.proxy.log), "the old one's word")
+        self.proxy.logged("going on with that")
         for client in (tunnel, stream):
             client.sock.settimeout(0.2)
             with self.assertRaises(TimeoutError):
@@ -345,7 +345,7 @@ class Handover(Following):
         bearer = {"Authorization": "Bearer secret"}
         os.unlink(token)
         os.kill(proxy.process.pid, signal.SIGUSR2)
-        wait_for(lambda: any("no successor, going on" in line for line in proxy.log), "the failure")
+        proxy.logged("no successor, going on")
         wait_for(lambda: children(proxy.process.pid) == [], "its remains to be taken away")
         self.assertEqual(proxy.ask(self.host(server)).status, 200)
         with open(token, "w", encoding="ascii") as file:
@@ -361,11 +361,11 @@ class Handover(Following):
         # Both signals at once: the first to be seen is the one that starts a successor.
         for number in (signal.SIGSTOP, signal.SIGUSR2, signal.SIGTERM, signal.SIGCONT):
             os.kill(proxy.process.pid, number)
-        wait_for(lambda: any("draining" in line for line in proxy.log), "the drain")
+        proxy.logged("draining")
         found = children(proxy.process.pid)
         self.addCleanup(lambda: [os.kill(pid, signal.SIGKILL) for pid in found if is_alive(pid)])
         self.assertEqual(proxy.process.wait(PATIENCE), 0)
-        self.assertTrue(any("starting a successor" in line for line in proxy.log))
+        proxy.logged("starting a successor")
         self.assertEqual([pid for pid in found if is_alive(pid)], [])
 
     def test_a_private_variable_of_another_program_is_refused(self):

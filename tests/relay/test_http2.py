@@ -433,7 +433,7 @@ class Streams(Test):
 
         def script(connection):
             connection.request()
-            release.wait(20)
+            release.wait(PATIENCE)
             connection.send(answer("late"))
 
         server = self.serve(script)
@@ -485,11 +485,11 @@ class Streams(Test):
 
         def script(connection):
             connection.request()
-            release.wait(20)
+            release.wait(PATIENCE)
             connection.send(answer("finished"))
 
         server = self.serve(script)
-        proxy = self.start("--drain-ms", "3000")
+        proxy = self.start("--drain-ms", "9000")
         # By hand: for python-h2 a connection is over with the first GOAWAY.
         with Raw(proxy) as client:
             client.send(frame(HEADERS, END_HEADERS | END_STREAM, 1, head(self.host(server))))
@@ -516,7 +516,7 @@ class Streams(Test):
 
         def script(connection):
             connection.request()
-            release.wait(20)
+            release.wait(PATIENCE)
             connection.send(answer("finished"))
 
         server = self.serve(script)

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 
-from support import PATIENCE, Connection, Cut, Server, Test, answer, closed_port, main, plain, unread, wait_for
+from support import PATIENCE, Connection, Cut, Server, Test, answer, closed_port, in_time, main, one_of, plain, unread, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -14,39 +14,56 @@ class Dialling(Test):
     def test_s011_closed_port_is_retried_for_about_three_seconds(self):
         keeper, port = closed_port()
         proxy = self.start()
-        began = time.monotonic()
-        response = proxy.ask(f"{port}-abc.d")
-        took = time.monotonic() - began
-        self.assertEqual((response.status, response.get("X-Proxy-Error")), (502, "port_closed"))
-        self.assertTrue(2.5 < took < 10, took)
-        self.assertEqual(proxy.metric("proxy_dials_total"), 8)
+
+        def is_as_planned():
+            before = proxy.metric("proxy_dials_total")
+            began = time.monotonic()
+            response = proxy.ask(f"{port}-abc.d")
+            took = time.monotonic() - began
+            self.assertEqual((response.status, response.get("X-Proxy-Error")), (502, "port_closed"))
+            self.assertLess(2.5, took)
+            dials = proxy.metric("proxy_dials_total") - before
+            self.assertLessEqual(dials, 8)
+            return dials == 8 and took < 10
+
+        one_of(is_as_planned, "eight attempts within ten seconds")
         keeper.close()
 
     def test_s011_client_that_leaves_ends_the_retries(self):
         keeper, port = closed_port()
         proxy = self.start()
         for end in (Connection.close, Connection.abort):
-            before = proxy.metric("proxy_dials_total")
-            client = proxy.connect()
-            client.send(f"GET / HTTP/1.1\r\nHost: {port}-abc.d\r\n\r\n")
-            wait_for(lambda: proxy.active("abc") == 1, "the dial")
-            end(client)
-            wait_for(lambda: proxy.active("abc") == 0, "the end of the dial")
-            self.assertLess(proxy.metric("proxy_dials_total") - before, 8, "it went on to the last")
+            def ends_early(end=end):
+                before = proxy.metric("proxy_dials_total")
+                client = proxy.connect()
+                client.send(f"GET / HTTP/1.1\r\nHost: {port}-abc.d\r\n\r\n")
+                wait_for(lambda: proxy.metric("proxy_dials_total") > before, "the dial")
+                end(client)
+                wait_for(lambda: proxy.active("abc") == 0, "the end of the dial")
+                return proxy.metric("proxy_dials_total") - before < 8
+
+            one_of(ends_early, "an end before the last")
         keeper.close()
 
     def test_s012_case_151_server_that_starts_late(self):
-        late = Server(plain)
-        self.servers.append(late)
         proxy = self.start()
-        with proxy.connect() as client:
-            client.send(f"POST /once HTTP/1.1\r\nHost: {self.host(late)}\r\nContent-Length: 3\r\n\r\nabc")
-            wait_for(lambda: proxy.metric("proxy_dial_retries_total") >= 3, "the third try")
-            late.start()
-            response = client.response()
-        self.assertEqual(response.status, 200)
-        self.assertEqual(response.json()["body"], "abc")
-        self.assertEqual(late.received.count(b"POST /once"), 1)
+
+        def is_served():
+            late = Server(plain)
+            self.servers.append(late)
+            before = proxy.metric("proxy_dial_retries_total")
+            with proxy.connect() as client:
+                client.send(f"POST /once HTTP/1.1\r\nHost: {self.host(late)}\r\nContent-Length: 3\r\n\r\nabc")
+                wait_for(lambda: proxy.metric("proxy_dial_retries_total") >= before + 3, "the third try")
+                late.start()
+                response = client.response()
+            if response.status == 502 and response.get("X-Proxy-Error") == "port_closed":
+                return False  # it was too late
+            self.assertEqual((response.status, response.json()["body"]), (200, "abc"))
+            self.assertEqual(late.received.count(b"POST /once"), 1)
+            return True
+
+        one_of(is_served, "an answer of the late one")
 
     def test_s011_silent_host_has_the_same_budget(self):
         # A full accept queue drops SYNs, as a frozen guest does.
@@ -60,10 +77,14 @@ class Dialling(Test):
             filler.connect_ex(deaf.getsockname())
             fillers.append(filler)
         proxy = self.start()
-        began = time.monotonic()
-        response = proxy.ask(f"{deaf.getsockname()[1]}-abc.d")
-        self.assertEqual((response.status, response.get("X-Proxy-Error")), (502, "upstream_timeout"))
-        self.assertLess(time.monotonic() - began, 10)
+
+        def ask():
+            began = time.monotonic()
+            response = proxy.ask(f"{deaf.getsockname()[1]}-abc.d")
+            self.assertEqual((response.status, response.get("X-Proxy-Error")), (502, "upstream_timeout"))
+            return time.monotonic() - began
+
+        in_time(10, ask)
         for sock in (deaf, *fillers):
             sock.close()
 
@@ -178,7 +199,7 @@ class Reuse(Test):
         def script(connection):
             connection.request()
             connection.send(answer("one"))
-            go.wait(10)
+            go.wait(PATIENCE)
             connection.send(answer("poison"))
             connection.take_all()
 
@@ -245,7 +266,7 @@ class Responses(Test):
             connection.request()
             connection.send(b"HTTP/1.0 200 OK\r\n\r\nhello")
             if cut:
-                arrived.wait(10)
+                arrived.wait(PATIENCE)
                 connection.abort()
 
         arrived = threading.Event()
@@ -270,7 +291,7 @@ class Responses(Test):
         def script(connection):
             connection.request()
             asked.set()
-            go.wait(10)
+            go.wait(PATIENCE)
             connection.send(b"HTTP/1.0 200 OK\r\n\r\nhello")
             connection.abort()
             gone.set()
@@ -280,10 +301,10 @@ class Responses(Test):
             asked, go, gone = threading.Event(), threading.Event(), threading.Event()
             with proxy.connect() as client:
                 client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
-                self.assertTrue(asked.wait(10))
+                self.assertTrue(asked.wait(PATIENCE))
                 proxy.process.send_signal(signal.SIGSTOP)
                 go.set()
-                self.assertTrue(gone.wait(10))
+                self.assertTrue(gone.wait(PATIENCE))
                 proxy.process.send_signal(signal.SIGCONT)
                 got = client.take_all()
             self.assertTrue(client.reset or b" 502 " in got, got)
@@ -296,7 +317,7 @@ class Responses(Test):
                 def script(connection, head=head, how=how):
                     connection.request()
                     connection.send(f"HTTP/1.1 200 OK\r\n{head}\r\n\r\n5\r\nhello\r\n")
-                    arrived.wait(10)
+                    arrived.wait(PATIENCE)
                     how(connection)
 
                 arrived = threading.Event()
@@ -442,16 +463,21 @@ class Responses(Test):
             server = self.serve(script)
             if not self.proxy:
                 self.start()
-            with self.proxy.connect() as client:
-                client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
-                client.head()
-                took = []
-                for number in range(30):
-                    go.release()
-                    self.assertIn(b"data: %d\n" % number, client.take_until(b"\n\n\r\n"))
-                    took.append(time.monotonic() - sent[number])
-                # What waits for more waits for ever here; what waits for a timer does so each time.
-                self.assertLess(sorted(took)[15], 0.05)
+
+            def usual():
+                del sent[:]
+                with self.proxy.connect() as client:
+                    client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+                    client.head()
+                    took = []
+                    for number in range(30):
+                        go.release()
+                        self.assertIn(b"data: %d\n" % number, client.take_until(b"\n\n\r\n"))
+                        took.append(time.monotonic() - sent[number])
+                    return sorted(took)[15]
+
+            # What waits for more waits for ever here; what waits for a timer does so each time.
+            in_time(0.05, usual)
 
     def test_s075_a_million_tiny_chunks(self):
         def script(connection):
@@ -560,7 +586,7 @@ class Bodies(Test):
     def test_s055_a_server_that_does_not_read_stops_the_client(self):
         def script(connection):
             connection.head()
-            stop.wait(20)
+            stop.wait(PATIENCE)
 
         stop = threading.Event()
         server = self.serve(script)
@@ -611,7 +637,7 @@ class Bodies(Test):
                                     client.send(b"x" * MEGABYTE)
                             except OSError:
                                 pass
-                        reader.join(20)
+                        reader.join(PATIENCE)
                         self.assertIsNotNone(response[0])
                         self.assertEqual((response[0].status, response[0].body), (413, b"too much"))
 
@@ -720,7 +746,7 @@ class Bodies(Test):
         """No limit of its own on how long an answer takes; the client's idle connection is no matter."""
         def script(connection):
             connection.request()
-            go.wait(10)
+            go.wait(PATIENCE)
             connection.send(answer("late"))
 
         go = threading.Event()
@@ -732,7 +758,7 @@ class Bodies(Test):
             with self.assertRaises(TimeoutError):
                 client.sock.recv(1)
             go.set()
-            client.sock.settimeout(10)
+            client.sock.settimeout(PATIENCE)
             self.assertEqual(client.response().body, b"late")
 
     def test_chunked_upload(self):

@@ -94,7 +94,7 @@ class Clock(Test):
         except TimeoutError:
             return False
         finally:
-            client.sock.settimeout(15)
+            client.sock.settimeout(PATIENCE)
 
 
 class Time(Clock):
@@ -227,7 +227,7 @@ class Time(Clock):
             connection.request()
             connection.send(b"HTTP/1.1 200 OK\r\nContent-Type: application/connect+json\r\nTransfer-Encoding: chunked\r\n\r\n")
             for number in range(72):
-                self.assertTrue(go.acquire(timeout=15))
+                self.assertTrue(go.acquire(timeout=PATIENCE))
                 connection.send(b"e\r\n{\"n\":%8d}\r\n" % number)
             connection.send(b"0\r\n\r\n")
 
@@ -248,7 +248,7 @@ class Time(Clock):
         def script(connection):
             path = connection.request().line.split()[1]
             connection.send({"/tunnel": SWITCH, "/events": b"HTTP/1.1 200 OK\r\n\r\n", "/wait": b""}[path])
-            go.wait(20)
+            go.wait(PATIENCE)
             connection.send(answer("late") if path == "/wait" else b"still here")
 
         go = threading.Event()

@@ -12,7 +12,7 @@ import tempfile
 import threading
 import time
 
-from support import PATIENCE, Cut, Server, Test, answer, closed_port, main, program, wait_for
+from support import PATIENCE, Cut, Server, Test, answer, answered, closed_port, main, one_of, program, wait_for
 from test_tunnels import ASK, SWITCH
 
 SLEEPS = "127.0.0.1,state=paused,resume=any,lifecycle=first"
@@ -102,10 +102,19 @@ class Wake(Waking):
         self.servers.append(server)
         proxy = self.begin(sandbox="127.0.0.1,resume=any,lifecycle=first", reply=answer('{"state":"running","lifecycle_id":"second"}'))
         self.hook.go.clear()
-        client = self.client(server)
-        wait_for(lambda: proxy.metric("proxy_dial_retries_total") > 0, "the first attempt")
-        proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
-        self.waiting(1)
+        clients = []
+
+        def waits():
+            proxy.call("PATCH", "/sandboxes/abc", {"state": "running"})
+            before = proxy.metric("proxy_dial_retries_total")
+            clients.append(self.client(server))
+            wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before, "the first attempt")
+            proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+            wait_for(lambda: proxy.metric("proxy_wake_waiting") == 1 or answered(clients[-1:]), "it to wait, or to have given up before")
+            return not answered(clients[-1:])
+
+        one_of(waits, "a request that waits")
+        client = clients[-1]
         server.start()  # whoever lives at the address now
         keeper, closed = closed_port()
         self.assertEqual(proxy.ask(f"{closed}-other.sandbox.test").status, 502, "by then all attempts would have been made")
@@ -175,7 +184,7 @@ class Wake(Waking):
         self.assertEqual(socket.take(5), b"hello")
         socket.close()
         for upload, sent in uploads:
-            upload.sock.settimeout(15)
+            upload.sock.settimeout(PATIENCE)
             upload.send(b"x" * (size - sent))
             self.assertEqual(upload.response().body, str(size).encode())
 
@@ -381,15 +390,20 @@ class Wake(Waking):
         proxy = self.begin("--allow-loopback-upstreams", sandbox="127.0.0.1,resume=any",
                            reply=answer('{"address":"127.0.0.2"}'))
         for first in ("pausing", "paused"):
-            proxy.call("PATCH", "/sandboxes/abc", {"state": "running", "address": "127.0.0.1"})
-            before = proxy.metric("proxy_dial_retries_total")
-            client = self.client(server)
-            wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before, "the first retry")
-            proxy.call("PATCH", "/sandboxes/abc", {"state": first})
-            if first == "pausing":
-                self.waiting(1)
-                proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
-            self.assertEqual(client.response().status, 200)
+            def is_woken(first=first):
+                proxy.call("PATCH", "/sandboxes/abc", {"state": "running", "address": "127.0.0.1"})
+                before = proxy.metric("proxy_dial_retries_total")
+                client = self.client(server)
+                wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before, "the first retry")
+                proxy.call("PATCH", "/sandboxes/abc", {"state": first})
+                if first == "pausing":
+                    wait_for(lambda: proxy.metric("proxy_wake_waiting") == 1 or answered([client]), "it to wait, or to have given up before")
+                    proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+                response = client.response()
+                self.assertIn((response.status, response.get("X-Proxy-Error")), ((200, None), (502, "port_closed")))
+                return response.status == 200
+
+            one_of(is_woken, "an answer of the one that was woken")
         self.assertEqual(len(self.hook.questions), 2)
 
     def test_s031_asleep_again_and_again_comes_to_an_end(self):
@@ -506,7 +520,7 @@ class Wake(Waking):
                       ["--wake-url", "http://h:99999/"], ["--wake-url", "http://[::1/"], ["--wake-token-file", "/dev/null"],
                       ["--wake-url", "http://h/", "--wake-token-file", "/dev/null"], ["--wake-timeout-ms", "0"]):
             done = subprocess.run([program(), "--listen", "127.0.0.1:0", "--admin", "none", *flags],
-                                  capture_output=True, timeout=15, check=False)
+                                  capture_output=True, timeout=PATIENCE, check=False)
             self.assertNotEqual(done.returncode, 0, flags)
             self.assertEqual(b"https:// is not spoken here" in done.stderr, "https://h/" in flags, done.stderr)
         self.proxy = self.start()

@@ -6,7 +6,7 @@ import json
 import time
 
 from http2_support import Client
-from support import answer, closed_port, main
+from support import PATIENCE, answer, closed_port, main
 from test_handover import Following
 from test_wake import SLEEPS, Hook, Waking
 
@@ -125,7 +125,7 @@ class Waiting(Waking):
         client.sock.settimeout(0.3)
         with self.assertRaises(TimeoutError):
             client.read_some()
-        client.sock.settimeout(15)
+        client.sock.settimeout(PATIENCE)
         self.hook.go.set()
         client.send("hi")
         response = client.response()

@@ -2,6 +2,7 @@
 
 #include "lib/json.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/turn.h"
 
 static bool is_loaded(void *user)
 {
@@ -18,8 +19,7 @@ void jobs_lab_open_table(struct jobs_lab *lab)
 void jobs_lab_close_table(struct jobs_lab *lab)
 {
 	job_table_close(lab->table);
-	while (lab->table->live > 0)
-		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&lab->processes.loop, lab->table->live == 0);
 	uv_run(&lab->processes.loop.uv, UV_RUN_NOWAIT);
 	job_table_free(lab->table);
 }

@@ -11,6 +11,7 @@
 #include "envd/filesystem/user.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/turn.h"
 
 /* ---- the lab ---- */
 
@@ -93,57 +94,28 @@ void lab_close(struct process_lab *lab)
 	assert_int_equal(system(command), 0);
 }
 
-static void on_alarm(uv_timer_t *timer)
-{
-	container_of(timer, struct process_lab, alarm)->alarmed = true;
-}
-
-static void start_alarm(struct process_lab *lab, uint64_t ms)
-{
-	lab->alarmed = false;
-	uv_timer_init(&lab->loop.uv, &lab->alarm);
-	uv_update_time(&lab->loop.uv);
-	uv_timer_start(&lab->alarm, on_alarm, ms, 0);
-}
-
-static void stop_alarm(struct process_lab *lab)
-{
-	uv_close((uv_handle_t *)&lab->alarm, NULL);
-	uv_run(&lab->loop.uv, UV_RUN_NOWAIT);
-}
-
 void lab_run_until(struct process_lab *lab, const bool *flag)
 {
-	start_alarm(lab, LAB_DEADLINE_MS);
-	while (!*flag && !lab->alarmed)
-		uv_run(&lab->loop.uv, UV_RUN_ONCE);
-	if (!*flag)
-		fail_msg("the condition did not come true in time");
-	stop_alarm(lab);
+	TURN_UNTIL(&lab->loop, *flag);
 }
 
 void lab_run_until_true(struct process_lab *lab, bool (*condition)(void *user), void *user)
 {
-	start_alarm(lab, LAB_DEADLINE_MS);
-	while (!condition(user) && !lab->alarmed)
-		uv_run(&lab->loop.uv, UV_RUN_ONCE);
-	if (!condition(user))
-		fail_msg("the condition did not come true in time");
-	stop_alarm(lab);
+	TURN_UNTIL(&lab->loop, condition(user));
 }
 
 /* In small pieces: when the machine stalls, one of them is over at once and not all of the time. */
 void lab_run_for(struct process_lab *lab, uint64_t ms)
 {
-	uint64_t piece;
+	uint64_t piece, until;
 
 	do {
 		piece = ms < 10 ? ms : 10;
 		ms -= piece;
-		start_alarm(lab, piece);
-		while (!lab->alarmed)
-			uv_run(&lab->loop.uv, UV_RUN_ONCE);
-		stop_alarm(lab);
+		until = uv_hrtime() + piece * 1000000;
+		do
+			turn_loop(&lab->loop);
+		while (uv_hrtime() < until);
 	} while (ms > 0);
 }
 
@@ -391,13 +363,13 @@ void lab_wait_for_text(struct process_lab *lab, struct capture *run, enum output
 		       const char *text)
 {
 	struct expected_text expected = {run, stream, text};
+	uint64_t deadline = uv_hrtime() + TURN_DEADLINE_MS * 1000000ull;
 
-	start_alarm(lab, LAB_DEADLINE_MS);
-	while (!has_text(&expected) && !lab->alarmed)
-		uv_run(&lab->loop.uv, UV_RUN_ONCE);
-	if (!has_text(&expected))
-		fail_msg("\"%s\" did not come, but \"%s\"", text, capture_text(run, stream));
-	stop_alarm(lab);
+	while (!has_text(&expected)) {
+		if (uv_hrtime() > deadline)
+			fail_msg("\"%s\" did not come, but \"%s\"", text, capture_text(run, stream));
+		turn_loop(&lab->loop);
+	}
 }
 
 size_t lab_count_with_argument(const char *word)

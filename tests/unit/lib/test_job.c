@@ -5,6 +5,7 @@
 
 #include "lib/job.h"
 #include "lib/limits.h"
+#include "tests/support/turn.h"
 
 /* Jobs wait at a gate, so that a test decides when they end; nothing here depends on time. */
 static struct {
@@ -152,8 +153,7 @@ static void bulk_jobs_leave_threads_to_the_quick_ones(void **state)
 	wait_until_running(JOB_BULK_MAX);
 	/* All bulk threads are taken and stuck, a quick one still goes through. */
 	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
-	while (!quick.done)
-		uv_run(&loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&loop, quick.done);
 	assert_int_equal(bulk[0].done + bulk[9].done, 0);
 	open_gate(ARRAY_LENGTH(bulk));
 	loop_run(&loop);
@@ -206,8 +206,7 @@ static void stuck_file_work_leaves_a_thread_to_the_quick_ones(void **state)
 	wait_until_running(JOB_BLOCKING_MAX);
 	/* As when a file system is dead: whoever names a file waits, a process is still started. */
 	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
-	while (!quick.done)
-		uv_run(&loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&loop, quick.done);
 	open_gate(2 * ARRAY_LENGTH(bulk));
 	loop_run(&loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
@@ -230,8 +229,7 @@ static void stuck_file_work_does_not_hold_up_computing(void **state)
 	}
 	wait_until_running(JOB_BLOCKING_MAX);
 	assert_int_equal(job_run(&loop, &computing.job, JOB_COMPUTE, compute, on_done), 0);
-	while (!computing.done)
-		uv_run(&loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&loop, computing.done);
 	open_gate(2 * ARRAY_LENGTH(bulk));
 	loop_run(&loop);
 	loop_fini(&loop);
@@ -250,8 +248,7 @@ static void computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones(void 
 	}
 	wait_until_running(JOB_BLOCKING_MAX + JOB_COMPUTE_MAX);
 	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
-	while (!quick.done)
-		uv_run(&loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&loop, quick.done);
 	open_gate(2 * ARRAY_LENGTH(files));
 	loop_run(&loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(files); i++)

@@ -9,6 +9,7 @@
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/jobs_lab.h"
+#include "tests/support/turn.h"
 
 /* It runs, or has ended already: machines may be slow. */
 static bool has_begun(void *user)
@@ -207,8 +208,7 @@ static void a_table_may_close_while_jobs_start(void **state)
 		(void)jobs_lab_start(lab, "sleep 0.2", 0);
 	jobs_lab_close_table(lab);
 	jobs_lab_open_table(lab);
-	while (lab->table->running_count > 0)
-		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&lab->processes.loop, lab->table->running_count == 0);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 }
@@ -298,12 +298,10 @@ static void readers_are_told_when_the_table_closes(void **state)
 	assert_int_equal(reading.status, -ESHUTDOWN);
 	job_reader_close(&reading.reader);
 	lab_run_until(&lab->processes, &reading.is_free);
-	while (lab->table->live > 0)
-		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&lab->processes.loop, lab->table->live == 0);
 	job_table_free(lab->table);
 	jobs_lab_open_table(lab);
-	while (lab->table->running_count > 0)
-		uv_run(&lab->processes.loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&lab->processes.loop, lab->table->running_count == 0);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
 		;
 }

@@ -6,6 +6,7 @@
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
+#include "tests/support/turn.h"
 
 /* Not a real process: only what the table looks at. */
 static struct process *make(struct process_lab *lab, pid_t pid, const char *tag, int code)
@@ -120,7 +121,7 @@ static void conformance_143_the_exit_is_there_before_the_end_is_seen(void **stat
 	capture_init(&run);
 	capture_shell(&lab, &run, "exit 6");
 	while (!run.ended) {
-		uv_run(&lab.loop.uv, UV_RUN_ONCE);
+		turn_loop(&lab.loop);
 		/* At any moment one of the two is found. */
 		if (run.started)
 			assert_true(process_table_find_attachable(lab.table, run.pid) ||
@@ -264,7 +265,7 @@ static void starting_is_not_seen(void **state)
 	process = open_quiet(&lab, args);
 	assert_int_equal(process->state, PROCESS_STARTING);
 	while (process->pid == 0)
-		uv_run(&lab.loop.uv, UV_RUN_ONCE);
+		turn_loop(&lab.loop);
 	assert_null(process_table_find(lab.table, process->pid));
 	assert_null(process_table_find_attachable(lab.table, process->pid));
 	lab_run_until_true(&lab, is_running, process);
@@ -301,7 +302,7 @@ static void timeout_while_starting(void **state)
 		lab_spec(&spec, args);
 		capture_open(&lab, &run, &spec);
 		while (step == 1 && run.process->pid == 0)
-			uv_run(&lab.loop.uv, UV_RUN_ONCE);
+			turn_loop(&lab.loop);
 		assert_int_equal(run.process->state, PROCESS_STARTING);
 		process_dispatch(run.process, PROCESS_TIMEOUT);
 		assert_true(run.failed);
@@ -323,7 +324,7 @@ static void a_start_that_takes_too_long_is_unavailable(void **state)
 	lab_spec(&spec, args);
 	capture_open(&lab, &run, &spec);
 	while (run.process->pid == 0)
-		uv_run(&lab.loop.uv, UV_RUN_ONCE);
+		turn_loop(&lab.loop);
 	run.process->start_due_ms = 1;
 	process_plan_timer(run.process);
 	uv_poll_stop(&run.process->status_poll); /* as if the child were stuck before its exec */
@@ -350,7 +351,7 @@ static void exit_before_the_status(void **state)
 		spec.cwd = step ? "/nope" : NULL;
 		capture_open(&lab, &run, &spec);
 		while (run.process->pid == 0)
-			uv_run(&lab.loop.uv, UV_RUN_ONCE);
+			turn_loop(&lab.loop);
 		uv_poll_stop(&run.process->status_poll);
 		run.process->slow_start_ms = 0; /* or the exit waits for the status when the machine is slow */
 		capture_wait(&lab, &run);

@@ -12,6 +12,7 @@
 
 #include "tests/support/rpc_fixture.h"
 #include "tests/support/torture.h"
+#include "tests/support/turn.h"
 
 struct attempt {
 	struct rpc_fixture *f;
@@ -85,8 +86,7 @@ static void check(struct attempt *a)
 	runs = torture(call_once, a);
 	assert_true(runs > 1);
 	assert_true(a->answered > 0);
-	while (a->f->started != a->f->closed)
-		uv_run(&a->f->loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&a->f->loop, a->f->started == a->f->closed);
 }
 
 static const char command[] = "{\"process\":{\"cmd\":\"echo\",\"args\":[\"one\",\"two\"],\"envs\":{\"A\":\"1\"}}}";

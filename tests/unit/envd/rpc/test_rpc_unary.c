@@ -7,6 +7,7 @@
 #include "proto/process.pb-c.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/rpc_fixture.h"
+#include "tests/support/turn.h"
 
 #define LIST "/process.Process/List"
 #define JSON "Content-Type: application/json\r\n"
@@ -366,8 +367,7 @@ static void compressed_requests_do_not_wait_for_a_dead_file_system(void **state)
 	      "{\"processes\":[{\"pid\":7}]}");
 	for (size_t i = 0; i < ARRAY_LENGTH(stuck); i++)
 		sem_post(&gate);
-	while (f->loop.jobs_running)
-		uv_run(&f->loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&f->loop, !f->loop.jobs_running);
 	sem_destroy(&gate);
 }
 
@@ -441,8 +441,7 @@ static void large_answers_go_at_the_pace_of_the_client(void **state)
 	memset(body + len, 'a', n);
 	strcpy(body + len + n, "\"]}}");
 	rpc_request(f, &c, LIST, JSON, str_of(body));
-	while (f->started == 0)
-		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
+	TURN_UNTIL(&f->loop, f->started > 0);
 	for (int i = 0; i < 100; i++)
 		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
 	assert_int_equal(f->closed, 0);
@@ -457,12 +456,10 @@ static void large_answers_go_at_the_pace_of_the_client(void **state)
 	/* Half of one is left with the client. */
 	f->started = 0;
 	rpc_request(f, &c, LIST, JSON, str_of(body));
-	while (f->started == 0)
-		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
+	TURN_UNTIL(&f->loop, f->started > 0);
 	wire_reset(&c);
 	f->closed = 0;
-	while (f->closed == 0)
-		uv_run(&f->loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&f->loop, f->closed > 0);
 	assert_true(f->closed_status < 0);
 	free(body);
 }

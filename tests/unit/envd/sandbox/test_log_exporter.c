@@ -11,6 +11,7 @@
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"
+#include "tests/support/turn.h"
 
 #define LINES_MAX 64
 
@@ -273,8 +274,7 @@ static void a_collector_that_is_not_there_is_tried_a_few_times(void **state)
 	}
 	open_collector(f);
 	f->wanted = 2;
-	while (f->count < f->wanted)
-		uv_run(&f->loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&f->loop, f->count >= f->wanted);
 	assert_holds(f, 0, "\"kept\"");
 	assert_holds(f, 1, "could not be delivered");
 }

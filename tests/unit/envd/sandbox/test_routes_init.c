@@ -5,6 +5,7 @@
 #include "tests/support/agent.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"
+#include "tests/support/turn.h"
 
 static struct talk_answer init(struct agent *f, const char *body)
 {
@@ -149,8 +150,7 @@ static void case_142_parallel_inits_queue_and_those_who_leave_are_forgotten(void
 			       "POST /init HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
 			       len, body);
 		talk_send(&talks[i], text, (size_t)len);
-		while (queue->waiting_count < i + 1)
-			uv_run(&f->app.loop.uv, UV_RUN_ONCE);
+		TURN_UNTIL(&f->app.loop, queue->waiting_count >= i + 1);
 	}
 	/* The last two lose patience. */
 	close_fd(&talks[CLIENTS - 1].fd);

@@ -11,6 +11,7 @@
 
 #include "proxy/route/netns.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/turn.h"
 
 #ifndef SIOCGSKNS
 #define SIOCGSKNS 0x894C
@@ -74,8 +75,7 @@ static int get(struct netns_desk *desk, const char *path, int family)
 	struct wish wish = {0};
 
 	assert_int_equal(netns_ask(desk, str_of(path), family, on_socket, &wish, &wish.request), 0);
-	while (!wish.answers)
-		uv_run(&desk->loop->uv, UV_RUN_ONCE);
+	TURN_UNTIL(desk->loop, wish.answers);
 	assert_int_equal(wish.answers, 1);
 	return wish.fd;
 }
@@ -195,7 +195,7 @@ static void cancelled_at_any_time(void **state)
 	for (size_t i = 0; i < ARRAY_LENGTH(wishes); i += 2)
 		netns_cancel(wishes[i].request);
 	while (answered < ARRAY_LENGTH(wishes) / 2) {
-		uv_run(&loop.uv, UV_RUN_ONCE);
+		turn_loop(&loop);
 		answered = 0;
 		for (size_t i = 0; i < ARRAY_LENGTH(wishes); i++)
 			answered += wishes[i].answers;
@@ -233,8 +233,7 @@ static void cost(void **state)
 			assert_int_equal(netns_ask(&desk, str_of(j % 2 ? a.path : b.path), AF_INET,
 						   on_socket, &wishes[j], &wishes[j].request),
 					 0);
-		while (!wishes[i + 99].answers)
-			uv_run(&loop.uv, UV_RUN_ONCE);
+		TURN_UNTIL(&loop, wishes[i + 99].answers);
 		for (size_t j = i; j < i + 100; j++) {
 			assert_true(wishes[j].fd >= 0);
 			close(wishes[j].fd);

@@ -6,6 +6,7 @@
 
 #include "lib/limits.h"
 #include "proxy/route/wake.h"
+#include "tests/support/turn.h"
 
 /* One loop plays worker and main thread; the waker is the test itself. */
 struct bench {
@@ -335,8 +336,7 @@ static void without_a_waker_only_changes_are_waited_for(void **state)
 	record = put(b, "abc", SANDBOX_RESUMING);
 	assert_int_equal(join_record(&desk, &client, record), 0);
 	catalog_record_release(record);
-	while (!client.told)
-		uv_run(&b->loop.uv, UV_RUN_ONCE);
+	TURN_UNTIL(&b->loop, client.told);
 	assert_int_equal(client.verdict.outcome, WAKE_TRANSITIONING);
 	wake_desk_close(&desk);
 	wake_close(wake);
