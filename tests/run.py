@@ -196,7 +196,7 @@ def suite_relay_tls():
 def suite_vm():
     """envd as process 1 of virtual machines, where QEMU and a kernel can be had."""
     yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
-    yield Step("machines", ["tests/vm/run.sh"], timeout=600, env={"ENVD_BIN": f"{OUT}/static/bin/envd"})
+    yield Step("machines", ["tests/vm/run.sh"], timeout=1800, env={"ENVD_BIN": f"{OUT}/static/bin/envd"})
 
 
 def suite_tour():

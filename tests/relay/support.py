@@ -106,6 +106,9 @@ class TlsSocket:
                 self.incoming.write_eof()
 
     def sendall(self, data):
+        if self.unsent:  # of send()
+            self.raw.sendall(self.unsent)
+            self.unsent = b""
         for at in range(0, len(data), 1 << 20):
             self.flush(self.tls.write, data[at:at + (1 << 20)])
 

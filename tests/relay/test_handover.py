@@ -24,10 +24,12 @@ from test_tunnels import ASK
 
 
 def is_alive(pid):
+    """Also when its first thread has ended, but not yet the others, who keep its sockets open."""
     try:
         with open(f"/proc/{pid}/stat", encoding="latin-1") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
-    except FileNotFoundError:
+            ended = file.read().rsplit(")", 1)[1].split()[0] in "ZX"
+        return not ended or len(os.listdir(f"/proc/{pid}/task")) > 1
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 

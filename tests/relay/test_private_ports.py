@@ -30,7 +30,7 @@ class PrivatePorts(Test):
         self.server = self.serve(script) if script else self.serve()
         self.begin_flags = flags
         self.start("--sandbox", f"priv=127.0.0.1,token={TOKEN}{more}", "--sandbox", f"other=127.0.0.1,token={TOKEN}",
-                   "--access-log", "-", *flags, sandboxes=())
+                   "--access-log", "-", *flags, sandboxes=(), over_tls=False)  # names of cookies depend on it
         self.name = self.host(self.server, "priv")
         return self.proxy
 

@@ -5,7 +5,7 @@ import os
 import socket
 import tempfile
 
-from support import OVER_TLS, Test, answer, closed_port, main, wait_for
+from support import OVER_TLS, PATIENCE, Test, answer, closed_port, main, wait_for
 
 BROWSER = "User-Agent: Mozilla/5.0 (X11) Chrome/120\r\nAccept: text/html,*/*;q=0.8\r\n"
 
@@ -374,7 +374,8 @@ class Routing(Test):
             # The last ones may be dropped after their answers have come.
             return text.count(b"\n") + proxy.metric("proxy_access_log_dropped_total") == 9000
 
-        wait_for(read_more, "the rest of the log")
+        # A pipe that was full is tried again five times a second.
+        wait_for(read_more, "the rest of the log", 4 * PATIENCE)
         for line in text.splitlines():
             self.assertEqual(json.loads(line)["status"], 502)
 

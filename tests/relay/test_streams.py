@@ -130,9 +130,12 @@ class Reuse(Test):
             except TimeoutError:
                 early.append(None)
             connection.sock.settimeout(PATIENCE)
-            if ends:
-                connection.half_close()
-            connection.take_all()
+            try:
+                if ends:
+                    connection.half_close()
+                connection.take_all()
+            except OSError:  # it was given up before
+                connection.reset = True
             resets.append(connection.reset)
 
         server = self.serve(script)

@@ -2,10 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { Cause, State, StdinMode, ended, jobsClient, readOutput, shell } from "../e2e/support/jobs.mjs";
-import { eventually } from "../e2e/support/programs.mjs";
-import { ask, makeDisk, sleepers, startMachine } from "./machine.mjs";
+import { PATIENCE_MS, ask, eventually, makeDisk, sleepers, startMachine } from "./machine.mjs";
 
-const check = (name, body) => test(name, { timeout: 240000 }, body);
+const check = (name, body) => test(name, { timeout: 600000 }, body);
 const machine = await startMachine();
 const client = machine.client();
 const jobs = jobsClient(machine.url);
@@ -17,7 +16,7 @@ check("a_job_that_takes_too_much_memory_dies_alone_and_as_a_whole", async () => 
 	// The one who takes it is not the leader, which would go on by itself.
 	const { job } = await jobs.create({ ...shell(`sleep 1001 & echo up; ${HOG}; echo "hog ended"; sleep 1001`), limits });
 	assert.deepEqual(job.notEnforced, []);
-	const told = await ended(jobs, job.id, 60000);
+	const told = await ended(jobs, job.id, PATIENCE_MS);
 	assert.deepEqual([told.state, told.failure, told.exit.outOfMemory, told.exit.signal], [State.FAILED, Cause.OUT_OF_MEMORY, true, 9]);
 	assert.equal((await readOutput(jobs, { id: job.id })).stdout.toString(), "up\n");
 	assert.equal(await sleepers(client, 1001), 0);
@@ -29,7 +28,7 @@ check("a_job_that_takes_too_much_memory_dies_alone_and_as_a_whole", async () => 
 // Its leader gets no page of memory, and has envd's protection when it asks for the first.
 check("a_job_that_cannot_even_begin_in_its_memory_is_over_at_once", async () => {
 	const { job } = await jobs.create({ ...shell("echo up"), limits: { memoryBytes: 1n } });
-	const told = await ended(jobs, job.id);
+	const told = await ended(jobs, job.id, PATIENCE_MS);
 	assert.deepEqual([told.state, told.failure, told.exit.signal], [State.FAILED, Cause.OUT_OF_MEMORY, 9]);
 	await jobs.delete({ id: job.id });
 });
@@ -59,7 +58,7 @@ check("a_stop_reaches_what_has_left_the_session_and_cgroups_do_not_stay", async 
 	assert.equal(await sleepers(client, 1002), 0);
 	// A server that a job has left behind lives on, until the job is deleted.
 	const left = (await jobs.create(shell("sleep 1003 & exit 0"))).job;
-	await ended(jobs, left.id);
+	await ended(jobs, left.id, PATIENCE_MS);
 	await eventually("it lives on", async () => await sleepers(client, 1003) === 1);
 	await jobs.delete({ id: left.id });
 	await eventually("it is gone", async () => await sleepers(client, 1003) === 0);
@@ -90,7 +89,7 @@ check("after_a_loss_of_power_what_ended_is_known_and_what_ran_is_lost", async ()
 	const first = await startMachine({ disk });
 	const before = jobsClient(first.url);
 	const done = (await before.create(shell("echo result; exit 4"))).job, running = (await before.create(shell("echo began; sleep 1000"))).job;
-	await ended(before, done.id);
+	await ended(before, done.id, PATIENCE_MS);
 	await before.wait({ ids: [running.id], until: { pattern: "began" } });
 	await ask(first.client(), `until grep -q endedMs /var/lib/envd/jobs/${done.id}/record && grep -q startedMs /var/lib/envd/jobs/${running.id}/record; do sleep 0.05; done; sync`);
 	first.kill();

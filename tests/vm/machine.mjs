@@ -5,10 +5,18 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after } from "node:test";
 import { Client, request } from "../e2e/support/connect.mjs";
-import { ROOT, eventually, freePort, within } from "../e2e/support/programs.mjs";
+import { ROOT, eventually as eventuallyWithin, freePort, within } from "../e2e/support/programs.mjs";
 
-const BOOT_DEADLINE_MS = 120000;
+// A machine in software emulation is slow, and where the host is busy many times slower: only what never comes is late.
+export const PATIENCE_MS = 180000;
+export const eventually = (what, ask, deadline = PATIENCE_MS, pause = 50) => eventuallyWithin(what, ask, deadline, pause);
 const folder = join(ROOT, process.env.OUT ?? "build", "vm");
+
+class PatientClient extends Client {
+	request({ timeout = PATIENCE_MS, ...options }) {
+		return super.request({ timeout, ...options });
+	}
+}
 
 // A disk of its own for one test, with the file system that prepare.sh has made: a path.
 export function makeDisk() {
@@ -19,7 +27,16 @@ export function makeDisk() {
 }
 
 // `kernel`, `flags`: more for the kernel, and for envd. `disk`: its root is there instead of in memory.
-export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", memory = 256, disk } = {}) {
+export async function startMachine(options = {}) {
+	for (;;) {
+		const machine = await tryMachine(options);
+		// The port was free, but not any more when QEMU came to it.
+		if (machine)
+			return machine;
+	}
+}
+
+async function tryMachine({ kernel = "", flags = "-isnotfc -verbose", memory = 256, disk }) {
 	const port = await freePort();
 	const machine = { console: "", url: `http://127.0.0.1:${port}` };
 	const child = spawn("qemu-system-x86_64", [
@@ -46,8 +63,8 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 	machine.pause = () => child.kill("SIGSTOP");
 	machine.resume = () => child.kill("SIGCONT");
 	after(() => machine.kill());
-	machine.client = (options) => new Client(machine.url, { user: "root", ...options });
-	machine.health = async (timeout = 20000) => {
+	machine.client = (options) => new PatientClient(machine.url, { user: "root", ...options });
+	machine.health = async (timeout = PATIENCE_MS) => {
 		const began = performance.now();
 		const answer = await request(machine.url, { path: "/health", timeout });
 		if (answer.status !== 204)
@@ -57,19 +74,23 @@ export async function startMachine({ kernel = "", flags = "-isnotfc -verbose", m
 	// What envd's log says, as objects; needs `envd_log=/log` in `kernel`.
 	machine.log = async () => (await machine.client().request({ path: "/files?path=/log" })).text.split("\n")
 		.filter((line) => line.startsWith("{")).map((line) => JSON.parse(line));
-	await eventually("the machine answers", async () => {
+	const isUp = await eventually("the machine answers", async () => {
+		if (machine.status && /Could not set up host forwarding/.test(machine.console))
+			return "not with this port";
 		if (machine.status)
 			throw new Error(`the machine ended at start: ${JSON.stringify(machine.status)}\n${machine.console}`);
 		try {
-			await machine.health(2000);
+			await machine.health(5000);
 			return true;
 		} catch {
 			return false;
 		}
-	}, BOOT_DEADLINE_MS, 50).catch((error) => {
+	}).catch((error) => {
 		throw new Error(`${error.message}\n${machine.console}`);
 	});
-	machine.ended = () => within(60000, "the machine ends", machine.exited);
+	if (isUp !== true)
+		return null;
+	machine.ended = () => within(PATIENCE_MS, "the machine ends", machine.exited);
 	return machine;
 }
 

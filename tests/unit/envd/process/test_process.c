@@ -26,27 +26,31 @@ static void conformance_132_start_first_end_last(void **state)
 	lab_close(&lab);
 }
 
-static void check_background_child(const char *script)
+/* `command` leaves a child behind and its number in $!; the child lives longer than the lab waits. */
+static void check_background_child(const char *command)
 {
 	struct process_lab lab;
-	struct capture run;
-	uint64_t began;
+	struct capture run, look;
+	char script[256];
 
 	lab_open(&lab, NULL);
-	began = lab_now_ms(&lab);
+	snprintf(script, sizeof(script), "%s echo hi; echo $! >%s/pid; exit 4", command, lab.directory);
 	lab_run_shell(&lab, &run, script);
-	assert_true(lab_now_ms(&lab) - began < 18000); /* the child takes twenty seconds */
 	assert_int_equal(run.record.code, 4);
 	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "hi\n");
+	snprintf(script, sizeof(script), "kill -KILL $(cat %s/pid)", lab.directory);
+	lab_run_shell(&lab, &look, script);
+	assert_int_equal(look.record.code, 0);
+	capture_fini(&look);
 	capture_fini(&run);
 	lab_close(&lab);
 }
 
 static void case_001_background_child_holds_the_pipe(void **state)
 {
-	check_background_child("sleep 20 & echo hi; exit 4");
-	check_background_child("setsid sleep 20 & echo hi; exit 4");
-	check_background_child("sleep 20 >/dev/null & echo hi; exit 4");
+	check_background_child("sleep 1000 &");
+	check_background_child("setsid sleep 1000 &");
+	check_background_child("sleep 1000 >/dev/null &");
 }
 
 /* The child left behind writes a megabyte after the leader's exit: it must neither block nor die. */
@@ -62,7 +66,7 @@ static void case_001_left_child_is_not_killed_by_sigpipe(void **state)
 		 lab.directory);
 	lab_run_shell(&lab, &run, script);
 	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "hi\n");
-	snprintf(check, sizeof(check), "for i in $(seq 200); do [ -s %s/ok ] && break; sleep 0.05; done; cat %s/ok",
+	snprintf(check, sizeof(check), "for i in $(seq 600); do [ -s %s/ok ] && break; sleep 0.05; done; cat %s/ok",
 		 lab.directory, lab.directory);
 	lab_run_shell(&lab, &look, check);
 	assert_string_equal(capture_text(&look, OUTPUT_STDOUT), "survived\n");
@@ -73,7 +77,7 @@ static void case_001_left_child_is_not_killed_by_sigpipe(void **state)
 
 static void conformance_154_end_follows_the_leader(void **state)
 {
-	check_background_child("sh -c 'sleep 20' & echo hi; exit 4");
+	check_background_child("sh -c 'exec sleep 1000' &");
 }
 
 /* Trickling output keeps the drain going, but only for its limit. */

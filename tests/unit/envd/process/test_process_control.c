@@ -20,7 +20,7 @@ static void case_059_impossible_sizes(void **state)
 	size_t i;
 	pid_t pid;
 
-	service_open_shell(s, &c, "stty size; sleep 20",
+	service_open_shell(s, &c, "stty size; exec sleep 20",
 			   ",\"pty\":{\"size\":{\"cols\":65535,\"rows\":65535}}");
 	pid = service_wait_for_pid(s, &c);
 	service_wait_for(s, &c, "NjU1MzUgNjU1MzUNCg=="); /* 65535 65535 */
