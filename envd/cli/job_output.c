@@ -17,10 +17,34 @@ struct output {
 	struct err err;
 	bool failed, reader_left;
 	int sys; /* why the output could not be written */
-	bool has_ended; /* the job; then `code` */
+	bool has_ended; /* the job; then `code` and `end` */
 	int code;
+	struct err end; /* what its exit code does not tell */
+	bool is_incomplete;
 	bool json;
 };
+
+static void note_end(struct output *o, const Jobs__Job *job)
+{
+	o->has_ended = job_has_ended(job);
+	o->code = job_exit_code(job);
+	o->is_incomplete = job->output_incomplete;
+	if (job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_TIME_LIMIT)
+		err_set(&o->end, ERR_DEADLINE_EXCEEDED, "the job was killed: its time was over");
+	else if (job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_OUT_OF_MEMORY)
+		err_set(&o->end, ERR_RESOURCE_EXHAUSTED, "the job was killed: it took more memory than it may");
+	else if (job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_LOST)
+		err_set(&o->end, ERR_DATA_LOSS, "%s", job->message);
+}
+
+static void tell_end(const struct output *o)
+{
+	if (o->is_incomplete)
+		dprintf(STDERR_FILENO,
+			"envd: the disk was full while the job ran: some of its output may be missing\n");
+	if (o->end.kind)
+		print_failure(&o->end);
+}
 
 static void note_gap(const Jobs__OutputResponse *part)
 {
@@ -38,10 +62,8 @@ static void on_output(struct call *call, const ProtobufCMessage *message)
 	uint64_t *offset = is_stderr ? &o->what.stderr_offset : &o->what.stdout_offset;
 
 	retry_succeeded(&o->retry);
-	if (part->job) {
-		o->has_ended = job_has_ended(part->job);
-		o->code = job_exit_code(part->job);
-	}
+	if (part->job)
+		note_end(o, part->job);
 	if (o->json && !part->keepalive)
 		print_json(message);
 	if (part->gap) {
@@ -93,9 +115,35 @@ int job_follow(struct target *target, const struct job_follow *what)
 		return JOB_EXIT_PIPE;
 	if (o.failed)
 		return what->follow ? cli_unknown(&o.err) : print_failure(&o.err);
+	if (!o.json)
+		tell_end(&o);
 	if (!what->follow)
 		return EXIT_SUCCESS;
 	return o.has_ended ? o.code : CLI_EXIT_UNKNOWN;
+}
+
+/* One of the two may be shorter than what is to be left out. */
+static int clamp_offsets(struct target *target, struct job_follow *what, struct err *err)
+{
+	Jobs__GetRequest request = JOBS__GET_REQUEST__INIT;
+	const Jobs__GetResponse *response;
+	ProtobufCMessage *message;
+	struct arena arena;
+	int status;
+
+	if (what->follow || what->stream != JOBS__STREAM__STREAM_BOTH || !what->stdout_offset)
+		return 0;
+	arena_init(&arena, RPC_ARENA_BYTES);
+	request.id = (char *)(uintptr_t)what->id;
+	status = call_unary(target, "/jobs.Jobs/Get", &request.base, &jobs__get_response__descriptor, &arena,
+			    &message, err);
+	response = status == 0 ? (const Jobs__GetResponse *)message : NULL;
+	if (response && response->stdout && response->stdout->end_offset < what->stdout_offset)
+		what->stdout_offset = response->stdout->end_offset;
+	if (response && response->stderr && response->stderr->end_offset < what->stderr_offset)
+		what->stderr_offset = response->stderr->end_offset;
+	arena_release(&arena);
+	return status;
 }
 
 static const char logs_summary[] =
@@ -139,7 +187,8 @@ int job_logs(int argc, char **argv)
 			what.stream = JOBS__STREAM__STREAM_STDOUT;
 		if (only_stderr)
 			what.stream = JOBS__STREAM__STREAM_STDERR;
-		result = job_follow(&target, &what);
+		result = clamp_offsets(&target, &what, &err) < 0 ? print_failure(&err)
+								 : job_follow(&target, &what);
 	}
 	target_fini(&target);
 	return result;

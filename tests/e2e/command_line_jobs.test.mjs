@@ -54,6 +54,21 @@ check("run -follow is like running it here", async () => {
 	assert.deepEqual([code, stdout.toString(), stderr], [137, "b c\n/tmp\n", "x\n"]);
 });
 
+check("what an exit code does not tell is said", async () => {
+	const { code, stderr } = await job(["run", "-follow", "-time", "0.2", "sleep", "100"]);
+	assert.deepEqual([code, stderr], [137, "envd: deadline_exceeded: the job was killed: its time was over\n"]);
+});
+
+check("an offset leaves out of each output what it has", async () => {
+	const id = await run(["sh", "-c", "echo 12345678; echo 123 >&2"]);
+	assert.equal((await job(["wait", id])).code, 0);
+	for (const [options, expected] of [[["-offset", "6"], ["78\n", ""]], [["-offset", "2"], ["345678\n", "3\n"]], [["-offset", "99"], ["", ""]]]) {
+		const { code, stdout, stderr } = await job(["logs", ...options, id]);
+		assert.deepEqual([code, stdout.toString(), stderr], [0, ...expected]);
+	}
+	assert.match((await job(["logs", "-stderr", "-offset", "6", id])).stderr, /out_of_range/);
+});
+
 check("input reaches the job byte by byte", async () => {
 	const data = randomBytes(3000000);
 	const id = await run(["-i", "md5sum"]);
