@@ -326,6 +326,7 @@ void job_life_mark_disk_full(struct background_job *job)
 	if (job->record.state != JOB_RUNNING || job->record.output_incomplete)
 		return;
 	job->record.output_incomplete = true;
+	background_job_save(job);
 	background_job_publish(job);
 }
 

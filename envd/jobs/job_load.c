@@ -130,6 +130,8 @@ static bool find_out(const struct job_store *store, struct cgroups *cgroups, con
 		close_fd(&found->pidfd);
 		found->keeper = 0;
 		job_record_settle(record);
+		/* As when this envd had seen its end. */
+		record->output_incomplete |= job_store_disk_room(store) == 0;
 		/* What it has left, whose keeper is not there to be asked any more. */
 		if ((record->stop_requested_ms || record->exit.timed_out) && cgroups)
 			(void)cgroup_kill(cgroups, record->place);

@@ -7,14 +7,22 @@ struct job_save {
 	struct job job;
 	struct background_job *owner;
 	struct buf text;
+	bool is_output_incomplete;
 	int status;
 };
 
 static void write_record(struct job *job)
 {
 	struct job_save *save = container_of(job, struct job_save, job);
+	const struct job_store *store = &save->owner->table->store;
+	const char *id = save->owner->record.id;
+	const uint64_t yes = 1;
 
-	save->status = job_store_save(&save->owner->table->store, save->owner->record.id, buf_str(&save->text));
+	/* In place: a full disk is what keeps the record from being written. */
+	if (save->is_output_incomplete)
+		(void)!job_store_tell_keeper(store, id, offsetof(struct job_status_agent, is_output_incomplete),
+					     &yes, sizeof(yes));
+	save->status = job_store_save(store, id, buf_str(&save->text));
 }
 
 static void on_record_written(struct job *job)
@@ -22,6 +30,8 @@ static void on_record_written(struct job *job)
 	struct job_save *save = container_of(job, struct job_save, job);
 	struct background_job *owner = save->owner;
 	int status = save->status;
+	/* Known since this one was begun, and the disk takes that, if nothing else. */
+	bool has_mark_to_write = owner->record.output_incomplete && !save->is_output_incomplete;
 
 	owner->is_saving = false;
 	job_notice_write_error(owner->table, status);
@@ -30,7 +40,7 @@ static void on_record_written(struct job *job)
 	if (status < 0 && !owner->is_removed)
 		log_warn("jobs", "a record could not be written", LOG_S("id", owner->record.id),
 			 LOG_S("reason", errno_text(status)));
-	if (owner->is_save_owed && status == 0)
+	if (owner->is_save_owed && (status == 0 || has_mark_to_write))
 		background_job_save(owner);
 	/* Otherwise with the next look at what is too old. */
 	owner->is_save_owed |= status < 0;
@@ -48,6 +58,7 @@ void background_job_save(struct background_job *job)
 	job->is_save_owed = true;
 	save = xcalloc(1, sizeof(*save));
 	save->owner = job;
+	save->is_output_incomplete = job->record.output_incomplete;
 	buf_init(&save->text, 2 * JOB_RECORD_BYTES_MAX);
 	if (job_record_write(&job->record, &save->text) < 0 ||
 	    job_run(job->table->loop, &save->job, JOB_QUICK, write_record, on_record_written) < 0) {

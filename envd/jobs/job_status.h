@@ -72,6 +72,7 @@ struct job_status_agent {
 	/* The terminal's; 0: as it was begun. Written as one. */
 	uint16_t cols, rows;
 	uint32_t unused;
+	uint64_t is_output_incomplete; /* here, because a full disk takes no record */
 };
 
 /* FNV-1a over all 64-bit words but the last. */

@@ -436,6 +436,7 @@ bool job_status_apply_end(const struct job_status *status, struct job_record *re
 		record->stop_due_ms = status->agent.stop_due_ms;
 		record->stop_has_terminated = status->agent.has_terminated;
 	}
+	record->output_incomplete |= status->agent.is_output_incomplete != 0;
 	if (status->agent.cols && status->agent.rows)
 		record->size = (struct terminal_size){status->agent.cols, status->agent.rows};
 	if (!end->magic)
