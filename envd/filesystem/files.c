@@ -1,6 +1,8 @@
 #include "envd/filesystem/files.h"
 
+#include "envd/filesystem/path.h"
 #include "envd/sandbox/query_http.h"
+#include "lib/json.h"
 #include "lib/limits.h"
 
 static _Thread_local size_t transfers;
@@ -53,4 +55,17 @@ void files_fail(struct http_exchange *ex, const struct err *err)
 	if (err->kind == ERR_RESOURCE_EXHAUSTED)
 		status = is_space ? 507 : 503;
 	http_respond_error(ex, status, "%s", err->message);
+}
+
+int files_write_entry(struct buf *body, const char *path)
+{
+	int status = path ? buf_append_str(body, STR("\"name\":")) : -ENOMEM;
+
+	if (status == 0)
+		status = json_write_string(body, str_of(path_base(path)), true);
+	if (status == 0)
+		status = buf_append_str(body, STR(",\"path\":"));
+	if (status == 0)
+		status = json_write_string(body, str_of(path), true);
+	return status < 0 ? status : buf_append_str(body, STR(",\"type\":\"file\""));
 }

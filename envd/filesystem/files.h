@@ -31,5 +31,7 @@ void files_transfer_ended(void);
 size_t files_chunk_bytes(size_t most);
 /* The error as {"code":..,"message":..}, with the status of its kind. */
 void files_fail(struct http_exchange *ex, const struct err *err);
+/* A written file as uploads tell it: "name":..,"path":..,"type":"file". NULL for `path`: -ENOMEM. */
+int files_write_entry(struct buf *body, const char *path) NODISCARD;
 
 #endif

@@ -7,7 +7,6 @@
 #include "envd/filesystem/path.h"
 #include "lib/budget.h"
 #include "lib/job.h"
-#include "lib/json.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -78,15 +77,11 @@ static void fail(struct join *join)
 
 static int write_answer(struct buf *body, const char *path)
 {
-	int status = path ? buf_append_str(body, STR("{\"name\":")) : -ENOMEM;
+	int status = buf_append_str(body, STR("{"));
 
 	if (status == 0)
-		status = json_write_string(body, str_of(path_base(path)), true);
-	if (status == 0)
-		status = buf_append_str(body, STR(",\"path\":"));
-	if (status == 0)
-		status = json_write_string(body, str_of(path), true);
-	return status < 0 ? status : buf_append_str(body, STR(",\"type\":\"file\"}\n"));
+		status = files_write_entry(body, path);
+	return status < 0 ? status : buf_append_str(body, STR("}\n"));
 }
 
 static void answer(struct join *join)

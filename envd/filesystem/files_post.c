@@ -82,8 +82,7 @@ static void finish(struct post *post)
 
 static int write_file(struct buf *body, const struct received_file *file, struct arena *arena)
 {
-	const char *path = path_show(file->path, arena);
-	int status = path ? buf_append_str(body, STR("{")) : -ENOMEM;
+	int status = buf_append_str(body, STR("{"));
 
 	for (size_t i = 0; i < file->metadata_count && status == 0; i++) {
 		status = buf_append_str(body, i ? STR(",") : STR("\"metadata\":{"));
@@ -97,14 +96,8 @@ static int write_file(struct buf *body, const struct received_file *file, struct
 	if (status == 0 && file->metadata_count)
 		status = buf_append_str(body, STR("},"));
 	if (status == 0)
-		status = buf_append_str(body, STR("\"name\":"));
-	if (status == 0)
-		status = json_write_string(body, str_of(path_base(path)), true);
-	if (status == 0)
-		status = buf_append_str(body, STR(",\"path\":"));
-	if (status == 0)
-		status = json_write_string(body, str_of(path), true);
-	return status < 0 ? status : buf_append_str(body, STR(",\"type\":\"file\"}"));
+		status = files_write_entry(body, path_show(file->path, arena));
+	return status < 0 ? status : buf_append_str(body, STR("}"));
 }
 
 static void answer(struct post *post)

@@ -41,6 +41,16 @@ struct process *service_find(const struct rpc_call *call, const Process__Process
 	return process;
 }
 
+struct process *service_need(struct rpc_call *call, const Process__ProcessSelector *selector)
+{
+	struct err err;
+	struct process *process = service_find(call, selector, &err);
+
+	if (!process)
+		rpc_fail(call, &err);
+	return process;
+}
+
 int service_terminal_size(const Process__PTY__Size *size, struct terminal_size *ret_size,
 			  struct err *err)
 {
@@ -64,11 +74,9 @@ static void update(struct rpc_call *call, const ProtobufCMessage *message)
 	struct err err;
 	int status;
 
-	process = service_find(call, request->process, &err);
-	if (!process) {
-		rpc_fail(call, &err);
+	process = service_need(call, request->process);
+	if (!process)
 		return;
-	}
 	if (request->pty && request->pty->size) {
 		if (service_terminal_size(request->pty->size, &size, &err) < 0) {
 			rpc_fail(call, &err);
@@ -137,14 +145,11 @@ static void send_signal(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Process__SendSignalRequest *request = (const Process__SendSignalRequest *)message;
 	struct process *process;
-	struct err err;
 	int status;
 
-	process = service_find(call, request->process, &err);
-	if (!process) {
-		rpc_fail(call, &err);
+	process = service_need(call, request->process);
+	if (!process)
 		return;
-	}
 	switch ((int)request->signal) {
 	case PROCESS__SIGNAL__SIGNAL_SIGKILL:
 		send_kill(call, process);

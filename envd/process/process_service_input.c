@@ -152,11 +152,9 @@ void service_send_input(struct rpc_call *call, const ProtobufCMessage *message)
 	struct err err;
 	int status;
 
-	process = service_find(call, request->process, &err);
-	if (!process) {
-		rpc_fail(call, &err);
+	process = service_need(call, request->process);
+	if (!process)
 		return;
-	}
 	input = make_input_call(call, &send_input_handler, on_sent);
 	if (!input)
 		return;
@@ -197,11 +195,9 @@ void service_close_stdin(struct rpc_call *call, const ProtobufCMessage *message)
 	struct err err;
 	int status;
 
-	process = service_find(call, request->process, &err);
-	if (!process) {
-		rpc_fail(call, &err);
+	process = service_need(call, request->process);
+	if (!process)
 		return;
-	}
 	if (process->spec.with_terminal) {
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
 			      "error closing stdin: cannot close stdin for PTY process — send Ctrl+D "

@@ -10,6 +10,8 @@ struct process_table *service_table(const struct rpc_call *call);
 /* A live process. NULL with err: not_found, or unimplemented for a selector that selects nothing. */
 struct process *service_find(const struct rpc_call *call, const Process__ProcessSelector *selector,
 			     struct err *err);
+/* The same for a unary call, which has failed with that error when this is NULL. */
+struct process *service_need(struct rpc_call *call, const Process__ProcessSelector *selector);
 /* err for a selector that found nothing. */
 void service_set_not_found(const Process__ProcessSelector *selector, struct err *err);
 /* 0; -EINVAL with invalid_argument for sizes a terminal cannot have. */

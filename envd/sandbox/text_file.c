@@ -38,7 +38,7 @@ int text_file_read(const char *path, char **ret_text, size_t *ret_len)
 	return 0;
 }
 
-static int write_all(int fd, const char *text, size_t len)
+int text_file_write(int fd, const char *text, size_t len)
 {
 	while (len) {
 		ssize_t put = write(fd, text, len);
@@ -65,7 +65,7 @@ static int write_beside(const char *path, const struct stat *like, const char *t
 	fd = mkostemp(ret_name, O_CLOEXEC);
 	if (fd < 0)
 		return -errno;
-	status = write_all(fd, text, len);
+	status = text_file_write(fd, text, len);
 	if (status == 0 && (fchown(fd, like->st_uid, like->st_gid) < 0 ||
 			    fchmod(fd, like->st_mode & 07777) < 0))
 		status = -errno;
@@ -82,7 +82,7 @@ static int write_into(const char *path, const char *text, size_t len)
 	if (fd < 0)
 		return -errno;
 	/* The old end goes last, so that a reader sees too much rather than nothing. */
-	status = write_all(fd, text, len);
+	status = text_file_write(fd, text, len);
 	if (status == 0 && ftruncate(fd, (off_t)len) < 0)
 		status = -errno;
 	return status;
@@ -115,14 +115,14 @@ int text_file_append(const char *path, const char *text, size_t len)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return -errno;
-	status = write_all(fd, text, len);
+	status = text_file_write(fd, text, len);
 	/* Half a text is worse than none; where even this fails, nothing can be done. */
 	if (status < 0 && ftruncate(fd, st.st_size) < 0)
 		return status;
 	return status;
 }
 
-static int make_folder_of(const char *path)
+int text_file_make_folders(const char *path)
 {
 	char folder[PATH_MAX];
 
@@ -140,12 +140,12 @@ static int make_folder_of(const char *path)
 int text_file_create(const char *path, const char *text, size_t len)
 {
 	auto_close int fd = -1;
-	int status = make_folder_of(path);
+	int status = text_file_make_folders(path);
 
 	if (status < 0)
 		return status;
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return -errno;
-	return write_all(fd, text, len);
+	return text_file_write(fd, text, len);
 }

@@ -18,7 +18,11 @@ int text_file_read(const char *path, char **ret_text, size_t *ret_len) NODISCARD
 int text_file_replace(const char *path, const char *text, size_t len) NODISCARD;
 /* Writes behind the end of an existing file, all or nothing. */
 int text_file_append(const char *path, const char *text, size_t len) NODISCARD;
-/* Creates or overwrites, with 0644; missing folders get 0755. */
+/* All of it into an open file. */
+int text_file_write(int fd, const char *text, size_t len) NODISCARD;
+/* The folders above `path`; missing ones get 0755. */
+int text_file_make_folders(const char *path) NODISCARD;
+/* Creates or overwrites, with 0644, and makes the folders above. */
 int text_file_create(const char *path, const char *text, size_t len) NODISCARD;
 
 #endif

@@ -315,6 +315,17 @@ int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry, 
 	return status;
 }
 
+/* The current record of a sandbox that must be there, with the lifecycle that is expected. Under the write
+ * lock. */
+static int find_expected(struct catalog *catalog, struct str id, const char *expected,
+			 struct catalog_record **ret_old, struct err *err)
+{
+	*ret_old = current(catalog, id);
+	if (!*ret_old)
+		return err_set(err, ERR_NOT_FOUND, "no such sandbox");
+	return check_expected(*ret_old, expected, err);
+}
+
 int catalog_edit(struct catalog *catalog, struct str id, const char *expected_lifecycle,
 		 void (*edit)(struct sandbox_entry *entry, void *user), void *user,
 		 struct catalog_record **ret_record, struct err *err)
@@ -324,11 +335,7 @@ int catalog_edit(struct catalog *catalog, struct str id, const char *expected_li
 	int status;
 
 	pthread_mutex_lock(&catalog->write_lock);
-	old = current(catalog, id);
-	if (!old)
-		status = err_set(err, ERR_NOT_FOUND, "no such sandbox");
-	else
-		status = check_expected(old, expected_lifecycle, err);
+	status = find_expected(catalog, id, expected_lifecycle, &old, err);
 	if (status == 0) {
 		entry = old->entry;
 		entry.lifecycle_id = "";
@@ -357,11 +364,7 @@ int catalog_remove(struct catalog *catalog, struct str id, const char *expected_
 	int status;
 
 	pthread_mutex_lock(&catalog->write_lock);
-	old = current(catalog, id);
-	if (!old)
-		status = err_set(err, ERR_NOT_FOUND, "no such sandbox");
-	else
-		status = check_expected(old, expected_lifecycle, err);
+	status = find_expected(catalog, id, expected_lifecycle, &old, err);
 	if (status == 0)
 		remove_current(catalog, old);
 	pthread_mutex_unlock(&catalog->write_lock);
