@@ -36,16 +36,19 @@ int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count
 	return status == STREAM_FULL ? HTTP_FULL : 0;
 }
 
-ssize_t http_conn_splice(struct http_conn *c, int pipe, size_t len)
+int http_conn_lend(struct http_conn *c)
 {
-	ssize_t taken = stream_splice(c->stream, pipe, len);
+	int fd = stream_lend(c->stream);
 
-	if (taken < 0)
-		return taken;
-	c->written += (uint64_t)taken;
-	if ((size_t)taken < len)
+	if (fd == -EAGAIN)
 		become_full(c);
-	return taken;
+	return fd;
+}
+
+void http_conn_take_back(struct http_conn *c, uint64_t sent)
+{
+	c->written += sent;
+	stream_take_back(c->stream);
 }
 
 void http_conn_poke(struct http_conn *c)

@@ -87,6 +87,7 @@ struct http_conn_exchange {
 	bool finishing;      /* the last chunk goes with the last of the body */
 	bool bodyless, chunked, tunnel, keep_alive;
 	bool full;           /* the handler was told HTTP_FULL */
+	bool lent;           /* a job sends */
 	bool bad;            /* could not be parsed */
 	bool abort_wanted;
 };
@@ -100,8 +101,9 @@ bool http_conn_evict_idle(struct http_conn_shared *shared);
 void http_conn_poke(struct http_conn *c);
 /* Writes to the stream and keeps the books. 0, HTTP_FULL or a negative errno. */
 int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count);
-/* The same as stream_splice. */
-ssize_t http_conn_splice(struct http_conn *c, int pipe, size_t len);
+/* The same as stream_lend, and what was sent so. */
+int http_conn_lend(struct http_conn *c);
+void http_conn_take_back(struct http_conn *c, uint64_t sent);
 /* For the steps within run(). */
 void http_conn_enter(struct http_conn *c, enum http_conn_state state);
 /* The exchange's last callback, once; and the connection's hold on it. */

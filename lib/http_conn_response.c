@@ -209,7 +209,7 @@ static int write_body(struct http_exchange *ex, const struct iovec *pieces, size
 
 	if (ex->closed || x->abort_wanted)
 		return -ECONNRESET;
-	if (!x->begun || x->ended)
+	if (!x->begun || x->ended || x->lent)
 		return -EINVAL;
 	for (size_t i = 0; i < count; i++)
 		total += pieces[i].iov_len;
@@ -237,25 +237,33 @@ static int write_body(struct http_exchange *ex, const struct iovec *pieces, size
 	return 0;
 }
 
-static ssize_t splice_body(struct http_exchange *ex, int pipe, size_t len)
+static int lend(struct http_exchange *ex)
 {
 	struct http_conn_exchange *x = of(ex);
-	ssize_t taken;
+	int fd;
 
 	if (ex->closed || x->abort_wanted)
 		return -ECONNRESET;
-	if (!x->begun || x->ended || x->bodyless || x->length < 0)
+	if (!x->begun || x->ended || x->bodyless || x->length < 0 || x->lent)
 		return -EINVAL;
-	if (len > (uint64_t)x->length - ex->sent)
-		return -EMSGSIZE;
 	if (x->head.len)
 		http_conn_flush_head(x);
-	taken = http_conn_splice(x->conn, pipe, len);
-	if (taken < 0)
-		return taken;
-	ex->sent += (uint64_t)taken;
-	x->full = (size_t)taken < len;
-	return taken;
+	fd = http_conn_lend(x->conn);
+	x->lent = fd >= 0;
+	x->full |= fd == -EAGAIN;
+	return fd;
+}
+
+static void take_back(struct http_exchange *ex, uint64_t sent)
+{
+	struct http_conn_exchange *x = of(ex);
+
+	if (ex->closed)
+		return;
+	assert(x->lent && sent <= (uint64_t)x->length - ex->sent);
+	x->lent = false;
+	ex->sent += sent;
+	http_conn_take_back(x->conn, sent);
 }
 
 static int end(struct http_exchange *ex, const struct http_headers *trailers)
@@ -268,7 +276,7 @@ static int end(struct http_exchange *ex, const struct http_headers *trailers)
 
 	if (ex->closed || x->abort_wanted)
 		return -ECONNRESET;
-	if (x->ended)
+	if (x->ended || x->lent)
 		return -EINVAL;
 	if (!x->begun || (x->length >= 0 && !x->bodyless && ex->sent < (uint64_t)x->length))
 		return abort_with(x, -EINVAL);
@@ -320,7 +328,8 @@ const struct http_exchange_ops http_conn_exchange_ops = {
 	.interim = interim,
 	.begin = begin,
 	.write = write_body,
-	.splice = splice_body,
+	.lend = lend,
+	.take_back = take_back,
 	.end = end,
 	.finish = finish,
 	.queued = queued,
@@ -344,7 +353,7 @@ struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c)
 	ex->server_user = c->shared->config.user;
 	memcpy(ex->peer, c->peer, sizeof(ex->peer));
 	ex->security = c->stream->security;
-	ex->can_splice = stream_can_splice(c->stream);
+	ex->can_lend = stream_can_lend(c->stream);
 	ex->started_ms = loop_now_ms(ex->loop);
 	ex->holds = 1; /* the connection's */
 	return x;

@@ -54,7 +54,8 @@ struct http_exchange_ops {
 	int (*interim)(struct http_exchange *ex, int status, const struct http_headers *headers);
 	int (*begin)(struct http_exchange *ex, int status, int64_t length);
 	int (*write)(struct http_exchange *ex, const struct iovec *pieces, size_t count);
-	ssize_t (*splice)(struct http_exchange *ex, int pipe, size_t len);
+	int (*lend)(struct http_exchange *ex);
+	void (*take_back)(struct http_exchange *ex, uint64_t sent);
 	int (*end)(struct http_exchange *ex, const struct http_headers *trailers);
 	int (*finish)(struct http_exchange *ex, const struct iovec *pieces, size_t count);
 	size_t (*queued)(const struct http_exchange *ex);
@@ -83,7 +84,7 @@ struct http_exchange {
 	/* The client has ended its direction: it is gone, or waits for the answer and has nothing more
 	 * to say. Who must choose may take it for gone. */
 	bool peer_ended;
-	bool can_splice; /* http_response_splice may be used; set by who makes the exchange */
+	bool can_lend; /* http_response_lend may be used; set by who makes the exchange */
 	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
 	/* Set before http_response_begin by handlers of tunnels that may: once the head of the response
 	 * is out, both heads may be forgotten, except what an access log tells of a request: method,
@@ -142,12 +143,17 @@ static inline int http_response_write(struct http_exchange *ex, const struct iov
 {
 	return ex->ops->write(ex, pieces, count);
 }
-/* The same with what a pipe holds, `len` bytes or more, as stream_splice does: how many were taken out of the
- * pipe, and when that is not all of them, wait for on_drained; or a negative errno. Only where can_splice
- * says so, and of a body whose length was announced (else -EINVAL). */
-static inline ssize_t http_response_splice(struct http_exchange *ex, int pipe, size_t len)
+/* The socket, for a job that sends the next bytes of the body through it, as stream_lend gives it; no more
+ * than are left of what was announced. Only where can_lend says so, and of a body whose length was announced
+ * (else -EINVAL). -EAGAIN: wait for on_drained. Nothing else is sent until it is taken back. */
+static inline int http_response_lend(struct http_exchange *ex)
 {
-	return ex->ops->splice(ex, pipe, len);
+	return ex->ops->lend(ex);
+}
+/* `sent` bytes of the body were sent, and the descriptor is closed. Not needed once the exchange is closed. */
+static inline void http_response_take_back(struct http_exchange *ex, uint64_t sent)
+{
+	ex->ops->take_back(ex, sent);
 }
 /* Ends the body; trailers may be NULL. Ending short of the announced length aborts. */
 static inline int http_response_end(struct http_exchange *ex, const struct http_headers *trailers)

@@ -208,8 +208,6 @@
 /* Output to one reader is read in pieces of this size, which get smaller where there are many readers. */
 #define JOB_READ_BYTES (256 * 1024)
 #define JOB_READ_BYTES_MIN (8 * 1024)
-/* ... and of this, which is what a pipe holds at most, where they need not be copied. */
-#define JOB_PIPE_BYTES (1024 * 1024)
 #define JOB_READS_BYTES (32 * 1024 * 1024)
 #define JOB_RPC_READ_BYTES (64 * 1024)
 /* Each has a read in the pool's queue at times, which is for others as well. */
@@ -247,6 +245,22 @@
 /* All transfers of a loop together hold about so much; many at once have smaller chunks each. */
 #define FILE_TRANSFERS_BYTES (32 * 1024 * 1024)
 #define FILE_CHUNK_BYTES_MIN (16 * 1024)
+/* What one job of the pool sends uncopied (file_send.h), of a file that is in memory about a millisecond's work:
+ * going to the pool and back costs a tenth of that. At first, at most, and of a file that is slow: ... */
+#define FILE_SEND_BYTES_FIRST (2 * 1024 * 1024)
+#define FILE_SEND_BYTES (8 * 1024 * 1024)
+#define FILE_SEND_BYTES_MIN (256 * 1024)
+/* ... one of which a job takes longer than this. */
+#define FILE_SEND_MS 10
+/* What is copied while it waits for a client that is behind: the loop wakes up when there is room for bytes that
+ * it has, and then there is room for a third of all that the socket holds. */
+#define FILE_SEND_WAIT_BYTES 4096
+/* The end of a download is copied: what sender and receiver can hold (4 and 6 MiB, unless Linux is told
+ * otherwise), and this, which has not reached the kernel when the last is read: two chunks and what a stream
+ * queues. */
+#define FILE_SEND_TAIL_BYTES (2 * 1024 * 1024)
+/* Smaller files are copied without asking how much that is. */
+#define FILE_SEND_FILE_BYTES_MIN (12 * 1024 * 1024)
 /* Downloads compressed at once: with much memory each, with little, and beyond that the file goes out
  * as it is to whoever takes it so ... */
 #define FILE_COMPRESSIONS_LARGE_MAX 16

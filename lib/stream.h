@@ -47,7 +47,8 @@ struct stream_ops {
 	int (*read_start)(struct stream *s);
 	void (*read_stop)(struct stream *s);
 	int (*write)(struct stream *s, const struct iovec *pieces, size_t count);
-	ssize_t (*splice)(struct stream *s, int pipe, size_t len); /* NULL: see stream_can_splice */
+	int (*lend)(struct stream *s); /* NULL: see stream_can_lend */
+	void (*take_back)(struct stream *s); /* with it */
 	int (*shutdown)(struct stream *s);
 	void (*close)(struct stream *s, bool reset);
 	int (*fd)(const struct stream *s);
@@ -90,17 +91,23 @@ static inline int stream_write(struct stream *s, const struct iovec *pieces, siz
 	return s->ops->write(s, pieces, count);
 }
 /* False for streams that must see every byte, as TLS does. */
-static inline bool stream_can_splice(const struct stream *s)
+static inline bool stream_can_lend(const struct stream *s)
 {
-	return s->ops->splice;
+	return s->ops->lend;
 }
-/* Writes what a pipe holds, `len` bytes of more than none, without a copy: what the pipe refers to (pages of
- * a file) is referred to until the peer has it, so it must not change any more. How many were taken out of
- * the pipe, and when that is not all of them, on_drained comes; or a negative errno. The pipe must not
- * block. */
-static inline ssize_t stream_splice(struct stream *s, int pipe, size_t len)
+/* A descriptor of the stream's socket, which does not block, for a job that sends through it (file_send.h).
+ * It is the caller's, who closes it when the job has ended and then calls stream_take_back. Until then what
+ * is written waits. The stream may be closed in between: then there is nothing to take back, and the peer
+ * sees it as soon as the descriptor is closed, too.
+ * -EAGAIN: bytes are waiting, on_drained comes; another negative errno: not now, or never, and nothing has
+ * changed. */
+static inline int stream_lend(struct stream *s)
 {
-	return s->ops->splice(s, pipe, len);
+	return s->ops->lend(s);
+}
+static inline void stream_take_back(struct stream *s)
+{
+	s->ops->take_back(s);
 }
 /* Ends our direction after what is queued; the peer sees EOF. A pipe has only that direction: its
  * stream closes itself, on_closed tells. A terminal has no such end; nothing happens. */

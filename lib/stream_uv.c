@@ -1,5 +1,6 @@
 #include "lib/stream_uv.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
@@ -13,8 +14,6 @@
 #define PIECES_MAX 16
 /* Pieces that come to no more are joined on the stack: one plain write costs less than a gather. */
 #define JOIN_BYTES_MAX 1024
-/* Few, as they are copied; what wakes the writer is room for a third of all that the socket can hold. */
-#define SPLICE_WAIT_BYTES 4096
 
 struct stream_uv {
 	struct stream stream;
@@ -32,6 +31,7 @@ struct stream_uv {
 	size_t in_flight_len;
 	int broken; /* negative errno of a failed write */
 	bool closing, writing, shut, shutdown_wanted, full, ended, failed, reading;
+	bool lent; /* somebody else writes */
 };
 
 /* What libuv keeps while it connects, writes or shuts down; its callback frees it. Streams that rest do
@@ -323,7 +323,7 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 		total += pieces[i].iov_len;
 	if (total == 0)
 		return s->full ? STREAM_FULL : 0;
-	if (!s->writing) {
+	if (!s->writing && !s->lent) {
 		taken = try_write(s, pieces, count, total);
 		if (taken < 0) {
 			s->broken = (int)taken;
@@ -338,7 +338,7 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 			later_call(s->stream.loop, &s->later);
 			return status;
 		}
-		if (!s->writing)
+		if (!s->writing && !s->lent)
 			start_write(s);
 		if (s->broken)
 			return s->broken;
@@ -348,70 +348,39 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 	return s->full ? STREAM_FULL : 0;
 }
 
-/* What the kernel takes at once; 0 when it takes nothing now. */
-static ssize_t try_splice(struct stream_uv *s, int pipe, size_t len)
-{
-	size_t taken = 0;
-
-	while (taken < len) {
-		ssize_t moved = splice(pipe, NULL, descriptor(&s->stream), NULL, len - taken, SPLICE_F_NONBLOCK);
-
-		if (moved == 0)
-			return -EIO; /* less in the pipe than was said */
-		if (moved < 0 && errno == EINTR)
-			continue;
-		/* EINVAL: a kernel that cannot do it with this socket. */
-		if (moved < 0 && (errno == EAGAIN || errno == EINVAL))
-			break;
-		if (moved < 0)
-			return -errno;
-		taken += (size_t)moved;
-	}
-	return (ssize_t)taken;
-}
-
-/* Takes the next few bytes out of the pipe to wait with them: libuv tells when there is room for bytes that
- * it has, and by then there is room for many more. */
-static ssize_t queue_some(struct stream_uv *s, int pipe, size_t len)
-{
-	char some[SPLICE_WAIT_BYTES];
-	struct iovec piece = {.iov_base = some};
-	ssize_t got = read(pipe, some, size_min(sizeof(some), len));
-	int status;
-
-	if (got <= 0)
-		return got == 0 || errno == EAGAIN ? -EIO : -errno;
-	piece.iov_len = (size_t)got;
-	status = enqueue(s, &piece, 1, 0);
-	if (status < 0)
-		return status;
-	start_write(s);
-	return s->broken ? s->broken : got;
-}
-
-static ssize_t splice_pipe(struct stream *stream, int pipe, size_t len)
+static int lend(struct stream *stream)
 {
 	struct stream_uv *s = of(stream);
-	ssize_t taken, more = 0;
+	int fd;
 
+	assert(!s->lent);
 	if (s->closing || s->shut || s->shutdown_wanted)
 		return -EPIPE;
 	if (s->broken)
 		return s->broken;
 	if (s->writing) {
 		s->full = true;
-		return 0;
+		return -EAGAIN;
 	}
-	taken = try_splice(s, pipe, len);
-	if (taken >= 0 && (size_t)taken < len)
-		more = queue_some(s, pipe, len - (size_t)taken);
-	if (taken < 0 || more < 0) {
-		s->broken = (int)(taken < 0 ? taken : more);
-		later_call(s->stream.loop, &s->later);
-		return s->broken;
-	}
-	s->full = (size_t)(taken + more) < len;
-	return taken + more;
+	fd = fcntl(descriptor(stream), F_DUPFD_CLOEXEC, 0);
+	if (fd < 0)
+		return -errno;
+	s->lent = true;
+	return fd;
+}
+
+static void take_back(struct stream *stream)
+{
+	struct stream_uv *s = of(stream);
+
+	assert(s->lent);
+	s->lent = false;
+	if (s->closing)
+		return;
+	if (buf_length(&s->queue))
+		start_write(s);
+	else if (s->shutdown_wanted)
+		start_shutdown(s);
 }
 
 static int shutdown_stream(struct stream *stream)
@@ -420,7 +389,7 @@ static int shutdown_stream(struct stream *stream)
 
 	if (s->closing || s->shut || s->shutdown_wanted)
 		return 0;
-	if (s->writing)
+	if (s->writing || s->lent)
 		s->shutdown_wanted = true;
 	else
 		start_shutdown(s);
@@ -451,7 +420,8 @@ static const struct stream_ops ops = {
 	.read_start = read_start,
 	.read_stop = read_stop,
 	.write = write_pieces,
-	.splice = splice_pipe,
+	.lend = lend,
+	.take_back = take_back,
 	.shutdown = shutdown_stream,
 	.close = close_stream,
 	.fd = descriptor,

@@ -79,9 +79,9 @@ def unit_steps(profile):
 
 def suite_unit():
     yield from unit_steps("dev")
-    # Once more as under old kernels and in sandboxes that refuse what starting processes and replays use where they can.
+    # Once more as under old kernels and in sandboxes that refuse what starting processes, replays and downloads use where they can.
     for program in names_of("UNIT_PROGRAMS", "PROFILE=dev"):
-        if "/envd/process/" in program or "/envd/jobs/" in program:
+        if "/envd/process/" in program or "/envd/jobs/" in program or program.endswith("/test_downloads_large"):
             yield Step(f"old kernel: {program}", [f"{OUT}/dev/tests/support/old_kernel", "ENOSYS", program], timeout=180)
 
 
@@ -90,7 +90,7 @@ def suite_unit_asan():
 
 
 # Minutes each, there. `tests/run.py valgrind-slow` has them; it is not part of the whole suite.
-SLOW_UNDER_VALGRIND = re.compile(r"/test_(http_server_wire|rpc_memory|downloads|transfers_crowd)$")
+SLOW_UNDER_VALGRIND = re.compile(r"/test_(http_server_wire|rpc_memory|downloads|downloads_large|transfers_crowd)$")
 
 
 def valgrind_steps(is_wanted):

@@ -171,6 +171,13 @@ int download_open(struct download *download, const struct download_request *requ
 	return status;
 }
 
+/* The descriptor has everything; many slow clients need not hold this. */
+static void drop_start(struct download *download)
+{
+	download->start_len = 0;
+	free_ptr(&download->start);
+}
+
 ssize_t download_read(struct download *download, int64_t offset, char *buffer, size_t size)
 {
 	ssize_t got;
@@ -187,9 +194,7 @@ ssize_t download_read(struct download *download, int64_t offset, char *buffer, s
 	}
 	if (download->fd < 0)
 		return 0;
-	/* The descriptor has everything; many slow clients need not hold this. */
-	download->start_len = 0;
-	free_ptr(&download->start);
+	drop_start(download);
 	if (download->length < 0)
 		return read_some(download->fd, buffer, size);
 	do
@@ -198,6 +203,19 @@ ssize_t download_read(struct download *download, int64_t offset, char *buffer, s
 	if (got < 0)
 		return -errno;
 	return got == 0 && size ? -EIO : got;
+}
+
+ssize_t download_send(struct download *download, int64_t offset, size_t len, struct file_send *send)
+{
+	ssize_t sent = file_send(send, download->fd, offset, len);
+	struct stat st;
+
+	drop_start(download);
+	if (sent < 0)
+		return sent;
+	if (fstat(download->fd, &st) < 0)
+		return -errno;
+	return st.st_size < download->length || (sent == 0 && !send->is_full) ? -EIO : sent;
 }
 
 void download_close(struct download *download)

@@ -3,12 +3,18 @@
  * are opened; FIFOs, sockets and devices are refused at once (case 101). The length is fixed when
  * the file is opened: growth is not seen, and a file that shrinks is an error where it ends (case
  * 103). Files of virtual file systems, which do not tell their size, are read to their end.
+ *
+ * A file that changes while it is read comes as a mixture of what it was and what it became. One that is
+ * cut breaks the download off; where it is sent uncopied (file_send.h), zeros may have gone out before that
+ * in place of what was cut away. That a file was cut and grew again to its old length between two looks is
+ * not found out, so then a mixture may have such zeros in it.
  */
 #ifndef ENVD_FILESYSTEM_DOWNLOAD_H
 #define ENVD_FILESYSTEM_DOWNLOAD_H
 
 #include "envd/filesystem/user.h"
 #include "envd/sandbox/sandbox.h"
+#include "lib/file_send.h"
 
 /* What download_open reads ahead; smaller files are complete with it. */
 #define DOWNLOAD_START_BYTES (64 * 1024)
@@ -38,6 +44,9 @@ int download_open(struct download *download, const struct download_request *requ
 /* Up to `size` bytes from `offset` on. 0 at the end; -EIO when the file has become shorter. A file
  * whose length is not known is read from its start to its end, without gaps. */
 ssize_t download_read(struct download *download, int64_t offset, char *buffer, size_t size);
+/* The same through a socket, uncopied, of a file whose length is known; as file_send. -EIO also when the file
+ * has become shorter anywhere: then what was sent before may be wrong, and the answer must not end. */
+ssize_t download_send(struct download *download, int64_t offset, size_t len, struct file_send *send) NODISCARD;
 void download_close(struct download *download);
 
 #endif

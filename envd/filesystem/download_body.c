@@ -98,6 +98,29 @@ ssize_t download_body_read(struct download_body *body, char *buffer, size_t size
 	return got;
 }
 
+int64_t download_body_sendable(const struct download_body *body)
+{
+	const struct download_part *part = body->parts;
+	int64_t last;
+
+	if (body->tail < 0 || body->gzip || body->part_count != 1 || body->part > 0 || part->text.len ||
+	    part->end < 0 || body->download->fd < 0)
+		return 0;
+	last = part->end - body->tail - part->offset;
+	return last > body->done ? last - body->done : 0;
+}
+
+ssize_t download_body_send(struct download_body *body, size_t len, struct file_send *send)
+{
+	ssize_t sent;
+
+	len = (size_t)size_min(len, (size_t)download_body_sendable(body));
+	sent = download_send(body->download, body->parts->offset + body->done, len, send);
+	if (sent > 0)
+		body->done += sent;
+	return sent;
+}
+
 void download_body_fini(struct download_body *body)
 {
 	gzip_writer_free(body->gzip);

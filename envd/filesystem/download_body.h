@@ -19,6 +19,7 @@ struct download_body {
 	size_t part_count;
 	struct gzip_writer *gzip;          /* owned; NULL: not compressed */
 	bool is_small;                     /* little memory for that */
+	int64_t tail;                      /* of the last part, which is copied in any case; -1: all is */
 
 	size_t part;     /* that is being read */
 	int64_t done;    /* bytes of it */
@@ -31,6 +32,10 @@ struct download_body {
  * Negative errno when the file cannot be read; what was made so far must not look complete then. */
 ssize_t download_body_read(struct download_body *body, char *buffer, size_t size, bool *ret_ended)
 	NODISCARD;
+/* How much of what comes next can be sent uncopied. */
+int64_t download_body_sendable(const struct download_body *body);
+/* The next of these, `len` at most, as download_send. */
+ssize_t download_body_send(struct download_body *body, size_t len, struct file_send *send) NODISCARD;
 void download_body_fini(struct download_body *body);
 /* Whether compressing is worth while, by how the start of the file shrinks. */
 bool download_body_shrinks(const struct download *download);

@@ -1,7 +1,8 @@
 /*
  * GET /files: one job opens the file, decides how to answer and makes the start of the body, which is
  * all of a small one; then jobs make a chunk each, one ahead of what the client has taken. A client
- * that stops reading stops the jobs.
+ * that stops reading stops the jobs. Of a large file jobs send most of it themselves, uncopied, and the
+ * end comes in chunks again (file_send.h).
  */
 #include "envd/filesystem/content_type.h"
 #include "envd/filesystem/files.h"
@@ -31,6 +32,9 @@ struct get {
 	struct chunk chunks[2];
 	unsigned next; /* the chunk to be written next; the other one follows */
 	unsigned reading;
+	struct file_send send;
+	size_t send_most; /* of one job */
+	ssize_t sent;     /* by the last one, or a negative errno */
 	bool is_working; /* a job has the download */
 	bool is_full;    /* the client is behind */
 	bool at_end;     /* of the body */
@@ -103,22 +107,21 @@ static void on_chunk(struct job *job)
 		return;
 	}
 	if (get->status < 0) {
-		log_warn("files", "download broke off", LOG_S("error", errno_text(get->status)));
+		/* That its client has left is no news. */
+		if (get->status != -EPIPE && get->status != -ECONNRESET)
+			log_warn("files", "download broke off", LOG_S("error", errno_text(get->status)));
 		http_exchange_abort(get->ex);
 		return;
 	}
 	pump(get);
 }
 
-/* A free chunk follows the share that transfers have right now. */
-static void size_chunk(struct chunk *chunk)
+static void size_chunk(struct chunk *chunk, size_t capacity)
 {
-	size_t capacity = files_chunk_bytes(FILE_CHUNK_BYTES);
-
 	if (chunk->capacity == capacity)
 		return;
 	free(chunk->data);
-	chunk->data = xmalloc(capacity);
+	chunk->data = capacity ? xmalloc(capacity) : NULL;
 	chunk->capacity = capacity;
 }
 
@@ -129,12 +132,74 @@ static bool start_reading(struct get *get)
 
 	if (get->is_working || get->at_end || get->chunks[into].len)
 		return true;
-	size_chunk(&get->chunks[into]);
+	/* It follows the share that transfers have right now. */
+	size_chunk(&get->chunks[into], files_chunk_bytes(FILE_CHUNK_BYTES));
 	get->reading = into;
 	if (job_run(get->ex->loop, &get->job, JOB_BULK, read_chunk, on_chunk) < 0)
 		return false;
 	get->is_working = true;
 	return true;
+}
+
+static void send_piece(struct job *job)
+{
+	struct get *get = container_of(job, struct get, job);
+
+	get->status = 0;
+	get->sent = download_body_send(&get->body, get->send_most, &get->send);
+	if (get->sent >= 0 && get->send.is_full)
+		read_chunk(job);
+}
+
+static void on_sent(struct job *job)
+{
+	struct get *get = container_of(job, struct get, job);
+
+	close_fd(&get->send.socket);
+	http_response_take_back(get->ex, get->sent > 0 ? (uint64_t)get->sent : 0);
+	if (get->sent == -ENOSYS)
+		get->body.tail = -1;
+	else if (get->sent < 0)
+		get->status = (int)get->sent;
+	on_chunk(job);
+}
+
+/* What is in front of it has gone out, and the client is not behind. */
+static bool start_sending(struct get *get)
+{
+	int fd = http_response_lend(get->ex);
+
+	if (fd == -EAGAIN) {
+		get->is_full = true;
+		return true;
+	}
+	if (fd < 0) {
+		get->body.tail = -1;
+		return true;
+	}
+	/* With a few bytes to wait with. */
+	size_chunk(&get->chunks[get->next], FILE_SEND_WAIT_BYTES);
+	size_chunk(&get->chunks[get->next ^ 1], 0);
+	get->reading = get->next;
+	get->send.socket = fd;
+	get->send_most = files_chunk_bytes(FILE_SEND_BYTES);
+	if (job_run(get->ex->loop, &get->job, JOB_BULK, send_piece, on_sent) < 0) {
+		close_fd(&get->send.socket);
+		http_response_take_back(get->ex, 0);
+		return false;
+	}
+	get->is_working = true;
+	return true;
+}
+
+/* Starts to make or send what comes next, if it is time for that. */
+static bool go_on(struct get *get)
+{
+	if (get->is_working || download_body_sendable(&get->body) == 0)
+		return start_reading(get);
+	if (get->chunks[0].len || get->chunks[1].len || get->is_full)
+		return true;
+	return start_sending(get) && (get->is_working || get->is_full || start_reading(get));
 }
 
 static int write_piece(struct get *get, const char *data, size_t len)
@@ -154,7 +219,7 @@ static void pump(struct get *get)
 		struct chunk *chunk = &get->chunks[get->next];
 
 		/* The next chunk is made while this one is being sent. */
-		if (!start_reading(get)) {
+		if (!go_on(get)) {
 			http_exchange_abort(get->ex);
 			return;
 		}
@@ -165,7 +230,7 @@ static void pump(struct get *get)
 	}
 	if (get->is_closed)
 		return;
-	if (!start_reading(get)) {
+	if (!go_on(get)) {
 		http_exchange_abort(get->ex);
 		return;
 	}
@@ -261,6 +326,9 @@ static int begin_body(struct get *get)
 	get->body.download = &get->download;
 	get->body.parts = answer->parts;
 	get->body.part_count = answer->part_count;
+	get->body.tail = -1;
+	if (get->ex->can_lend && get->download.length > FILE_SEND_FILE_BYTES_MIN)
+		get->body.tail = file_send_tail();
 	if (answer->is_compressed) {
 		get->body.gzip = gzip_writer_new(get->is_compressed_small);
 		if (!get->body.gzip)
@@ -343,7 +411,7 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox)
 		return;
 	get = xcalloc(1, sizeof(*get));
 	get->ex = ex;
-	get->download.fd = -1;
+	get->download.fd = get->send.socket = -1;
 	get->request = (struct download_request){
 		.sandbox = sandbox,
 		.user_name = query.user_name,

@@ -20,63 +20,41 @@ static int open_stream(struct job_reader *reader, enum job_stream which)
 	return stream->fd == -ENOENT || stream->fd >= 0 ? 0 : stream->fd;
 }
 
-static void drop_pipe(struct job_reader_piece *piece)
-{
-	close_fd(&piece->pipe[0]);
-	close_fd(&piece->pipe[1]);
-	piece->is_piped = false;
-}
-
-/* An empty one of the piece's size. */
-static bool make_pipe(const struct job_reader *reader, struct job_reader_piece *piece)
-{
-	if (piece->pipe[0] >= 0)
-		return true;
-	if (pipe2(piece->pipe, O_CLOEXEC | O_NONBLOCK) < 0) {
-		piece->pipe[0] = piece->pipe[1] = -1;
-		return false;
-	}
-	if (fcntl(piece->pipe[1], F_SETPIPE_SZ, (int)reader->piece_bytes) < 0) {
-		drop_pipe(piece);
-		return false;
-	}
-	return true;
-}
-
-/* As pread(), into the pipe. Negative with nothing in it when that does not work here. */
-static ssize_t read_into_pipe(struct job_reader *reader, struct job_reader_piece *piece, int fd, uint64_t offset)
-{
-	off_t at = (off_t)offset;
-	ssize_t got;
-
-	if (!make_pipe(reader, piece))
-		return -EMFILE;
-	got = splice(fd, &at, piece->pipe[1], NULL, piece->len, 0);
-	if (got < 0)
-		return -errno;
-	piece->is_piped = got > 0;
-	return got;
-}
-
 /* Of `piece->len` bytes as many as there are. */
-static ssize_t fill(struct job_reader *reader, struct job_reader_piece *piece, int fd, uint64_t offset)
+static ssize_t fill(struct job_reader_piece *piece, size_t capacity, int fd, uint64_t offset)
 {
 	ssize_t got;
 
-	if (reader->may_pipe) {
-		got = read_into_pipe(reader, piece, fd, offset);
-		if (got >= 0)
-			return got;
-		/* No pipe to be had, or a file system without splicing. */
-		reader->may_pipe = false;
-		drop_pipe(piece);
-	}
-	if (!piece->data) {
-		piece->capacity = size_min(reader->piece_bytes, JOB_READ_BYTES);
-		piece->data = xmalloc(piece->capacity);
-	}
-	got = pread(fd, piece->data, size_min(piece->len, piece->capacity), (off_t)offset);
+	if (piece->capacity != capacity)
+		free_ptr(&piece->data);
+	if (!piece->data)
+		piece->data = xmalloc(capacity);
+	piece->capacity = capacity;
+	got = pread(fd, piece->data, size_min(piece->len, capacity), (off_t)offset);
 	return got < 0 ? -errno : got;
+}
+
+/* What the socket takes of the next `len` bytes; how many were sent, or negative. */
+static ssize_t send_next(struct job_reader *reader, struct job_reader_stream *stream, size_t len)
+{
+	ssize_t sent = file_send(&reader->send, stream->fd, (int64_t)stream->offset, len);
+	int status;
+
+	if (sent == -ENOSYS) {
+		reader->may_send = false;
+		return 0;
+	}
+	if (sent < 0)
+		return sent;
+	reader->sent_from = stream->offset;
+	reader->sent = (size_t)sent;
+	stream->offset += (uint64_t)sent;
+	reader->bytes_left -= (uint64_t)sent;
+	status = job_extent_of(stream->fd, &stream->extent);
+	if (status < 0)
+		return status;
+	/* It may have been dropped on its way. */
+	return reader->sent_from < stream->extent.oldest ? -EIO : sent;
 }
 
 /* Up to a piece. 0 when there is nothing, 1 with a piece, negative. */
@@ -84,6 +62,7 @@ static int read_stream(struct job_reader *reader, enum job_stream which, uint64_
 		       struct job_reader_piece *piece)
 {
 	struct job_reader_stream *stream = &reader->streams[which];
+	size_t capacity = size_min(reader->piece_bytes, JOB_READ_BYTES);
 	uint64_t limit;
 	ssize_t got;
 	int status;
@@ -112,18 +91,30 @@ static int read_stream(struct job_reader *reader, enum job_stream which, uint64_
 		piece->len = (size_t)(limit - stream->offset);
 	if (piece->len > reader->bytes_left)
 		piece->len = (size_t)reader->bytes_left;
-	got = fill(reader, piece, stream->fd, stream->offset);
+	if (reader->send.socket >= 0) {
+		got = send_next(reader, stream, piece->len);
+		if (got < 0)
+			return (int)got;
+		piece->len -= (size_t)got;
+		/* All was, or a part of what there is. */
+		if (piece->len == 0 || (got > 0 && !reader->send.is_full)) {
+			piece->len = 0;
+			return stream->offset < limit && reader->bytes_left > 0;
+		}
+		/* Some bytes to wait with, or the whole piece where nothing can be sent. */
+		piece->offset = stream->offset;
+		if (reader->send.is_full)
+			capacity = FILE_SEND_WAIT_BYTES;
+	}
+	got = fill(piece, capacity, stream->fd, stream->offset);
 	if (got < 0)
 		return (int)got;
 	/* It may have been dropped while it was read: then these are not its bytes. */
 	status = job_extent_of(stream->fd, &stream->extent);
 	if (status < 0)
 		return status;
-	if (stream->offset < stream->extent.oldest) {
-		if (piece->is_piped)
-			drop_pipe(piece);
+	if (stream->offset < stream->extent.oldest)
 		return read_stream(reader, which, until, piece);
-	}
 	piece->len = (size_t)got;
 	piece->extent = stream->extent;
 	stream->offset += (uint64_t)got;
@@ -195,8 +186,6 @@ static void close_files(struct job *work)
 
 	for (int i = 0; i < JOB_STREAMS; i++)
 		close_fd(&reader->streams[i].fd);
-	for (int i = 0; i < 2; i++)
-		drop_pipe(&reader->pieces[i]);
 	close_fd(&reader->order_fd);
 }
 
@@ -235,6 +224,15 @@ static void end(struct job_reader *reader, int status)
 	reader->ops->on_end(reader, status);
 }
 
+static void give_back(struct job_reader *reader)
+{
+	if (reader->send.socket < 0)
+		return;
+	close_fd(&reader->send.socket);
+	if (!reader->is_closed)
+		reader->ops->on_sent(reader, reader->sent_from, reader->sent);
+}
+
 /* Nothing more will be written, as far as is known now. */
 static bool is_final(const struct job_reader *reader)
 {
@@ -246,6 +244,7 @@ static void on_piece(struct job *work)
 	struct job_reader *reader = container_of(work, struct job_reader, work);
 
 	reader->is_working = false;
+	give_back(reader);
 	if (reader->is_closed) {
 		finish(reader);
 		return;
@@ -266,6 +265,23 @@ static bool is_filled(const struct job_reader_piece *piece)
 	return piece->len > 0 || piece->is_gap;
 }
 
+/* What is in front of it has gone out, and the client is not behind. False: it must wait. */
+static bool lend(struct job_reader *reader)
+{
+	int fd;
+
+	if (is_filled(&reader->pieces[0]) || is_filled(&reader->pieces[1]))
+		return false;
+	fd = reader->ops->on_lend(reader);
+	reader->is_full = fd == -EAGAIN;
+	if (reader->is_full)
+		return false;
+	reader->may_send = fd >= 0;
+	reader->send.socket = fd >= 0 ? fd : -1;
+	reader->sent = 0;
+	return true;
+}
+
 static void start_reading(struct job_reader *reader)
 {
 	unsigned into = is_filled(&reader->pieces[reader->next]) ? reader->next ^ 1 : reader->next;
@@ -273,30 +289,17 @@ static void start_reading(struct job_reader *reader)
 
 	if (reader->is_working || reader->is_dry || reader->has_ended || is_filled(piece))
 		return;
+	if (reader->may_send && !lend(reader))
+		return;
 	reader->reading = into;
 	/* Asked before the look, so that what is written before the end is seen by it. */
 	reader->ends_dry = is_final(reader) || reader->bytes_left == 0;
 	if (job_run(reader->job->table->loop, &reader->work, JOB_BULK, read_piece, on_piece) < 0) {
+		give_back(reader);
 		end(reader, -EAGAIN);
 		return;
 	}
 	reader->is_working = true;
-}
-
-static int hand_out_pipe(struct job_reader *reader, struct job_reader_piece *piece)
-{
-	ssize_t taken = reader->ops->on_pipe(reader, piece->stream, piece->offset, piece->pipe[0], piece->len);
-
-	if (taken < 0)
-		return (int)taken;
-	piece->len -= (size_t)taken;
-	piece->offset += (uint64_t)taken;
-	reader->is_full = piece->len > 0;
-	if (piece->len == 0) {
-		piece->is_piped = false;
-		reader->next ^= 1;
-	}
-	return reader->is_full ? JOB_READER_FULL : 0;
 }
 
 static int hand_out(struct job_reader *reader, struct job_reader_piece *piece)
@@ -304,8 +307,6 @@ static int hand_out(struct job_reader *reader, struct job_reader_piece *piece)
 	int status;
 
 	reader->extent = piece->extent;
-	if (piece->is_piped)
-		return hand_out_pipe(reader, piece);
 	if (piece->is_gap)
 		status = reader->ops->on_gap(reader, piece->stream, piece->offset);
 	else
@@ -388,13 +389,12 @@ int job_reader_open(struct job_reader *reader)
 	background_job_hold(reader->job);
 	reader->piece_bytes = size_min(reader->piece_bytes,
 				       size_max(JOB_READS_BYTES / table->reader_count, JOB_READ_BYTES_MIN));
-	/* Small pieces are copied for less than a pipe costs, and many readers would have many of them. */
+	/* Small pieces cost less to copy. */
 	if (reader->piece_bytes < JOB_READ_BYTES)
-		reader->may_pipe = false;
-	if (!reader->may_pipe)
+		reader->may_send = false;
+	if (!reader->may_send)
 		reader->piece_bytes = size_min(reader->piece_bytes, JOB_READ_BYTES);
-	for (int i = 0; i < 2; i++)
-		reader->pieces[i].pipe[0] = reader->pieces[i].pipe[1] = -1;
+	reader->send.socket = -1;
 	reader->streams[JOB_STDOUT].fd = reader->streams[JOB_STDERR].fd = reader->order_fd = -1;
 	reader->listener.on_change = on_change;
 	list_init(&reader->listener.node);

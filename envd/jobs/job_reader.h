@@ -3,14 +3,15 @@
  * reader holds nothing while its client is slow, and costs the job nothing. Reading happens in the pool,
  * a piece at a time; what has been read is handed out on the loop.
  *
- * What does not change any more need not be copied: then a piece is a pipe that refers to the pages of the
- * file, and so does the client's socket afterwards. Of a job that runs, the cap may drop what lies there
- * unsent, and the client would get zeros; its output is always copied.
+ * What does not change any more need not be copied: then the pool sends it through the client's socket, which
+ * refers to the pages of the file afterwards (file_send.h). Of a job that runs, the cap may drop what lies
+ * there unsent, and the client would get zeros; its output is always copied.
  */
 #ifndef ENVD_JOBS_JOB_READER_H
 #define ENVD_JOBS_JOB_READER_H
 
 #include "envd/jobs/job_life.h"
+#include "lib/file_send.h"
 
 #define JOB_READER_FULL 1
 
@@ -20,10 +21,10 @@ struct job_reader_ops {
 	/* Bytes of a stream, valid during the call. 0, JOB_READER_FULL (taken; no more until
 	 * job_reader_drained), or a negative errno: the client is gone. */
 	int (*on_data)(struct job_reader *reader, enum job_stream stream, uint64_t offset, struct str bytes);
-	/* The same in a pipe; what has been read is `len` bytes. How many were taken, which is all of them or
-	 * means JOB_READER_FULL; or a negative errno. May be NULL. */
-	ssize_t (*on_pipe)(struct job_reader *reader, enum job_stream stream, uint64_t offset, int pipe,
-			   size_t len);
+	/* Both of who lets the pool send: a socket for that, as stream_lend, -EAGAIN meaning JOB_READER_FULL;
+	 * and that so many bytes from `offset` on were sent, and the descriptor is closed. */
+	int (*on_lend)(struct job_reader *reader);
+	void (*on_sent)(struct job_reader *reader, uint64_t offset, size_t len);
 	/* What is from `offset` to reader->extent.oldest was dropped. As above. */
 	int (*on_gap)(struct job_reader *reader, enum job_stream stream, uint64_t offset);
 	/* All that was to be read was. 0; -EIO and the like: it cannot be read; -ERANGE: the offset is
@@ -42,8 +43,6 @@ struct job_reader_stream {
 struct job_reader_piece {
 	char *data; /* heap; NULL: none */
 	size_t capacity, len;
-	int pipe[2]; /* -1: none */
-	bool is_piped; /* the bytes are in the pipe */
 	enum job_stream stream;
 	uint64_t offset;
 	struct job_extent extent; /* of the stream, when it was read; where a gap ends that is the oldest */
@@ -57,13 +56,16 @@ struct job_reader {
 	struct background_job *job;
 	bool follows;
 	bool checks_offset; /* beyond the end is an error */
-	bool may_pipe; /* on_pipe is preferred, where it is possible; the job has ended */
+	bool may_send; /* the pool sends, where that is possible; the job has ended, one stream is wanted */
 	uint64_t bytes_left;
 	size_t piece_bytes;
 	struct job_reader_stream streams[JOB_STREAMS];
 	/* Of the piece's stream when it was read, for all callbacks but on_end; those above are the pool's. */
 	struct job_extent extent;
 	int order_fd; /* of who reads both streams; -1: not open (yet) */
+	struct file_send send;
+	uint64_t sent_from;
+	size_t sent; /* by the last job */
 
 	struct job_listener listener;
 	struct job work;

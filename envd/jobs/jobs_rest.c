@@ -42,9 +42,14 @@ static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t o
 	return status == HTTP_FULL ? JOB_READER_FULL : status;
 }
 
-static ssize_t on_pipe(struct job_reader *reader, enum job_stream stream, uint64_t offset, int pipe, size_t len)
+static int on_lend(struct job_reader *reader)
 {
-	return http_response_splice(container_of(reader, struct rest, reader)->ex, pipe, len);
+	return http_response_lend(container_of(reader, struct rest, reader)->ex);
+}
+
+static void on_sent(struct job_reader *reader, uint64_t offset, size_t len)
+{
+	http_response_take_back(container_of(reader, struct rest, reader)->ex, len);
 }
 
 /* What was promised cannot be delivered, and there is no way to say so but this. */
@@ -66,7 +71,8 @@ static void on_end(struct job_reader *reader, int status)
 
 static const struct job_reader_ops reader_ops = {
 	.on_data = on_data,
-	.on_pipe = on_pipe,
+	.on_lend = on_lend,
+	.on_sent = on_sent,
 	.on_gap = on_gap,
 	.on_end = on_end,
 };
@@ -147,10 +153,10 @@ static bool open_reader(struct rest *rest, uint64_t start, uint64_t end)
 	rest->reader.on_free = on_reader_freed;
 	rest->reader.follows = rest->follows;
 	rest->reader.bytes_left = UINT64_MAX;
-	/* What follows has no length, which a pipe's bytes must have. */
-	rest->reader.may_pipe = !rest->follows && rest->ex->can_splice &&
+	/* What follows has no length, which a body that is sent so must have. */
+	rest->reader.may_send = !rest->follows && rest->ex->can_lend &&
 				job_state_is_end(rest->reader.job->record.state);
-	rest->reader.piece_bytes = rest->reader.may_pipe ? JOB_PIPE_BYTES : JOB_READ_BYTES;
+	rest->reader.piece_bytes = rest->reader.may_send ? FILE_SEND_BYTES : JOB_READ_BYTES;
 	stream->is_wanted = true;
 	stream->offset = start;
 	stream->until = rest->follows ? UINT64_MAX : end;

@@ -1,6 +1,6 @@
 /*
  * Runs a program as if the kernel, or the sandbox around it, were older: a seccomp filter answers for the
- * system calls that starting and watching processes, and the replay of a job's output, use where they can.
+ * system calls that starting and watching processes, replays of a job's output and downloads use where they can.
  *
  *   old_kernel ENOSYS|EPERM PROGRAM [ARGUMENT..]
  *
@@ -39,7 +39,7 @@ int main(int argc, char **argv)
 		REFUSE(PIDFD_OPEN, answer),
 		REFUSE(CLONE3, answer),
 		REFUSE(CLOSE_RANGE, answer),
-		REFUSE(SYS_splice, answer),
+		REFUSE(SYS_sendfile, answer),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {.len = ARRAY_LENGTH(filter), .filter = filter};

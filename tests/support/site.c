@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -82,6 +83,7 @@ static void *serve(void *argument)
 int site_start_thread(void **state)
 {
 	(void)state;
+	signal(SIGPIPE, SIG_IGN); /* as every program here does */
 	json_init();
 	sem_init(&site.wanted, 0, 0);
 	sem_init(&site.ready, 0, 0);

@@ -1,5 +1,6 @@
 #include "tests/support/stream_mem.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "lib/limits.h"
@@ -140,32 +141,39 @@ static int write_pieces(struct stream *s, const struct iovec *pieces, size_t cou
 	return m->full ? STREAM_FULL : 0;
 }
 
-/* As stream_uv: what there is room for, and a byte more to wait with. */
-static ssize_t splice_pipe(struct stream *s, int pipe, size_t len)
+/* A pipe in place of a socket. */
+static int lend(struct stream *s)
 {
 	struct stream_mem *m = of(s);
-	size_t taken = 0, wanted;
-	char bytes[4096];
+	int fds[2];
 
+	assert(m->lent < 0);
 	if (m->closed || m->shut_wanted)
 		return -EPIPE;
 	if (m->broken)
 		return m->broken;
-	while (taken < len && m->stream.queued == 0) {
-		ssize_t got;
-
-		wanted = size_min(len - taken, sizeof(bytes));
-		wanted = m->room > 0 ? size_min(wanted, m->room) : 1;
-		got = read(pipe, bytes, wanted);
-		if (got <= 0)
-			return -EIO;
-		append(&m->queue, bytes, (size_t)got);
-		flush(m);
-		m->stream.queued = buf_length(&m->queue);
-		taken += (size_t)got;
+	if (m->stream.queued > 0) {
+		m->full = true;
+		return -EAGAIN;
 	}
-	m->full |= taken < len;
-	return (ssize_t)taken;
+	if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+		return -errno;
+	m->lent = fds[0];
+	return fds[1];
+}
+
+static void take_back(struct stream *s)
+{
+	struct stream_mem *m = of(s);
+	char bytes[4096];
+	ssize_t got;
+
+	assert(m->lent >= 0);
+	while ((got = read(m->lent, bytes, sizeof(bytes))) > 0)
+		append(&m->queue, bytes, (size_t)got);
+	close_fd(&m->lent);
+	flush(m);
+	m->stream.queued = buf_length(&m->queue);
 }
 
 static int shutdown_stream(struct stream *s)
@@ -199,7 +207,8 @@ static const struct stream_ops ops = {
 	.read_start = read_start,
 	.read_stop = read_stop,
 	.write = write_pieces,
-	.splice = splice_pipe,
+	.lend = lend,
+	.take_back = take_back,
 	.shutdown = shutdown_stream,
 	.close = close_stream,
 	.fd = descriptor,
@@ -214,6 +223,7 @@ struct stream_mem *stream_mem_new(struct loop *loop)
 	m->stream.high_mark = STREAM_HIGH_MARK_BYTES;
 	m->stream.low_mark = STREAM_LOW_MARK_BYTES;
 	m->room = SIZE_MAX;
+	m->lent = -1;
 	later_init(&m->later, on_later);
 	buf_init(&m->input, SIZE_MAX / 2);
 	buf_init(&m->output, SIZE_MAX / 2);
@@ -224,6 +234,7 @@ struct stream_mem *stream_mem_new(struct loop *loop)
 void stream_mem_free(struct stream_mem *m)
 {
 	later_cancel(&m->later);
+	close_fd(&m->lent);
 	buf_fini(&m->input);
 	buf_fini(&m->output);
 	buf_fini(&m->queue);

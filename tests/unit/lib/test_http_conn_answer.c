@@ -153,71 +153,89 @@ static void s055_a_full_stream_stops_the_writer(void **state)
 	assert_int_equal(conn.closed, 1);
 }
 
-/* A pipe that holds so many bytes, which must not block. */
-static int pipe_with(const char *text)
+/* As a job would. */
+static void send_lent(const char *text)
 {
-	int fds[2];
+	int fd = http_response_lend(conn.ex);
 
-	assert_int_equal(pipe2(fds, O_NONBLOCK), 0);
-	assert_int_equal(write(fds[1], text, strlen(text)), strlen(text));
-	close(fds[1]);
-	return fds[0];
+	assert_true(fd >= 0);
+	assert_int_equal(write(fd, text, strlen(text)), strlen(text));
+	close(fd);
+	http_response_take_back(conn.ex, strlen(text));
 }
 
-static void a_pipe_can_be_the_body(void **state)
+static void the_body_can_be_sent_through_the_socket(void **state)
 {
-	auto_close int pipe = pipe_with("0123456789abcdef");
+	struct iovec piece = {.iov_base = (void *)"789a", .iov_len = 4};
+	int fd;
 
 	conn_feed(GET("/"));
-	assert_true(conn.ex->can_splice);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 5), -EINVAL); /* not begun */
+	assert_true(conn.ex->can_lend);
+	assert_int_equal(http_response_lend(conn.ex), -EINVAL); /* not begun */
 	assert_int_equal(http_response_begin(conn.ex, 200, 15), 0);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 16), -EMSGSIZE);
 	/* The head goes first. */
-	assert_int_equal(http_response_splice(conn.ex, pipe, 5), 5);
+	send_lent("01234");
 	conn_expect_output("HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n01234");
 	conn_settle();
-	/* Behind what there is no room for one byte waits, and the rest in the pipe. */
+	send_lent("");
+	send_lent("56");
+	conn_expect_output("56");
+	/* Not before what was written is out. */
 	conn.m->room = 3;
-	assert_int_equal(http_response_splice(conn.ex, pipe, 10), 4);
-	conn_expect_output("567");
-	assert_int_equal(http_response_splice(conn.ex, pipe, 6), 0);
+	assert_int_equal(http_response_write(conn.ex, &piece, 1), 0);
+	conn_expect_output("789");
+	assert_int_equal(http_response_lend(conn.ex), -EAGAIN);
 	conn_settle();
 	assert_int_equal(conn.drains, 0);
 	stream_mem_take(conn.m, SIZE_MAX);
 	conn_settle();
 	assert_int_equal(conn.drains, 1);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 6), 6);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 1), -EMSGSIZE);
+	conn_expect_output("a");
+	/* Nothing comes between. */
+	fd = http_response_lend(conn.ex);
+	assert_true(fd >= 0);
+	assert_int_equal(http_response_lend(conn.ex), -EINVAL);
+	assert_int_equal(http_response_write(conn.ex, &piece, 1), -EINVAL);
+	assert_int_equal(http_response_end(conn.ex, NULL), -EINVAL);
+	assert_int_equal(write(fd, "bcde", 4), 4);
+	close(fd);
+	http_response_take_back(conn.ex, 4);
 	assert_int_equal(http_response_end(conn.ex, NULL), 0);
 	conn_settle();
-	conn_expect_output("89abcde");
+	conn_expect_output("bcde");
 	assert_int_equal(conn.closed, 1);
 	assert_int_equal(conn.status, 0);
 }
 
-static void a_pipe_is_refused_where_its_bytes_cannot_go_as_they_are(void **state)
+static void a_socket_is_not_lent_where_its_bytes_cannot_go_as_they_are(void **state)
 {
-	auto_close int pipe = pipe_with("0123456789");
+	struct http_exchange *ex;
+	int fd;
 
 	conn_feed(GET("/"));
 	assert_int_equal(http_response_begin(conn.ex, 200, HTTP_LENGTH_CHUNKED), 0);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 5), -EINVAL);
+	assert_int_equal(http_response_lend(conn.ex), -EINVAL);
 	assert_int_equal(http_response_end(conn.ex, NULL), 0);
 	conn_settle();
 	conn_feed("HEAD / HTTP/1.1\r\nHost: a\r\n\r\n");
 	assert_int_equal(http_response_begin(conn.ex, 200, 5), 0);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 5), -EINVAL);
+	assert_int_equal(http_response_lend(conn.ex), -EINVAL);
 	assert_int_equal(http_response_end(conn.ex, NULL), 0);
 	conn_settle();
-	/* A pipe with less in it than was said, and a client that has left. */
+	/* A client that has left in the middle; the exchange outlives its connection here. */
 	conn_feed(GET("/"));
-	assert_int_equal(http_response_begin(conn.ex, 200, 50), 0);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 11), -EIO);
-	http_exchange_abort(conn.ex);
-	assert_int_equal(http_response_splice(conn.ex, pipe, 1), -ECONNRESET);
+	ex = conn.ex;
+	assert_int_equal(http_response_begin(ex, 200, 50), 0);
+	fd = http_response_lend(ex);
+	assert_true(fd >= 0);
+	http_exchange_hold(ex);
+	http_exchange_abort(ex);
+	assert_int_equal(http_response_lend(ex), -ECONNRESET);
 	conn_settle();
 	assert_true(conn.m->reset);
+	close(fd);
+	http_response_take_back(ex, 1);
+	http_exchange_release(ex);
 }
 
 static void on_closed_waits_for_a_full_stream(void **state)
@@ -459,8 +477,8 @@ int main(void)
 		TEST(a_head_without_a_body_yet_goes_out_alone),
 		TEST(many_pieces_are_written_in_order),
 		TEST(s055_a_full_stream_stops_the_writer),
-		TEST(a_pipe_can_be_the_body),
-		TEST(a_pipe_is_refused_where_its_bytes_cannot_go_as_they_are),
+		TEST(the_body_can_be_sent_through_the_socket),
+		TEST(a_socket_is_not_lent_where_its_bytes_cannot_go_as_they_are),
 		TEST(on_closed_waits_for_a_full_stream),
 		TEST(more_than_announced_is_refused),
 		TEST(less_than_announced_aborts),
