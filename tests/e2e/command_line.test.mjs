@@ -121,7 +121,8 @@ check("exec_passes_interrupts_on_and_kills_at_the_second", async () => {
 		{ more: (c) => { child = c; } });
 	let seen = "";
 	child.stdout.on("data", (chunk) => { seen += chunk; });
-	await eventually("it runs", () => seen.includes("ready"));
+	// A signal that comes just before the shell begins to wait is heeded after that wait.
+	await eventually("it runs", () => seen.includes("ready") && processesWith(stubborn).some((each) => each.command === "sleep"));
 	child.kill("SIGINT");
 	await eventually("it was asked", () => seen.includes("no"));
 	child.kill("SIGINT");

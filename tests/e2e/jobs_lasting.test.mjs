@@ -694,7 +694,13 @@ check("nothing that envd was born with reaches a keeper or its job", async () =>
 	const jobs = jobsClient(envd.url);
 	const job = (await jobs.create(shell("exec sleep 1000"))).job;
 	const keeper = keeperOf(job);
-	const names = (pid) => readdirSync(`/proc/${pid}/fd`).map((fd) => readlinkSync(`/proc/${pid}/fd/${fd}`));
+	const names = (pid) => readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+		try {
+			return [readlinkSync(`/proc/${pid}/fd/${fd}`)];
+		} catch {
+			return []; // closed meanwhile
+		}
+	});
 	assert.ok(names(envd.child.pid).includes("/etc/passwd"), "envd has it");
 	for (const pid of [keeper, job.pid])
 		assert.ok(!names(pid).some((name) => name.startsWith("/etc/")), `${pid}: ${names(pid)}`);

@@ -250,9 +250,12 @@ class Input(unittest.TestCase):
 
         def waits():  # one of its threads, in a write: it is told of a reset there, and not of a broken pipe
             for thread in os.listdir(f"/proc/{child.pid}/task"):
-                with open(f"/proc/{child.pid}/task/{thread}/wchan", encoding="ascii") as file:
-                    if "sock_alloc_send" in file.read():
-                        return True
+                try:
+                    with open(f"/proc/{child.pid}/task/{thread}/wchan", encoding="ascii") as file:
+                        if "sock_alloc_send" in file.read():
+                            return True
+                except (FileNotFoundError, ProcessLookupError):
+                    pass  # it has ended meanwhile
             return False
         eventually("it waits for its reader", waits)
         ours.close()
