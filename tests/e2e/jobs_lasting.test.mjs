@@ -1,7 +1,7 @@
 // Background jobs and what is not supposed to happen: envd is killed, keepers are killed, the disk is full,
 // there are thousands.
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import {
 	appendFileSync, chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, readlinkSync, rmSync, symlinkSync, unlinkSync,
@@ -390,11 +390,13 @@ check("what is on a disk that cannot be written is told, and what cannot be done
 	mkdirSync(directory);
 	execFileSync("mount", ["-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", directory]);
 	const flags = ["-jobs-dir", join(directory, "jobs")];
+	// What has a file open for writing may just be ending.
+	const remount = (how) => eventually(`it is remounted ${how}`, () => spawnSync("mount", ["-o", `remount,${how}`, directory]).status === 0);
 	const first = await startEnvd({ flags });
 	const made = (await jobsClient(first.url).create(shell("echo kept; exit 6"))).job;
 	await ended(jobsClient(first.url), made.id);
 	await first.stop();
-	execFileSync("mount", ["-o", "remount,ro", directory]);
+	await remount("ro");
 	const envd = await startEnvd({ flags });
 	const jobs = jobsClient(envd.url);
 	assert.deepEqual((await jobs.list({})).jobs.map((each) => [each.id, each.exit.code]), [[made.id, 6]]);
@@ -403,9 +405,9 @@ check("what is on a disk that cannot be written is told, and what cannot be done
 	await refused(jobs.delete({ id: made.id }), Code.Unavailable, /read-only/);
 	await envd.stop();
 	// One that cannot be read at all is no empty one.
-	execFileSync("mount", ["-o", "remount,rw", directory]);
+	await remount("rw");
 	rmSync(join(directory, "jobs", "lock"));
-	execFileSync("mount", ["-o", "remount,ro", directory]);
+	await remount("ro");
 	const blind = await startEnvd({ flags });
 	await refused(jobsClient(blind.url).list({}), Code.PermissionDenied, /read-only/);
 	await refused(jobsClient(blind.url).get({ id: made.id }), Code.PermissionDenied, /read-only/);
