@@ -9,6 +9,7 @@
 #include "envd/filesystem/download_body.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/folder.h"
 #include "tests/support/site.h"
 #include "tests/support/valgrind.h"
 
@@ -242,7 +243,7 @@ static void a_file_that_is_overwritten_comes_old_or_new(void **state)
 /* The client's and the server's end of each connection, and the file. */
 static bool are_stuck(size_t count)
 {
-	return site_count_entries("/proc/self/fd") == site.descriptors + 3 * count;
+	return folder_count("/proc/self/fd") == site.descriptors + 3 * count;
 }
 
 /* Sanitizers keep what is freed, and valgrind has its own. */
