@@ -376,6 +376,9 @@
 #define FORWARD_SCAN_BYTES_MAX (1024 * 1024)
 #define FORWARD_PORTS_MAX 1024
 #define FORWARD_CONNECTIONS_MAX 1024
+/* When one port has them all, others get so many each, so many together. */
+#define FORWARD_CONNECTIONS_RESERVE 256
+#define FORWARD_CONNECTIONS_PORT_MIN 16
 /* An address that was in use is tried again this much later. */
 #define FORWARD_RETRY_MS 1000
 

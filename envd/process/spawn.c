@@ -89,10 +89,10 @@ static void show_command(const struct spawn_request *request, char text[SHOWN_BY
 	const char *piece = request->command;
 
 	for (i = 0;; i++) {
-		size_t len = strlen(piece);
+		size_t len = strlen(piece), left = SHOWN_BYTES_MAX - used;
 
-		if (used + len > SHOWN_BYTES_MAX) {
-			len = SHOWN_BYTES_MAX - used;
+		if (len > left) {
+			len = left;
 			while (len > 0 && ((unsigned char)piece[len] & 0xc0) == 0x80)
 				len--;
 			memcpy(text + used, piece, len);
@@ -103,6 +103,10 @@ static void show_command(const struct spawn_request *request, char text[SHOWN_BY
 		used += len;
 		if (i == request->arg_count)
 			break;
+		if (used == SHOWN_BYTES_MAX) {
+			memcpy(text + used, "...", 4);
+			return;
+		}
 		text[used++] = ' ';
 		piece = request->args[i];
 	}

@@ -133,6 +133,16 @@ void forward_connection_accept(struct forward_connections *all, uv_stream_t *lis
 	connect_next(c);
 }
 
+size_t forward_connections_to(const struct forward_connections *all, unsigned port)
+{
+	const struct list_node *node;
+	size_t count = 0;
+
+	LIST_FOR_EACH(node, &all->list)
+		count += container_of(node, struct connection, node)->port == port;
+	return count;
+}
+
 void forward_connections_close(struct forward_connections *all)
 {
 	struct list_node *node, *following;

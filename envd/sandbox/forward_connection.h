@@ -25,6 +25,8 @@ void forward_connections_init(struct forward_connections *connections, struct lo
 /* Takes the connection that waits at `listener`. */
 void forward_connection_accept(struct forward_connections *connections, uv_stream_t *listener,
 			       unsigned port, unsigned families);
+/* How many go to this port. */
+size_t forward_connections_to(const struct forward_connections *connections, unsigned port);
 /* Breaks all of them off; on_over comes for each. */
 void forward_connections_close(struct forward_connections *connections);
 

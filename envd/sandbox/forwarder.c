@@ -49,11 +49,21 @@ static void free_when_closed(struct forwarder *f)
 
 /* ---- one port ---- */
 
+/* A server that hangs, or has very many clients, does not shut out the others. */
+static bool has_room(const struct forwarder *f, unsigned port)
+{
+	size_t count = f->connections.count;
+
+	return count < FORWARD_CONNECTIONS_MAX ||
+	       (count < FORWARD_CONNECTIONS_MAX + FORWARD_CONNECTIONS_RESERVE &&
+		forward_connections_to(&f->connections, port) < FORWARD_CONNECTIONS_PORT_MIN);
+}
+
 static void accept_one(struct forward *forward)
 {
 	struct forwarder *f = forward->forwarder;
 
-	if (f->connections.count >= FORWARD_CONNECTIONS_MAX) {
+	if (!has_room(f, forward->port)) {
 		forward->is_waiting = true;
 		return;
 	}
@@ -278,7 +288,7 @@ static void on_connection_over(struct forward_connections *connections)
 		LIST_FOR_EACH(node, &f->ports[i]) {
 			struct forward *forward = container_of(node, struct forward, node);
 
-			if (forward->is_waiting) {
+			if (forward->is_waiting && has_room(f, forward->port)) {
 				accept_one(forward);
 				return;
 			}

@@ -8,6 +8,9 @@
  * that search for a free port listen for a moment on one address after the other, and would find it
  * occupied by their own forward.
  *
+ * At most FORWARD_CONNECTIONS_MAX connections are relayed at once, others wait in the kernel's queue.
+ * Of a small reserve each port has its share, so that a server that hangs does not shut out the others.
+ *
  * The kernel announces no new listeners, so they are looked for every FORWARD_SCAN_MS while something
  * runs in the sandbox. Once nothing does, the pace slows down, for a server that has left its parent
  * may still be starting, and then stops: forwarder_wake starts it again. While a server is being

@@ -107,6 +107,31 @@ static void case_022_working_directory(void **state)
 	lab_close(&lab);
 }
 
+/* Wherever the cut falls: in an argument, in one of its characters, between two. */
+static void case_017_a_long_command_is_shown_cut(void **state)
+{
+	struct process_lab lab;
+	struct process_spec spec;
+	char text[301];
+
+	lab_open(&lab, NULL);
+	for (size_t len = 225; len <= 260; len++) {
+		const char *args[] = {"true", text, "x", "\xC3\xA4\xC3\xA4", "z", "", "", "end", NULL};
+		char message[600];
+
+		memset(text, 'a', len);
+		text[len] = '\0';
+		lab_spec(&spec, args);
+		spec.cwd = "/etc/passwd";
+		snprintf(message, sizeof(message), "error starting process 'true %.*s",
+			 (int)(len < 251 ? len : 251), text);
+		lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, message);
+		lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT,
+				   len <= 236 ? " end': fork/exec true: chdir" : "...': fork/exec true: chdir");
+	}
+	lab_close(&lab);
+}
+
 static void conformance_148_deleted_directory(void **state)
 {
 	static const char *const args[] = {"true", NULL};
@@ -384,6 +409,7 @@ int main(void)
 		cmocka_unit_test(case_019_bad_names_start_nothing),
 		cmocka_unit_test(case_020_missing_home),
 		cmocka_unit_test(case_022_working_directory),
+		cmocka_unit_test(case_017_a_long_command_is_shown_cut),
 		cmocka_unit_test(conformance_148_deleted_directory),
 		cmocka_unit_test(conformance_149_forbidden_directory),
 		cmocka_unit_test(conformance_151_tilde),

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <poll.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -343,6 +344,44 @@ static void a_port_that_is_only_tried_out_is_not_taken_away(void **state)
 	free(tried);
 }
 
+static void a_server_that_hangs_does_not_shut_out_the_others(void **state)
+{
+	struct fixture *f = *state;
+	int clients[FORWARD_CONNECTIONS_MAX + 16], hanging, other, client;
+	unsigned port = 0, other_port = 0;
+	struct rlimit limit;
+	size_t count = 0;
+
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	if (limit.rlim_max < 4 * FORWARD_CONNECTIONS_MAX) {
+		open_forwarder(f, OWN_ADDRESS, 0);
+		skip();
+	}
+	limit.rlim_cur = limit.rlim_max;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+	hanging = listen_on(AF_INET, "127.0.0.1", &port); /* and never accepts */
+	assert_true(hanging >= 0);
+	open_forwarder(f, OWN_ADDRESS, 0);
+	wait_until(f, port, true, &clients[count++]);
+	while (count < ARRAY_LENGTH(clients)) {
+		clients[count] = dial(port);
+		assert_true(clients[count++] >= 0);
+		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
+	}
+	for (uint64_t began = now_ms(); forwarder_connection_count(f->forwarder) < FORWARD_CONNECTIONS_MAX;
+	     turn_for(f, 1))
+		assert_true(now_ms() - began < 20000);
+	other = listen_on(AF_INET, "127.0.0.1", &other_port);
+	assert_true(other >= 0);
+	wait_until(f, other_port, true, &client);
+	relays(f, client, other);
+	close(client);
+	close(other);
+	close(hanging);
+	while (count)
+		close(clients[--count]);
+}
+
 /* The port is still forwarded, but the server has gone. */
 static void a_client_that_comes_too_late_sees_a_reset(void **state)
 {
@@ -433,6 +472,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_port_that_was_taken_is_forwarded_once_it_is_free, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_port_that_is_only_tried_out_is_not_taken_away, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_server_that_hangs_does_not_shut_out_the_others, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_client_that_comes_too_late_sees_a_reset, setup, teardown),
 		cmocka_unit_test_setup_teardown(nothing_is_looked_for_without_the_address, setup, teardown),
