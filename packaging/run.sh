@@ -49,26 +49,47 @@ proxy_port=$(free_port "${PROXY_PORT:-3002}" 8080)
 admin_port=$(free_port 3003 8081)
 
 # In process groups of their own: Ctrl-C is this script's business.
-set -m
-build/static/bin/envd -standalone -port "$envd_port" >"$logs/envd.log" 2>&1 &
-envd=$!
-build/opt/bin/proxy --listen "127.0.0.1:$proxy_port" --admin "127.0.0.1:$admin_port" \
-	--sandbox "$id=127.0.0.1,envd=$envd_port" --default-sandbox "$id" --drain-ms 1000 >"$logs/proxy.log" 2>&1 &
-proxy=$!
-set +m
+start_envd() {
+	set -m
+	build/static/bin/envd -standalone -port "$envd_port" >"$logs/envd.log" 2>&1 &
+	envd=$!
+	set +m
+}
 
-for name in envd proxy; do
-	port_name=${name}_port
-	for ((i = 0; ; i++)); do
-		is_taken "${!port_name}" && break
-		if [ $i -ge 100 ] || ! kill -0 "${!name}" 2>/dev/null; then
-			echo "$name did not start:" >&2
-			cat "$logs/$name.log" >&2
-			exit 1
-		fi
+start_proxy() {
+	set -m
+	build/opt/bin/proxy --listen "127.0.0.1:$proxy_port" --admin "127.0.0.1:$admin_port" \
+		--sandbox "$id=127.0.0.1,envd=$envd_port" --default-sandbox "$id" --drain-ms 1000 >"$logs/proxy.log" 2>&1 &
+	proxy=$!
+	set +m
+}
+
+# Waits until it listens: NAME PORT.
+await() {
+	for ((i = 0; i < 600; i++)); do
+		kill -0 "${!1}" 2>/dev/null || return 1
+		is_taken "$2" && return 0
 		sleep 0.1
 	done
-done
+	return 1
+}
+
+failed() {
+	echo "$1 did not start:" >&2
+	cat "$logs/$1.log" >&2
+	exit 1
+}
+
+start_envd
+if ! await envd "$envd_port"; then
+	# The usual port is one of those that the kernel gives to outgoing connections, which do not show as taken.
+	grep -qi 'in use' "$logs/envd.log" || failed envd
+	envd_port=$(free_port)
+	start_envd
+	await envd "$envd_port" || failed envd
+fi
+start_proxy
+await proxy "$proxy_port" || failed proxy
 
 status=0
 node tests/e2e/tour.mjs "$id" "$proxy_port" || status=$?

@@ -74,7 +74,7 @@ def suite_build():
 def unit_steps(profile):
     yield Step("build", make(f"PROFILE={profile}", "CI=1", "all", "unit-build"), timeout=900, check=True)
     for program in names_of("UNIT_PROGRAMS", f"PROFILE={profile}"):
-        yield Step(program, [program], timeout=180)
+        yield Step(program, [program], timeout=600)
 
 
 def suite_unit():
@@ -82,7 +82,7 @@ def suite_unit():
     # Once more as under old kernels and in sandboxes that refuse what starting processes, replays and downloads use where they can.
     for program in names_of("UNIT_PROGRAMS", "PROFILE=dev"):
         if "/envd/process/" in program or "/envd/jobs/" in program or program.endswith("/test_downloads_large"):
-            yield Step(f"old kernel: {program}", [f"{OUT}/dev/tests/support/old_kernel", "ENOSYS", program], timeout=180)
+            yield Step(f"old kernel: {program}", [f"{OUT}/dev/tests/support/old_kernel", "ENOSYS", program], timeout=600)
 
 
 def suite_unit_asan():
@@ -121,7 +121,7 @@ def suite_fuzz():
         name = os.path.basename(program)
         corpus = os.path.join("tests/fuzz/corpus", name)
         command = [program, "-runs=0", "-rss_limit_mb=4096", "-timeout=20"] + ([corpus] if os.path.isdir(corpus) else [])
-        yield Step(name, command, timeout=120, check=True)
+        yield Step(name, command, timeout=300, check=True)
 
 
 def suite_connect():
@@ -132,7 +132,7 @@ def suite_connect():
         return
     server = f"{OUT}/asan/tests/conformance/server"
     yield Step("server", make("PROFILE=asan", "CI=1", server), timeout=900, check=True)
-    yield Step("connectconformance", ["tests/conformance/run.sh"], timeout=120, env={"CI": "1"})
+    yield Step("connectconformance", ["tests/conformance/run.sh"], timeout=300, env={"CI": "1"})
 
 
 def e2e_steps(env):
@@ -162,17 +162,17 @@ def relay_steps(profile):
     yield Step(profile, make(f"PROFILE={profile}", "CI=1", "all"), timeout=900, check=True)
     for path in sorted(glob.glob("tests/relay/test_*.py")):
         command = [sys.executable, "-B", path]
-        yield Step(os.path.basename(path), command, timeout=300, env={"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"})
+        yield Step(os.path.basename(path), command, timeout=600, env={"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"})
 
 
 def more_relay_steps(profile):
     """What else has a script for it: varnishtest's, and ten seconds of random traffic and change."""
     env = {"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"}
     if shutil.which("varnishtest"):
-        yield Step("varnishtest", ["tests/varnish/run.sh"], timeout=300, env=env, check=True)
+        yield Step("varnishtest", ["tests/varnish/run.sh"], timeout=600, env=env, check=True)
     else:
         print("  varnishtest: it is not installed (Debian's varnish); its scripts are not played")
-    yield Step("soak.py", [sys.executable, "-B", "tests/relay/soak.py", "10"], timeout=120, env=env, check=True)
+    yield Step("soak.py", [sys.executable, "-B", "tests/relay/soak.py", "10"], timeout=300, env=env, check=True)
 
 
 def suite_relay():
@@ -190,7 +190,7 @@ def suite_relay_tls():
     yield Step("asan", make("PROFILE=asan", "CI=1", "all"), timeout=900, check=True)
     for name in ("streams", "tunnels", "hostile", "smuggling", "lifecycle"):
         command = [sys.executable, "-B", f"tests/relay/test_{name}.py"]
-        yield Step(f"test_{name}.py", command, timeout=300, env={"PROXY_BIN": f"{OUT}/asan/bin/proxy", "RELAY_TLS": "1"})
+        yield Step(f"test_{name}.py", command, timeout=600, env={"PROXY_BIN": f"{OUT}/asan/bin/proxy", "RELAY_TLS": "1"})
 
 
 def suite_vm():
@@ -202,7 +202,7 @@ def suite_vm():
 def suite_tour():
     """What `make run` does, once."""
     if os.path.exists("packaging/run.sh"):
-        yield Step("tour", ["make", "-s", "--no-print-directory", "run", "ONCE=1"], timeout=300, check=True)
+        yield Step("tour", ["make", "-s", "--no-print-directory", "run", "ONCE=1"], timeout=600, check=True)
 
 
 SUITES = {

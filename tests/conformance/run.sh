@@ -18,7 +18,7 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 status=0
 # A server that never answers makes the runner hang.
-timeout -k 5 90 $runner --conf tests/conformance/config.yaml --mode server --known-failing @tests/conformance/known-failing.txt \
+timeout -k 5 240 $runner --conf tests/conformance/config.yaml --mode server --known-failing @tests/conformance/known-failing.txt \
 	"$@" -- "$server" 2>&1 | tee "$log" || status=$?
 # The runner does not mind how the server ends.
 if grep -Eq 'Sanitizer|runtime error:|Assertion' "$log"; then

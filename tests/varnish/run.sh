@@ -9,7 +9,7 @@ folder=$(mktemp -d)
 "$proxy" --listen 127.0.0.1:0 --admin none --workers 1 --sandbox abc=127.0.0.1 >"$folder/out" 2>"$folder/log" &
 pid=$!
 trap 'kill "$pid" 2>/dev/null || true; wait "$pid" || true; rm -rf "$folder"' EXIT
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
 	port=$(sed -n 's/^proxy listening on [^ ]*:\([0-9]*\).*/\1/p' "$folder/out")
 	[ -z "$port" ] || break
 	sleep 0.05
@@ -18,6 +18,6 @@ done
 if [ $# -eq 0 ]; then
 	set -- tests/varnish/*.vtc
 fi
-varnishtest -j 2 -t 30 "-Dproxy=127.0.0.1:$port" "$@"
+varnishtest -j 2 -t 90 "-Dproxy=127.0.0.1:$port" "$@"
 kill "$pid"
 wait "$pid"

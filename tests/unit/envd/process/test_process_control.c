@@ -134,14 +134,19 @@ static void case_056_kill_with_a_stalled_client(void **state)
 static void case_070_keepalive(void **state)
 {
 	struct service *s = *state;
+	uint64_t began = uv_hrtime();
 	struct wire_client c;
 	struct seen seen;
+	pid_t pid;
 
 	service_open_stream(s, &c, "Start", "Keepalive-Ping-Interval: 1\r\n",
-			    "{\"process\":{\"cmd\":\"sleep\",\"args\":[\"1.4\"]}}");
+			    "{\"process\":{\"cmd\":\"sleep\",\"args\":[\"1000\"]}}");
+	pid = service_wait_for_pid(s, &c);
+	service_wait_for(s, &c, "\"keepalive\"");
+	service_expect(s, "SendSignal", 200, "{}", "{\"process\":{\"pid\":%d},\"signal\":9}", pid);
 	service_read_stream(&c, &seen);
-	service_expect_end(&seen, "exit status 0");
-	assert_int_equal(seen.keepalives, 1);
+	service_expect_end(&seen, "signal: killed");
+	assert_true(seen.keepalives >= 1 && seen.keepalives <= (uv_hrtime() - began) / 1000000000);
 	service_forget(&seen);
 	wire_close(&c);
 }

@@ -154,7 +154,7 @@ static void case_055_a_stopped_process_dies_at_once(void **state)
 	lab_run_for(&lab, 50);
 	began = lab_now_ms(&lab);
 	lab_kill_and_wait(&lab, &run, &killed);
-	assert_true(lab_now_ms(&lab) - began < 5000);
+	assert_true(lab_now_ms(&lab) - began < 20000);
 	capture_wait(&lab, &run);
 	assert_int_equal(run.record.signal, SIGKILL);
 	capture_fini(&run);
@@ -175,7 +175,7 @@ static void case_056_kill_does_not_wait_for_pending_output(void **state)
 	lab_run_for(&lab, 100);
 	began = lab_now_ms(&lab);
 	lab_kill_and_wait(&lab, &stalled, &killed);
-	assert_true(lab_now_ms(&lab) - began < 5000);
+	assert_true(lab_now_ms(&lab) - began < 20000);
 	assert_int_equal(killed.leader_status, ESRCH);
 	assert_false(stalled.ended);
 	/* What was in the pipe and the end are still there for it. */
@@ -262,7 +262,7 @@ static void case_046_stalled_reader_hears_of_the_timeout(void **state)
 	open_with_deadline(&lab, &run, "exec yes", 150);
 	run.slow = true;
 	capture_wait(&lab, &run);
-	assert_true(lab_now_ms(&lab) - began < 150 + PROCESS_KILL_WAIT_MS + 5000);
+	assert_true(lab_now_ms(&lab) - began < 150 + PROCESS_KILL_WAIT_MS + 20000);
 	assert_int_equal(run.err.kind, ERR_DEADLINE_EXCEEDED);
 	capture_fini(&run);
 	lab_close(&lab);

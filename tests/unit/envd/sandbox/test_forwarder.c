@@ -130,7 +130,7 @@ static void turn_for(struct fixture *f, uint64_t duration_ms)
 	}
 }
 
-/* Turns the loop until somebody listens (or nobody does), for ten seconds at most; how long it took. */
+/* Turns the loop until somebody listens (or nobody does), for a minute at most; how long it took. */
 static uint64_t wait_until(struct fixture *f, unsigned port, bool reachable, int *ret_fd)
 {
 	uint64_t began = now_ms();
@@ -144,7 +144,7 @@ static uint64_t wait_until(struct fixture *f, unsigned port, bool reachable, int
 		}
 		if (fd >= 0)
 			close(fd);
-		assert_true(now_ms() - began < 10000);
+		assert_true(now_ms() - began < 60000);
 		turn_for(f, 1);
 	}
 }
@@ -204,7 +204,7 @@ static void a_server_on(struct fixture *f, int family, const char *address)
 	close(listener);
 	wait_until(f, port, false, &client);
 	for (uint64_t began = now_ms(); forwarder_connection_count(f->forwarder) > 0; turn_for(f, 1))
-		assert_true(now_ms() - began < 10000);
+		assert_true(now_ms() - began < 60000);
 	/* The same port again, which the reference program forgets (contract/envd.md 1.7). */
 	listener = listen_on(family, address, &port);
 	assert_true(listener >= 0);
@@ -450,7 +450,7 @@ static void it_falls_asleep_when_nothing_runs_and_wakes_up(void **state)
 	began = now_ms();
 	/* Other programs of this machine are served as well, and then it has something to look for. */
 	while (!is_asleep(f) && !forwarder_port_count(f->forwarder)) {
-		assert_true(now_ms() - began < 3 * FORWARD_SCAN_IDLE_MS_MAX);
+		assert_true(now_ms() - began < 60000);
 		turn_for(f, 50);
 	}
 	forwarder_wake(f->forwarder);
