@@ -13,6 +13,8 @@
 /* Without pidfds: how often an adopted keeper is looked for. Its lock is asked for more seldom. */
 #define KEEPER_LOOK_MS 250
 #define KEEPER_LOCK_MS 1000
+/* So often a status file that cannot be read is tried, every JOB_LOOK_IDLE_MS. */
+#define UNREAD_MAX 300
 
 /* ---- the object ---- */
 
@@ -437,7 +439,7 @@ static void on_timer(uv_timer_t *timer)
 		job_stop_go_on(run);
 	if (is_due(&run->keeper_due_ms, now)) {
 		run->keeper_due_ms = now + KEEPER_LOOK_MS;
-		if (kill(run->keeper, 0) < 0 && errno == ESRCH)
+		if (run->is_finishing || (kill(run->keeper, 0) < 0 && errno == ESRCH))
 			job_life_finish(run);
 		else if (run->looked_ms + KEEPER_LOCK_MS <= now)
 			start_look(run);
@@ -468,8 +470,13 @@ static void find_out(struct job *job)
 	const struct job_store *store = &run->table->store;
 	const struct job_record *record = &run->owner->record;
 	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
+	int status = job_store_read_status(store, record->id, &run->status);
 
-	if (job_store_read_status(store, record->id, &run->status) < 0)
+	/* For want of a descriptor nothing is lost. */
+	run->is_unread = status < 0 && status != -ENOENT && ++run->unread_count < UNREAD_MAX;
+	if (run->is_unread)
+		return;
+	if (status < 0)
 		run->status = (struct job_status){.start.magic = 0};
 	run->has_end = run->status.end.magic != 0;
 	if (!run->has_end)
@@ -532,7 +539,10 @@ static void on_found_out(struct job *job)
 	struct job_life *run = container_of(job, struct job_life, job);
 	struct background_job *owner = run->owner;
 
-	if (!run->is_over) {
+	if (run->is_unread && !run->is_over) {
+		run->keeper_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
+		job_life_plan(run);
+	} else if (!run->is_over) {
 		enter_end(run);
 		end(run);
 		owner->run = NULL;

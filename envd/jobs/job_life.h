@@ -56,6 +56,9 @@ struct job_life {
 	unsigned live;
 	/* The end. */
 	bool wants_term, has_term, wants_kill, has_kill, is_stopped_by_request;
+	bool is_kill_blocked; /* of kill_job: for want of descriptors and the like; to be tried again */
+	bool is_unread;       /* of job: how it ended, for the same reason */
+	unsigned unread_count;
 	uint64_t stop_due_ms; /* when the grace is over */
 	struct job_stop_note note; /* of kill_job */
 	bool is_note_owed;

@@ -11,6 +11,8 @@
 #include "lib/log.h"
 #include "lib/pidfd.h"
 
+/* As many as are open at a time while descendants are looked for. */
+#define KILL_DESCRIPTORS 4
 
 static void on_leader_poll_closed(uv_handle_t *handle)
 {
@@ -25,20 +27,38 @@ void job_stop_end(struct job_life *run)
 	uv_close((uv_handle_t *)&run->leader_poll, on_leader_poll_closed);
 }
 
-/* Who holds the lock while the keeper lives may rely on the leader's number. */
-static bool take_lock(struct job_life *run)
+/* Who holds the lock while the keeper lives may rely on the leader's number. -ESRCH: the keeper is gone;
+ * -ENOENT: somebody has removed the file; anything else may get better. */
+static int take_lock(struct job_life *run)
 {
 	if (run->lock_fd < 0) {
 		int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status", O_RDWR);
 
 		if (fd < 0)
-			return false;
+			return fd;
 		run->lock_fd = fd;
 		while (flock(fd, LOCK_EX) < 0)
 			if (errno != EINTR)
 				break;
 	}
-	return job_status_keeper(run->lock_fd) == run->keeper;
+	return job_status_keeper(run->lock_fd) == run->keeper ? 0 : -ESRCH;
+}
+
+static bool may_get_better(int status)
+{
+	return status < 0 && status != -ESRCH && status != -ENOENT;
+}
+
+/* To look for what a job has started takes descriptors. */
+static bool has_room(int fd)
+{
+	int taken[KILL_DESCRIPTORS], count = 0;
+
+	while (count < KILL_DESCRIPTORS && (taken[count] = fcntl(fd, F_DUPFD_CLOEXEC, 0)) >= 0)
+		count++;
+	for (int i = 0; i < count; i++)
+		close(taken[i]);
+	return count == KILL_DESCRIPTORS;
 }
 
 /* In place, so that no full disk can make it forgotten. */
@@ -63,8 +83,10 @@ static void terminate(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
 	const uint64_t yes = 1;
+	int status = take_lock(run);
 
-	if (!take_lock(run))
+	run->is_kill_blocked = may_get_better(status);
+	if (status < 0)
 		return;
 	note_request(run);
 	if (run->leader_pidfd < 0)
@@ -81,20 +103,34 @@ static void terminate(struct job *job)
 		write_note(run, offsetof(struct job_status_agent, has_terminated), &yes, sizeof(yes));
 }
 
+/* Its session, and whatever left that. */
+static void kill_below_keeper(struct job_life *run)
+{
+	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
+
+	if (cgroups)
+		(void)cgroup_kill(cgroups, run->owner->record.place);
+	kill_descendants(run->keeper);
+	/* Who has suspended everything has suspended the keeper, too. */
+	kill(run->keeper, SIGCONT);
+}
+
 static void kill_everything(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
-	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
+	int status = take_lock(run);
 
-	if (take_lock(run)) {
+	run->is_kill_blocked = may_get_better(status);
+	if (status == 0) {
 		note_request(run);
 		kill(-run->leader, SIGKILL);
-		if (cgroups)
-			(void)cgroup_kill(cgroups, run->owner->record.place);
-		/* Its session, and whatever left that. */
-		kill_descendants(run->keeper);
-		/* Who has suspended everything has suspended the keeper, too. */
-		kill(run->keeper, SIGCONT);
+		run->is_kill_blocked = !has_room(run->lock_fd);
+		/* The leader, which is dead, stays uncollected: what it has started is below the keeper. */
+		if (run->is_kill_blocked)
+			return;
+		kill_below_keeper(run);
+	} else if (status == -ENOENT && !run->is_adopted_blind) {
+		kill_below_keeper(run);
 	}
 	/* From here on the keeper collects the leader and goes. */
 	close_fd(&run->lock_fd);
@@ -125,7 +161,7 @@ static void look_at_leader(struct job *job)
 	struct job_life *run = container_of(job, struct job_life, kill_job);
 	struct proc_stat about;
 
-	run->is_leader_dead = !proc_stat_read(run->leader, &about) || proc_stat_is_dead(&about);
+	run->is_leader_dead = proc_stat_read(run->leader, &about) && proc_stat_is_dead(&about);
 }
 
 static void on_leader_looked(struct job *job)
@@ -141,11 +177,20 @@ static void on_leader_looked(struct job *job)
 	job_life_drop(run);
 }
 
+static void try_again_later(struct job_life *run)
+{
+	run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
+	job_life_plan(run);
+}
+
 static void on_terminated(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
 
-	if (!run->is_over) {
+	if (run->is_kill_blocked && !run->is_over) {
+		run->has_term = false;
+		try_again_later(run);
+	} else if (!run->is_over) {
 		run->grace_due_ms = run->stop_due_ms;
 		if (run->leader_pidfd >= 0 &&
 		    uv_poll_init(&run->table->loop->uv, &run->leader_poll, run->leader_pidfd) == 0) {
@@ -166,8 +211,12 @@ static void on_done(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, kill_job);
 
-	if (!run->is_over)
+	if (run->is_kill_blocked && run->has_kill && !run->is_over) {
+		run->has_kill = false;
+		try_again_later(run);
+	} else if (!run->is_over) {
 		job_stop_go_on(run);
+	}
 	job_life_drop(run);
 }
 

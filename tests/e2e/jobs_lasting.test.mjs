@@ -7,6 +7,7 @@ import {
 	appendFileSync, chmodSync, closeSync, existsSync, mkdirSync, openSync, readFileSync, readdirSync, readlinkSync, rmSync, symlinkSync, unlinkSync,
 	writeFileSync, writeSync,
 } from "node:fs";
+import { connect } from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { Code } from "@connectrpc/connect";
@@ -449,6 +450,43 @@ check("a cap that the file system cannot hold is named", async () => {
 	execFileSync("umount", ["-l", directory]);
 });
 
+check("without descriptors a stop waits, and no end is lost", async () => {
+	const envd = await startEnvd({ flags: ["-jobs-dir", join(temporaryFolder(), "jobs")], keep: true });
+	const jobs = jobsClient(envd.url);
+	const running = (await jobs.create(shell("trap '' TERM; setsid sleep 99 & echo ready; sleep 99"))).job;
+	const ending = (await jobs.create(shell("echo ready; exec sleep 99"))).job;
+	for (const { id } of [running, ending])
+		await jobs.wait({ ids: [id], until: { pattern: "ready" } });
+	// One that is there already, because nobody else can be let in; and in the midst of a request, so that it stays.
+	const socket = connect(new URL(envd.url).port, "127.0.0.1");
+	let heard = "";
+	socket.on("data", (chunk) => { heard += chunk; });
+	const post = (method, message) => {
+		const body = JSON.stringify(message);
+		return `POST /jobs.Jobs/${method} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+	};
+	const stop = post("Stop", { id: running.id, force: true });
+	socket.write(post("List", {}) + stop.slice(0, -5));
+	await eventually("it is heard", () => heard.includes(running.id));
+	const limit = (count) => execFileSync("prlimit", ["--pid", String(envd.pid), `--nofile=${count}:`]);
+	const before = execFileSync("prlimit", ["--pid", String(envd.pid), "--nofile", "--noheadings", "--output", "SOFT"]).toString().trim();
+	limit(10);
+	heard = "";
+	socket.write(stop.slice(-5));
+	process.kill(ending.pid, "SIGKILL");
+	await eventually("it has ended", () => !isAlive(ending.pid));
+	// Long enough for both to have been tried.
+	await sleep(500);
+	assert.ok(!heard.includes("JOB_STATE_CANCELLED"));
+	limit(before);
+	await eventually("it is stopped", () => heard.includes("JOB_STATE_CANCELLED"));
+	assert.ok(!isAlive(running.pid));
+	const told = await ended(jobs, ending.id);
+	assert.deepEqual([told.failure, told.exit?.signal], [Cause.SIGNAL, 9]);
+	socket.destroy();
+	await envd.stop();
+});
+
 check("a time limit is held by a clock that nobody sets, also by the next envd", async () => {
 	const here = await place();
 	const { job } = await here.jobs.create({ ...shell("sleep 1; exit 5"), limits: { wallTimeMs: 600000n } });
@@ -510,9 +548,16 @@ check("broken, half made and foreign folders do not disturb", async () => {
 check("a directory that was removed is made anew, and is this envd's again", async () => {
 	const here = await place();
 	const { job } = await here.jobs.create(shell("exec sleep 60"));
-	const file = join(here.directory, job.id, "record");
-	await eventually("its start is on the disk", () => readFileSync(file, "utf8").includes("startedMs"));
+	const stopped = (await here.jobs.create(shell("(setsid sleep 61 &); exec sleep 60"))).job;
+	for (const each of [job, stopped]) {
+		const file = join(here.directory, each.id, "record");
+		await eventually("its start is on the disk", () => readFileSync(file, "utf8").includes("startedMs"));
+	}
 	rmSync(here.directory, { recursive: true, maxRetries: 10 });
+	// Its record is gone, but not its keeper.
+	const lost = (await here.jobs.stop({ id: stopped.id, force: true })).job;
+	assert.deepEqual([lost.state, lost.failure], [State.CANCELLED, Cause.LOST]);
+	assert.ok(!isAlive(stopped.pid));
 	const next = (await here.jobs.create(shell("echo heard"))).job;
 	assert.equal((await ended(here.jobs, next.id)).state, State.COMPLETED);
 	assert.equal((await readOutput(here.jobs, { id: next.id })).stdout.toString(), "heard\n");
