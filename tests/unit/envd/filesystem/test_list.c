@@ -306,7 +306,7 @@ static void case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error(void *
 		snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", name);
 		make_directory(path);
 	}
-	for (budget = 0; status < 0; budget += 64) {
+	for (budget = 0; status < 0; budget += 160) {
 		assert_in_range(budget, 0, 1024 * 1024);
 		arena_init(&small, budget);
 		status = list_directory(at("deep"), 100, &small, &list, &err);
