@@ -250,7 +250,7 @@
 #define FILE_SEND_BYTES_FIRST (2 * 1024 * 1024)
 #define FILE_SEND_BYTES (8 * 1024 * 1024)
 #define FILE_SEND_BYTES_MIN (256 * 1024)
-/* ... one of which a job takes longer than this. */
+/* ... what goes in so long. */
 #define FILE_SEND_MS 10
 /* What is copied while it waits for a client that is behind: the loop wakes up when there is room for bytes that
  * it has, and then there is room for a third of all that the socket holds. */

@@ -68,9 +68,11 @@ def measure(bench, server, folder):
         # In turns, as what else the machine does must not count against one alone; the first of each warms up.
         rounds = [(bench.client(port, "download", "/log")["seconds"],
                    bench.client(server.port, "download", f"/jobs/{job['id']}/stdout")["seconds"]) for _ in range(16)][1:]
-    beside, ours = (min(each) for each in zip(*rounds))
+    beside, ours = (statistics.median(each) for each in zip(*rounds))
     bench.row("job: replay of a 64 MiB log", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s",
         beside / ours, "≥ 0.90 ×", beside / ours >= 0.9)
+    beside, ours = (min(each) for each in zip(*rounds))
+    bench.row("  the best of 15", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s", beside / ours)
     count = 500
     idle = bench.status_kib(server.pid, "VmRSS")
     made = [jobs.create("sleep", "100") for _ in range(count)]

@@ -235,20 +235,27 @@ def part_files():
             file.write(NGINX_COMMON.format(folder=folder) + f"""
             http {{ access_log off; sendfile on; tcp_nopush on; {nginx_paths(folder)}
               server {{ listen 127.0.0.1:{port}; root {folder}; }} }}""")
-        with nginx(folder, port):
-            client(port, "download", "/file")
-            beside = min(client(port, "download", "/file")["seconds"] for _ in range(3))
+        with nginx(folder, port), envd() as server:
+            measure_downloads(server.port, port, path, size)
         with envd() as server:
-            result = client(server.port, "download", f"/files?username=root&path={path}")
-            if result["status"] != 200:
-                row("download of 1 GiB", f"status {result['status']}")
-            else:
-                ours = min(client(server.port, "download", f"/files?username=root&path={path}")["seconds"] for _ in range(3))
-                row("download of 1 GiB", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s",
-                    beside / ours, "≥ 0.90 ×", beside / ours >= 0.9)
             measure_uploads(server.port, folder, size)
     finally:
         shutil.rmtree(folder)
+
+
+def measure_downloads(ours_port, port, path, size):
+    """In turns, and the median: both have luck or not with which of the two processors sleeps when the client is woken,
+    which makes a factor of two, nginx (it corks the socket) more often not."""
+    target = f"/files?username=root&path={path}"
+    status = client(ours_port, "download", target)["status"]
+    if status != 200:
+        raise RuntimeError(f"download answered {status}")
+    rounds = [(client(port, "download", "/file")["seconds"], client(ours_port, "download", target)["seconds"]) for _ in range(12)][1:]
+    beside, ours = (statistics.median(each) for each in zip(*rounds))
+    row("download of 1 GiB", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s",
+        beside / ours, "≥ 0.90 ×", beside / ours >= 0.9)
+    beside, ours = (min(each) for each in zip(*rounds))
+    row("  the best of 11", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s", beside / ours)
 
 
 def measure_uploads(port, folder, size):
