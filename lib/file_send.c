@@ -28,6 +28,8 @@ ssize_t file_send(struct file_send *send, int file, int64_t offset, size_t len)
 
 	if (send->piece_bytes == 0)
 		send->piece_bytes = FILE_SEND_BYTES_FIRST;
+	if (send->until_ms == 0)
+		send->until_ms = began_ms + FILE_SEND_JOB_MS;
 	len = size_min(len, send->piece_bytes);
 	send->is_full = false;
 	while (sent < len) {
@@ -45,6 +47,17 @@ ssize_t file_send(struct file_send *send, int file, int64_t offset, size_t len)
 	}
 	follow_pace(send, sent, monotonic_ms() - began_ms);
 	return (ssize_t)sent;
+}
+
+void file_send_lend(struct file_send *send, int socket)
+{
+	send->socket = socket;
+	send->until_ms = 0;
+}
+
+bool file_send_goes_on(const struct file_send *send, const struct job *job)
+{
+	return !send->is_full && !job_is_awaited(job) && monotonic_ms() < send->until_ms;
 }
 
 /* The last of three numbers: the least, the usual and the most. */

@@ -107,6 +107,17 @@ static int submit(struct job *job)
 	return status;
 }
 
+/* Only this loop counts, its pool looks. */
+static void count_waiting(const struct job *job, int change)
+{
+	_Atomic size_t *waiting = &job->loop->file_jobs_waiting;
+
+	size_t before = atomic_load_explicit(waiting, memory_order_relaxed);
+
+	if (touches_files(job->class))
+		atomic_store_explicit(waiting, before + (size_t)(ssize_t)change, memory_order_relaxed);
+}
+
 /* In order, but a job that must wait on does not hold up one that need not. */
 static void submit_waiting(struct loop *loop)
 {
@@ -118,6 +129,7 @@ static void submit_waiting(struct loop *loop)
 		if (!may_run(loop, job->class))
 			continue;
 		list_remove(&job->node);
+		count_waiting(job, -1);
 		submit(job);
 		return;
 	}
@@ -154,6 +166,7 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	list_init(&job->node);
 	if (!may_run(loop, class)) {
 		list_append(&loop->jobs_waiting, &job->node);
+		count_waiting(job, 1);
 	} else {
 		status = submit(job);
 		if (status < 0)
@@ -163,6 +176,11 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	loop->jobs_running++;
 	loop->file_jobs += touches_files(class);
 	return 0;
+}
+
+bool job_is_awaited(const struct job *job)
+{
+	return atomic_load_explicit(&job->loop->file_jobs_waiting, memory_order_relaxed) > 0;
 }
 
 void job_abandon(struct job *job)

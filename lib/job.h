@@ -39,6 +39,8 @@ struct job {
 int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)(struct job *job),
 	    void (*done)(struct job *job)) NODISCARD;
 void job_abandon(struct job *job);
+/* From within a job that touches files and could go on: whether others like it wait for a thread. */
+bool job_is_awaited(const struct job *job);
 /* Sets the pool's size; once, before the first job. */
 void job_pool_configure(void);
 

@@ -245,13 +245,15 @@
 /* All transfers of a loop together hold about so much; many at once have smaller chunks each. */
 #define FILE_TRANSFERS_BYTES (32 * 1024 * 1024)
 #define FILE_CHUNK_BYTES_MIN (16 * 1024)
-/* What one job of the pool sends uncopied (file_send.h), of a file that is in memory about a millisecond's work:
- * going to the pool and back costs a tenth of that. At first, at most, and of a file that is slow: ... */
+/* What is sent uncopied in one go (file_send.h), of a file that is in memory about a millisecond's work. At
+ * first, at most, and of a file that is slow: ... */
 #define FILE_SEND_BYTES_FIRST (2 * 1024 * 1024)
 #define FILE_SEND_BYTES (8 * 1024 * 1024)
 #define FILE_SEND_BYTES_MIN (256 * 1024)
 /* ... what goes in so long. */
 #define FILE_SEND_MS 10
+/* A job of the pool goes on for so long at most, and only while nobody waits for its thread. */
+#define FILE_SEND_JOB_MS 50
 /* What is copied while it waits for a client that is behind: the loop wakes up when there is room for bytes that
  * it has, and then there is room for a third of all that the socket holds. */
 #define FILE_SEND_WAIT_BYTES 4096

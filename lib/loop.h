@@ -9,6 +9,7 @@
 #ifndef LIB_LOOP_H
 #define LIB_LOOP_H
 
+#include <stdatomic.h>
 #include <uv.h>
 
 #include "lib/base.h"
@@ -21,6 +22,7 @@ struct loop {
 	struct list_node later;
 	size_t jobs_running, file_jobs; /* queued ones included; of these, those that touch files */
 	struct list_node jobs_waiting;	/* held back; see lib/job.h */
+	_Atomic size_t file_jobs_waiting; /* of these, those that touch files; the pool looks at it */
 	size_t bulk_running, long_running, files_running, compute_running;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 	uv_poll_t hangup_poll; /* of lib/hangup.h */

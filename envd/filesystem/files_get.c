@@ -33,8 +33,8 @@ struct get {
 	unsigned next; /* the chunk to be written next; the other one follows */
 	unsigned reading;
 	struct file_send send;
-	size_t send_most; /* of one job */
-	ssize_t sent;     /* by the last one, or a negative errno */
+	size_t send_most; /* in one go */
+	uint64_t sent;    /* by the last job */
 	bool is_working; /* a job has the download */
 	bool is_full;    /* the client is behind */
 	bool at_end;     /* of the body */
@@ -144,10 +144,19 @@ static bool start_reading(struct get *get)
 static void send_piece(struct job *job)
 {
 	struct get *get = container_of(job, struct get, job);
+	ssize_t sent;
 
 	get->status = 0;
-	get->sent = download_body_send(&get->body, get->send_most, &get->send);
-	if (get->sent >= 0 && get->send.is_full)
+	get->sent = 0;
+	do {
+		sent = download_body_send(&get->body, get->send_most, &get->send);
+		if (sent < 0) {
+			get->status = (int)sent;
+			return;
+		}
+		get->sent += (uint64_t)sent;
+	} while (file_send_goes_on(&get->send, job) && download_body_sendable(&get->body) > 0);
+	if (get->send.is_full)
 		read_chunk(job);
 }
 
@@ -156,11 +165,11 @@ static void on_sent(struct job *job)
 	struct get *get = container_of(job, struct get, job);
 
 	close_fd(&get->send.socket);
-	http_response_take_back(get->ex, get->sent > 0 ? (uint64_t)get->sent : 0);
-	if (get->sent == -ENOSYS)
+	http_response_take_back(get->ex, get->sent);
+	if (get->status == -ENOSYS) {
 		get->body.tail = -1;
-	else if (get->sent < 0)
-		get->status = (int)get->sent;
+		get->status = 0;
+	}
 	on_chunk(job);
 }
 
@@ -181,7 +190,7 @@ static bool start_sending(struct get *get)
 	size_chunk(&get->chunks[get->next], FILE_SEND_WAIT_BYTES);
 	size_chunk(&get->chunks[get->next ^ 1], 0);
 	get->reading = get->next;
-	get->send.socket = fd;
+	file_send_lend(&get->send, fd);
 	get->send_most = files_chunk_bytes(FILE_SEND_BYTES);
 	if (job_run(get->ex->loop, &get->job, JOB_BULK, send_piece, on_sent) < 0) {
 		close_fd(&get->send.socket);

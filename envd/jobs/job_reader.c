@@ -34,10 +34,11 @@ static ssize_t fill(struct job_reader_piece *piece, size_t capacity, int fd, uin
 	return got < 0 ? -errno : got;
 }
 
-/* What the socket takes of the next `len` bytes; how many were sent, or negative. */
-static ssize_t send_next(struct job_reader *reader, struct job_reader_stream *stream, size_t len)
+/* What the socket takes of the next `len` bytes in one go; how many were sent, or negative. */
+static ssize_t send_once(struct job_reader *reader, struct job_reader_stream *stream, size_t len)
 {
-	ssize_t sent = file_send(&reader->send, stream->fd, (int64_t)stream->offset, len);
+	uint64_t from = stream->offset;
+	ssize_t sent = file_send(&reader->send, stream->fd, (int64_t)from, len);
 	int status;
 
 	if (sent == -ENOSYS) {
@@ -46,15 +47,29 @@ static ssize_t send_next(struct job_reader *reader, struct job_reader_stream *st
 	}
 	if (sent < 0)
 		return sent;
-	reader->sent_from = stream->offset;
-	reader->sent = (size_t)sent;
+	reader->sent += (size_t)sent;
 	stream->offset += (uint64_t)sent;
 	reader->bytes_left -= (uint64_t)sent;
 	status = job_extent_of(stream->fd, &stream->extent);
 	if (status < 0)
 		return status;
 	/* It may have been dropped on its way. */
-	return reader->sent_from < stream->extent.oldest ? -EIO : sent;
+	return from < stream->extent.oldest ? -EIO : sent;
+}
+
+/* ... and in as many goes as the job may have, of the `left` bytes there are. How many are left, or negative. */
+static ssize_t send_next(struct job_reader *reader, struct job_reader_stream *stream, uint64_t left)
+{
+	ssize_t sent;
+
+	reader->sent_from = stream->offset;
+	do {
+		sent = send_once(reader, stream, (size_t)size_min(left, reader->piece_bytes));
+		if (sent < 0)
+			return sent;
+		left -= (uint64_t)sent;
+	} while (sent > 0 && left > 0 && file_send_goes_on(&reader->send, &reader->work));
+	return (ssize_t)left;
 }
 
 /* Up to a piece. 0 when there is nothing, 1 with a piece, negative. */
@@ -92,15 +107,16 @@ static int read_stream(struct job_reader *reader, enum job_stream which, uint64_
 	if (piece->len > reader->bytes_left)
 		piece->len = (size_t)reader->bytes_left;
 	if (reader->send.socket >= 0) {
-		got = send_next(reader, stream, piece->len);
+		limit -= stream->offset;
+		got = send_next(reader, stream, limit < reader->bytes_left ? limit : reader->bytes_left);
 		if (got < 0)
 			return (int)got;
-		piece->len -= (size_t)got;
 		/* All was, or a part of what there is. */
-		if (piece->len == 0 || (got > 0 && !reader->send.is_full)) {
+		if (got == 0 || (reader->sent > 0 && !reader->send.is_full)) {
 			piece->len = 0;
-			return stream->offset < limit && reader->bytes_left > 0;
+			return got > 0;
 		}
+		piece->len = size_min(piece->len, (size_t)got);
 		/* Some bytes to wait with, or the whole piece where nothing can be sent. */
 		piece->offset = stream->offset;
 		if (reader->send.is_full)
@@ -277,7 +293,7 @@ static bool lend(struct job_reader *reader)
 	if (reader->is_full)
 		return false;
 	reader->may_send = fd >= 0;
-	reader->send.socket = fd >= 0 ? fd : -1;
+	file_send_lend(&reader->send, fd >= 0 ? fd : -1);
 	reader->sent = 0;
 	return true;
 }
