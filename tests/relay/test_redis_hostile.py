@@ -7,7 +7,7 @@ import threading
 import time
 
 from redis_support import RedisClient
-from support import PATIENCE, answer, main, wait_for
+from support import PATIENCE, answer, main, one_of, wait_for
 from test_redis import KEY, RedisTest, record
 
 
@@ -252,9 +252,16 @@ class Hostile(RedisTest):
                 connection.send(block)
 
         other = self.serve(endless)
-        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
-        proxy.logged("too large")
-        self.assertLess(proxy.memory_kib(), 400 * 1024)
+
+        def is_too_large():
+            proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
+            proxy.logged("not connected")
+            self.assertLess(proxy.memory_kib(), 400 * 1024)
+            self.finish()  # its log is complete then
+            # A machine that stalls may be too slow for it to be more than an answer that does not come.
+            return any("too large" in line for line in proxy.log)
+
+        one_of(is_too_large, "an answer that is too large")
 
 
 class Changing(RedisTest):
