@@ -178,8 +178,7 @@ static void long_jobs_leave_room_for_other_bulk_ones(void **state)
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
 		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute, on_done), 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
-		while (!bulk[i].done)
-			uv_run(&loop.uv, UV_RUN_ONCE);
+		TURN_UNTIL(&loop, bulk[i].done);
 	for (size_t i = 0; i < ARRAY_LENGTH(lasting); i++)
 		assert_int_equal(lasting[i].done, 0);
 	open_gate(ARRAY_LENGTH(lasting));
