@@ -89,16 +89,20 @@ export function within(ms, what, promise) {
 // free now stays free; each process begins at a place of its own.
 let lastPort = process.pid * 97 % 30000;
 
+async function isFree(port) {
+	const server = net.createServer();
+	const listens = await new Promise((resolve) =>
+		server.listen(port, "0.0.0.0", () => resolve(true)).on("error", () => resolve(false)));
+	if (listens)
+		await new Promise((resolve) => server.close(resolve));
+	return listens;
+}
+
 export async function freePort() {
 	for (;;) {
 		const port = 10000 + (lastPort = (lastPort + 1) % 30000); // its own, also when several are asked for at once
-		const server = net.createServer();
-		const isFree = await new Promise((resolve) =>
-			server.listen(port, "0.0.0.0", () => resolve(true)).on("error", () => resolve(false)));
-		if (isFree) {
-			await new Promise((resolve) => server.close(resolve));
+		if (await isFree(port))
 			return port;
-		}
 	}
 }
 
@@ -311,6 +315,8 @@ export async function startEnvd({
 	port, flags = [], init = { defaultUser: "user" }, env = {}, prefix = [], program: path, keep = false,
 } = {}) {
 	port ??= await freePort();
+	// A child of an envd that was killed holds the port until it has become its command.
+	await eventually(`port ${port} is free`, () => isFree(port));
 	if (!flags.includes("-jobs-dir"))
 		flags = ["-jobs-dir", join(tmpdir(), `envd-jobs-${process.pid}-${port}`), ...flags];
 	const args = [...prefix, path ?? envdProgram(), "-isnotfc", "-port", String(port), ...flags];
