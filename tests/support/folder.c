@@ -2,6 +2,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -83,6 +85,23 @@ bool folder_has(const char *path)
 	struct stat st;
 
 	return lstat(path, &st) == 0;
+}
+
+void folder_make(const char *path)
+{
+	assert_int_equal(mkdir(path, 0755), 0);
+}
+
+void folder_make_link(const char *target, const char *path)
+{
+	assert_int_equal(symlink(target, path), 0);
+}
+
+void folder_mount_small(const char *path, const char *options)
+{
+	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+		skip();
+	assert_int_equal(mount("tmpfs", path, "tmpfs", 0, options), 0);
 }
 
 size_t folder_count(const char *path)

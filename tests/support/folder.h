@@ -25,6 +25,11 @@ void folder_check(const char *path, const void *want, size_t len);
 /* NULL: there must be no such file. */
 void folder_check_text(const char *path, const char *want);
 bool folder_has(const char *path);
+void folder_make(const char *path);
+void folder_make_link(const char *target, const char *path);
+/* A small file system of its own over an existing folder, seen by this process alone. Skips the test where
+ * that is not allowed. */
+void folder_mount_small(const char *path, const char *options);
 /* "." and ".." do not count. */
 size_t folder_count(const char *path);
 

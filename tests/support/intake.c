@@ -1,6 +1,5 @@
 #include "tests/support/intake.h"
 
-#include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -97,10 +96,8 @@ size_t intake_count_entries(const char *relative)
 
 void intake_mount_small(const char *options)
 {
-	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
-		skip();
-	assert_int_equal(mkdir(intake_at("m"), 0755), 0);
-	assert_int_equal(mount("tmpfs", intake_at("m"), "tmpfs", 0, options), 0);
+	folder_make(intake_at("m"));
+	folder_mount_small(intake_at("m"), options);
 }
 
 void intake_check_refused(enum err_kind kind, const char *message)

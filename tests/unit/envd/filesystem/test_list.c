@@ -43,16 +43,6 @@ static void make_file(const char *relative)
 	close(fd);
 }
 
-static void make_directory(const char *relative)
-{
-	assert_int_equal(mkdir(at(relative), 0755), 0);
-}
-
-static void make_link(const char *target, const char *relative)
-{
-	assert_int_equal(symlink(target, at(relative)), 0);
-}
-
 /* Compares the relative paths, in order, with a space-separated text. */
 static void check_list(const char *path, uint32_t depth, const char *want)
 {
@@ -72,10 +62,10 @@ static void check_list(const char *path, uint32_t depth, const char *want)
 static void conformance_159_depth_and_order(void **state)
 {
 	(void)state;
-	make_directory("t");
-	make_directory("t/sub1");
-	make_directory("t/sub1/sub1_1");
-	make_directory("t/sub2");
+	folder_make(at("t"));
+	folder_make(at("t/sub1"));
+	folder_make(at("t/sub1/sub1_1"));
+	folder_make(at("t/sub2"));
 	make_file("t/file1.txt");
 	make_file("t/sub1/sub1_1/f");
 	make_file("t/sub1.txt");
@@ -87,7 +77,7 @@ static void conformance_159_depth_and_order(void **state)
 	check_list(at("t"), 3, ".hidden file1.txt sub1 sub1/sub1_1 sub1/sub1_1/f sub1.txt sub2 sub2/\xC3\xA4");
 	check_list(at("t"), UINT32_MAX,
 		   ".hidden file1.txt sub1 sub1/sub1_1 sub1/sub1_1/f sub1.txt sub2 sub2/\xC3\xA4");
-	make_directory("empty");
+	folder_make(at("empty"));
 	check_list(at("empty"), 7, "");
 }
 
@@ -108,7 +98,7 @@ static void conformance_162_a_file_is_not_a_directory(void **state)
 
 	(void)state;
 	make_file("f");
-	make_link("f", "link");
+	folder_make_link("f", at("link"));
 	assert_true(list_directory(at("f"), 1, &arena, &list, &err) < 0);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
 	assert_string_equal(err.message, arena_printf(&arena, "path is not a directory: %s", at("f")));
@@ -123,16 +113,16 @@ static void case_105_symlinks_are_shown_and_not_entered(void **state)
 	struct list_result list;
 
 	(void)state;
-	make_directory("d");
-	make_directory("d/sub");
+	folder_make(at("d"));
+	folder_make(at("d/sub"));
 	make_file("d/sub/f");
-	make_link("sub", "d/to_dir");
-	make_link("sub/f", "d/to_file");
-	make_link("broken_target", "d/to_nothing");
-	make_link("to_self", "d/to_self");
-	make_link("d", "l1");
-	make_link("l1", "l2");
-	make_link("l2", "l3");
+	folder_make_link("sub", at("d/to_dir"));
+	folder_make_link("sub/f", at("d/to_file"));
+	folder_make_link("broken_target", at("d/to_nothing"));
+	folder_make_link("to_self", at("d/to_self"));
+	folder_make_link("d", at("l1"));
+	folder_make_link("l1", at("l2"));
+	folder_make_link("l2", at("l3"));
 	check_list(at("d"), 9, "sub sub/f to_dir to_file to_nothing to_self");
 	check_list(at("l3"), 9, "sub sub/f to_dir to_file to_nothing to_self");
 	check_list(at("d/to_dir"), 1, "f");
@@ -142,15 +132,15 @@ static void case_105_symlinks_are_shown_and_not_entered(void **state)
 	assert_int_equal(list.entries[3]->type, ENTRY_UNSPECIFIED);
 	assert_string_equal(list.entries[3]->symlink_target, at("d/to_nothing"));
 	/* Loops and endless chains as the root. */
-	make_link("a", "b");
-	make_link("b", "a");
+	folder_make_link("a", at("b"));
+	folder_make_link("b", at("a"));
 	assert_true(list_directory(at("a"), 1, &arena, &list, &err) < 0);
 	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
 	assert_non_null(strstr(err.message, "cyclic symlink"));
 	assert_true(list_directory(at("d/to_self"), 1, &arena, &list, &err) < 0);
 	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
 	for (int i = 0; i < 300; i++)
-		make_link(i ? arena_printf(&arena, "c%d", i - 1) : "d", arena_printf(&arena, "c%d", i));
+		folder_make_link(i ? arena_printf(&arena, "c%d", i - 1) : "d", at(arena_printf(&arena, "c%d", i)));
 	assert_true(list_directory(at("c299"), 1, &arena, &list, &err) < 0);
 	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
 	check_list(at("c200"), 1, "sub to_dir to_file to_nothing to_self");
@@ -159,9 +149,9 @@ static void case_105_symlinks_are_shown_and_not_entered(void **state)
 static void case_108_a_bad_name_does_not_hide_the_others(void **state)
 {
 	(void)state;
-	make_directory("d");
+	folder_make(at("d"));
 	make_file("d/ok");
-	make_directory("d/\xC3(");
+	folder_make(at("d/\xC3("));
 	make_file("d/\xC3(/\xFF");
 	check_list(at("d"), 2, "ok \xEE\xBF\x83( \xEE\xBF\x83(/\xEE\xBF\xBF");
 }
@@ -174,7 +164,7 @@ static void case_097_hostile_names_are_listed(void **state)
 	struct list_result list;
 
 	(void)state;
-	make_directory("d");
+	folder_make(at("d"));
 	memset(longest, 'z', 255);
 	longest[255] = '\0';
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
@@ -220,8 +210,8 @@ static void case_106_vanishing_entries_never_fail_the_listing(void **state)
 	struct churn churner = {.stop = false};
 
 	(void)state;
-	make_directory("d");
-	make_directory("d/stay");
+	folder_make(at("d"));
+	folder_make(at("d/stay"));
 	make_file("d/stay/f");
 	make_file("d/zz");
 	snprintf(churner.directory, sizeof(churner.directory), "%s/d", folder.path);
@@ -250,7 +240,7 @@ static void case_107_a_budget_that_is_spent_is_a_clear_error(void **state)
 	struct arena small;
 
 	(void)state;
-	make_directory("d");
+	folder_make(at("d"));
 	for (int i = 0; i < 2000; i++)
 		make_file(arena_printf(&arena, "d/f%d", i));
 	for (size_t budget = 0; budget < 200000; budget += 4096) {
@@ -275,14 +265,14 @@ static void case_107_what_is_too_long_for_a_short_listing_is_told(void **state)
 	size_t budget = arena.budget;
 
 	(void)state;
-	make_directory("d");
+	folder_make(at("d"));
 	for (int i = 0; i < LIST_SHORT_ENTRIES_MAX; i++)
 		make_file(arena_printf(&arena, "d/f%d", i));
 	assert_int_equal(list_directory_short(at("d"), 2, &arena, &list, &err), 0);
 	assert_int_equal(list.count, LIST_SHORT_ENTRIES_MAX);
 	assert_int_equal(list_directory_short(at("d/f1"), 2, &arena, &list, &err), -EPROTO);
 	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	make_directory("d/deep");
+	folder_make(at("d/deep"));
 	assert_int_equal(list_directory_short(at("d"), 2, &arena, &list, &err), -E2BIG);
 	assert_int_equal(arena.budget, budget);
 	assert_int_equal(list_directory(at("d"), 2, &arena, &list, &err), 0);
@@ -301,10 +291,10 @@ static void case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error(void *
 	(void)state;
 	memset(name, 'n', 200);
 	name[200] = '\0';
-	make_directory(path);
+	folder_make(at(path));
 	for (int i = 0; i < 6; i++) {
 		snprintf(path + strlen(path), sizeof(path) - strlen(path), "/%s", name);
-		make_directory(path);
+		folder_make(at(path));
 	}
 	for (budget = 0; status < 0; budget += 160) {
 		assert_in_range(budget, 0, 1024 * 1024);

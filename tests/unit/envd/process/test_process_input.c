@@ -100,6 +100,17 @@ static struct str big_input(pid_t pid, const char *kind, size_t len)
 	return (struct str){text, (size_t)used + encoded + 3};
 }
 
+/* A SendInput on a connection of its own, whose answer is waited for by the caller. */
+static void send_input(struct service *s, struct wire_client *input, struct str json)
+{
+	wire_open(input, &s->app.loop, http_server_port(s->app.server));
+	wire_printf(input,
+		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
+		    "application/json\r\nContent-Length: %zu\r\n\r\n",
+		    json.len);
+	wire_send_str(input, json);
+}
+
 static void case_040_input_larger_than_the_pipe(void **state)
 {
 	struct service *s = *state;
@@ -113,12 +124,7 @@ static void case_040_input_larger_than_the_pipe(void **state)
 	pid = service_wait_for_pid(s, &c);
 	service_wait_for(s, &c, "\"data\"");
 	json = big_input(pid, "stdin", 6 * 1024 * 1024);
-	wire_open(&input, &s->app.loop, http_server_port(s->app.server));
-	wire_printf(&input,
-		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
-		    "application/json\r\nContent-Length: %zu\r\n\r\n",
-		    json.len);
-	wire_send_str(&input, json);
+	send_input(s, &input, json);
 	/* The end of stdin queues up behind what is still being written. */
 	while (process_table_find(s->app.processes, pid)->input.count == 0)
 		service_turn(s);
@@ -173,12 +179,7 @@ static void case_042_input_pending_at_the_end(void **state)
 	service_open_shell(s, &c, "sleep 20", NULL);
 	pid = service_wait_for_pid(s, &c);
 	json = big_input(pid, "stdin", 300 * 1024);
-	wire_open(&input, &s->app.loop, http_server_port(s->app.server));
-	wire_printf(&input,
-		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
-		    "application/json\r\nContent-Length: %zu\r\n\r\n",
-		    json.len);
-	wire_send_str(&input, json);
+	send_input(s, &input, json);
 	while (process_table_find(s->app.processes, pid)->input.count == 0)
 		service_turn(s);
 	service_expect(s, "SendSignal", 200, "{}", "{\"process\":{\"pid\":%d},\"signal\":9}", pid);
@@ -219,12 +220,7 @@ static void input_of_a_client_that_left_is_dropped(void **state)
 	process = process_table_find(s->app.processes, pid);
 	json = big_input(pid, "stdin", 300 * 1024);
 	for (size_t i = 0; i < ARRAY_LENGTH(ways_to_leave); i++) {
-		wire_open(&input, &s->app.loop, http_server_port(s->app.server));
-		wire_printf(&input,
-			    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
-			    "application/json\r\nContent-Length: %zu\r\n\r\n",
-			    json.len);
-		wire_send_str(&input, json);
+		send_input(s, &input, json);
 		while (process->input.count == 0)
 			service_turn(s);
 		ways_to_leave[i](&input);
@@ -232,12 +228,7 @@ static void input_of_a_client_that_left_is_dropped(void **state)
 			service_turn(s);
 	}
 	/* Its end came with the request. */
-	wire_open(&input, &s->app.loop, http_server_port(s->app.server));
-	wire_printf(&input,
-		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
-		    "application/json\r\nContent-Length: %zu\r\n\r\n",
-		    json.len);
-	wire_send_str(&input, json);
+	send_input(s, &input, json);
 	wire_shutdown(&input);
 	while (!input.eof)
 		wire_poll(&input);
@@ -262,11 +253,7 @@ static void input_of_a_half_closing_client(void **state)
 	service_open_shell(s, &c, "head -c 5; sleep 20", NULL);
 	pid = service_wait_for_pid(s, &c);
 	len = snprintf(body, sizeof(body), "{\"process\":{\"pid\":%d},\"input\":{\"stdin\":\"aGVsbG8=\"}}", pid);
-	wire_open(&input, &s->app.loop, http_server_port(s->app.server));
-	wire_printf(&input,
-		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
-		    "application/json\r\nContent-Length: %d\r\n\r\n%s",
-		    len, body);
+	send_input(s, &input, (struct str){body, (size_t)len});
 	wire_shutdown(&input);
 	wire_read_response(&input, &r);
 	assert_int_equal(r.status, 200);
@@ -363,12 +350,7 @@ static void case_045_echoing_filter(void **state)
 	service_open_shell(s, &c, "cat", NULL);
 	pid = service_wait_for_pid(s, &c);
 	json = big_input(pid, "stdin", 9 * 1024 * 1024);
-	wire_open(&input, &s->app.loop, http_server_port(s->app.server));
-	wire_printf(&input,
-		    "POST /process.Process/SendInput HTTP/1.1\r\nHost: x\r\nContent-Type: "
-		    "application/json\r\nContent-Length: %zu\r\n\r\n",
-		    json.len);
-	wire_send_str(&input, json);
+	send_input(s, &input, json);
 	while (process_table_find(s->app.processes, pid)->input.count == 0) {
 		service_turn(s);
 		wire_poll(&c);
