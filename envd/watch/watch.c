@@ -163,6 +163,7 @@ static void on_silent_end(struct watch *watch)
 {
 	struct err err;
 
+	watch->ended_silently = true;
 	if (watch->plan && spawn_read_status(watch->plan->status_fd, &watch->spawn_request, "/", &err) ==
 				   SPAWN_FAILED)
 		err_wrap(&err, "error creating watcher");
@@ -333,7 +334,7 @@ static void on_exit_of_helper(struct reaper_child *child, const struct exit_reco
 {
 	struct watch *watch = container_of(child, struct watch, child);
 
-	if (!watch->is_over && !record->exited)
+	if ((!watch->is_over || watch->ended_silently) && !record->exited)
 		log_warn("watch", "envd-watch was killed", LOG_I("pid", child->pid),
 			 LOG_I("signal", record->signal));
 	/* What it said last is still in the pipe, whose end is what counts. */

@@ -71,7 +71,7 @@ struct watch {
 	int input_fd;
 	struct buf bytes;
 	unsigned holds;
-	bool is_tracked, is_ready, is_paused, is_over, is_closed, is_timed, at_end;
+	bool is_tracked, is_ready, is_paused, is_over, is_closed, is_timed, at_end, ended_silently;
 	void (*on_freed)(struct watch *watch, void *user); /* the table's */
 	void *on_freed_user;
 };

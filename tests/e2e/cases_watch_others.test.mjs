@@ -97,6 +97,7 @@ check("case_130_every_end_of_a_watch_is_complete", async (t) => {
 	stream = await victim.ended();
 	assert.equal(stream.error.code, "internal");
 	assert.match(stream.error.message, /envd-watch ended unexpectedly/);
+	await eventually("the log says so", () => own.output.includes("envd-watch was killed"));
 	writeFileSync(join(folder, "f"), "");
 	await other.until("CREATE f");
 	await own.stop();
