@@ -13,7 +13,8 @@
 /* One call on its way through the pool. */
 struct operation {
 	struct job job;
-	struct arena arena; /* everything below, and the answer */
+	struct arena request; /* copies of what was asked for */
+	struct arena arena;   /* what a run needs, and the answer */
 	struct rpc_call *call;
 	const struct sandbox *sandbox; /* for sandbox_check_user alone */
 	const char *user_name;         /* as given, or the default */
@@ -51,6 +52,7 @@ static void free_operation(struct operation *operation)
 
 	rpc_call_set_handler(call, &handler, NULL);
 	arena_release(&operation->arena);
+	arena_release(&operation->request);
 	free(operation);
 	rpc_call_release(call);
 }
@@ -101,6 +103,8 @@ static void on_done(struct job *job)
 
 	if (is_longer_than_thought(operation) && !rpc_call_is_closed(operation->call)) {
 		operation->is_long = true;
+		/* Thousands may wait, with nothing of what the short run has found. */
+		arena_release(&operation->arena);
 		submit(operation, JOB_LONG);
 		return;
 	}
@@ -121,9 +125,10 @@ static struct operation *new_operation(struct rpc_call *call, size_t budget, con
 	struct operation *operation = xcalloc(1, sizeof(*operation));
 	const char *user_name = call->user_name ? call->user_name : app->sandbox.default_user;
 	const char *workdir = app->sandbox.default_workdir;
-	struct arena *arena = &operation->arena;
+	struct arena *arena = &operation->request;
 
-	arena_init(arena, budget);
+	arena_init(arena, RPC_ARENA_BYTES);
+	arena_init(&operation->arena, budget);
 	operation->call = call;
 	operation->run = run;
 	operation->sandbox = &app->sandbox;

@@ -154,7 +154,8 @@ test(`ten_thousand_aborts_leave_nothing, seed ${seed}`, { timeout: 400000 }, asy
 	for (const name of Object.keys(requests))
 		assert.ok(done[name] > ABORTS / 200, `${name}: ${done[name]}`);
 	if (!isSanitized())
-		assert.ok(envd.memory() <= memory + 4096, `${memory} KiB before, ${envd.memory()} after`);
+		// What clients have asked for who left without a reset is done all the same, and takes its time and memory.
+		await eventually(() => `${memory} KiB before, ${envd.memory()} after`, () => envd.memory() <= memory + 4096, 60000, 200);
 	// A file is there whole, or not at all; nothing else has been left.
 	for (const name of readdirSync(join(folder, "uploads"))) {
 		assert.match(name, /^f\d+$/);

@@ -139,6 +139,27 @@ check("case_107_small_directories_do_not_wait_for_huge_ones", async () => {
 	assert.deepEqual(await Promise.all(large), Array(LARGE).fill(5000));
 });
 
+check("large_directories_that_wait_for_their_turn_hold_nothing", async () => {
+	const dir = join(folder, "waiting"), WAITING = 300;
+	execFileSync("sh", ["-c", `mkdir ${dir}; cd ${dir}; seq -f 'file%06g' 1 1500 | xargs touch`]);
+	const own = await startEnvd();
+	const body = JSON.stringify({ path: dir });
+	const request = `POST /filesystem.Filesystem/ListDir HTTP/1.1\r\nHost: x\r\nAuthorization: Basic dXNlcjo=\r\n${""
+		}Content-Type: application/json\r\nConnection: close\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+	const answers = await Promise.all(Array.from({ length: WAITING }, () => new Promise((resolve, reject) => {
+		const socket = net.connect(own.port, "127.0.0.1", () => socket.write(request));
+		let head = "", length = 0;
+		socket.on("data", (chunk) => {
+			head ||= chunk.toString("latin1", 0, 15);
+			length += chunk.length;
+		});
+		socket.on("end", () => resolve([head, length > 100000]));
+		socket.on("error", reject);
+	})));
+	assert.deepEqual(answers, Array(WAITING).fill(["HTTP/1.1 200 OK", true]));
+	assertMemory(own, 16 * 1024);
+});
+
 check("case_108_a_name_that_is_not_utf8", async () => {
 	const dir = join(folder, "bytes");
 	mkdirSync(dir);
