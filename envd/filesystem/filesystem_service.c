@@ -127,7 +127,7 @@ static struct operation *new_operation(struct rpc_call *call, size_t budget, con
 	const char *workdir = app->sandbox.default_workdir;
 	struct arena *arena = &operation->request;
 
-	arena_init(arena, RPC_ARENA_BYTES);
+	arena_init(arena, budget);
 	arena_init(&operation->arena, budget);
 	operation->call = call;
 	operation->run = run;

@@ -12,7 +12,6 @@
 #include "lib/log.h"
 #include "lib/pidfd.h"
 
-
 #define PATH_BYTES 4608
 /* Holes are of whole blocks of the file system. */
 #define HOLE_ALIGNMENT (64 * 1024)
