@@ -244,20 +244,19 @@ static bool state_allows(struct relay *r)
 
 static bool admit(struct relay *r)
 {
-	int status = catalog_admit(r->record);
+	int active = catalog_admit(r->record);
 
-	if (status == -ESTALE && r->reroutes++ < PROXY_REROUTES_MAX) {
+	if (active == -ESTALE && r->reroutes++ < PROXY_REROUTES_MAX) {
 		relay_route(r); /* dropped for want of use; its source still knows it */
 		return false;
 	}
-	if (status < 0) {
-		relay_fail(r, status == -EBUSY ? ERROR_LIMIT : ERROR_TRANSITIONAL);
+	if (active < 0) {
+		relay_fail(r, active == -EBUSY ? ERROR_LIMIT : ERROR_TRANSITIONAL);
 		return false;
 	}
 	r->admitted = r->record->lifecycle;
 	lifecycle_hold(r->admitted);
-	histogram_observe(&r->context->counters.per_sandbox, &histogram_amounts,
-			  (uint64_t)atomic_load_explicit(&r->admitted->active, memory_order_relaxed));
+	histogram_observe(&r->context->counters.per_sandbox, &histogram_amounts, (uint64_t)active);
 	relay_enter(r, RELAY_UNANSWERED);
 	return true;
 }

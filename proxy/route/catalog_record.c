@@ -11,7 +11,7 @@ int catalog_admit(struct catalog_record *record)
 		if (atomic_compare_exchange_weak_explicit(&l->active, &active, active + 1,
 							  memory_order_relaxed,
 							  memory_order_relaxed))
-			return 0;
+			return active + 1;
 	return active < 0 ? -ESTALE : -EBUSY;
 }
 

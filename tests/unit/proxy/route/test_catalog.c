@@ -235,11 +235,11 @@ static void case_167_limit_is_exact(void **state)
 	(void)state;
 	entry.connection_limit = 2;
 	record = put(catalog, &entry);
-	assert_int_equal(catalog_admit(record), 0);
-	assert_int_equal(catalog_admit(record), 0);
+	assert_int_equal(catalog_admit(record), 1);
+	assert_int_equal(catalog_admit(record), 2);
 	assert_int_equal(catalog_admit(record), -EBUSY);
 	lifecycle_leave(record->lifecycle);
-	assert_int_equal(catalog_admit(record), 0);
+	assert_int_equal(catalog_admit(record), 2);
 	lifecycle_leave(record->lifecycle);
 	lifecycle_leave(record->lifecycle);
 	assert_int_equal(record->lifecycle->active, 0);
@@ -251,10 +251,53 @@ static void case_167_limit_is_exact(void **state)
 	entry.connection_limit = -1;
 	record = put(catalog, &entry);
 	for (int i = 0; i < 1000; i++)
-		assert_int_equal(catalog_admit(record), 0);
+		assert_int_equal(catalog_admit(record), i + 1);
 	for (int i = 0; i < 1000; i++)
 		lifecycle_leave(record->lifecycle);
 	catalog_record_release(record);
+	catalog_free(catalog);
+}
+
+struct admissions {
+	struct catalog_record *record;
+	_Atomic uint8_t *told; /* by number, how often */
+};
+
+enum { ADMISSIONS_EACH = 20000 };
+
+static void *admit_many(void *user)
+{
+	struct admissions *admissions = user;
+
+	for (int i = 0; i < ADMISSIONS_EACH; i++)
+		atomic_fetch_add(&admissions->told[catalog_admit(admissions->record)], 1);
+	return NULL;
+}
+
+/* The number is one's own, whoever else comes at that moment: numbers of a sandbox's connections are
+ * counted by it. */
+static void every_admission_is_told_a_number_of_its_own(void **state)
+{
+	struct catalog *catalog = catalog_new(1, 10, 4);
+	struct sandbox_entry entry = entry_of("a", "10.0.0.5");
+	struct admissions admissions;
+	pthread_t threads[4];
+	size_t count = ARRAY_LENGTH(threads) * ADMISSIONS_EACH;
+
+	(void)state;
+	entry.connection_limit = -1;
+	admissions.record = put(catalog, &entry);
+	admissions.told = xcalloc(count + 1, 1);
+	for (size_t i = 0; i < ARRAY_LENGTH(threads); i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, admit_many, &admissions), 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(threads); i++)
+		pthread_join(threads[i], NULL);
+	for (size_t i = 1; i <= count; i++)
+		assert_int_equal(admissions.told[i], 1);
+	for (size_t i = 0; i < count; i++)
+		lifecycle_leave(admissions.record->lifecycle);
+	free((void *)admissions.told);
+	catalog_record_release(admissions.record);
 	catalog_free(catalog);
 }
 
@@ -266,7 +309,7 @@ static void retired_only_when_unused(void **state)
 	struct catalog_record *record = put(catalog, &entry), *again;
 
 	(void)state;
-	assert_int_equal(catalog_admit(record), 0);
+	assert_int_equal(catalog_admit(record), 1);
 	assert_false(catalog_retire(catalog, record));
 	assert_false(lifecycle_has_ended(record->lifecycle));
 	lifecycle_leave(record->lifecycle);
@@ -278,7 +321,7 @@ static void retired_only_when_unused(void **state)
 	assert_false(catalog_remove_record(catalog, record));
 	again = put(catalog, &entry);
 	assert_false(catalog_remove_record(catalog, record)); /* not this one */
-	assert_int_equal(catalog_admit(again), 0);
+	assert_int_equal(catalog_admit(again), 1);
 	lifecycle_leave(again->lifecycle);
 	assert_true(catalog_remove_record(catalog, again));
 	assert_int_equal(catalog_count(catalog), 0);
@@ -387,8 +430,10 @@ static void *look_up(void *user)
 		atomic_fetch_add(&churn->found, 1);
 		if (strcmp(record->entry.id, id) != 0 || strcmp(record->entry.address, "10.0.0.5") != 0)
 			atomic_fetch_add(&churn->wrong, 1);
-		if (catalog_admit(record) == 0) {
-			if (record->lifecycle->active > 3)
+		int active = catalog_admit(record);
+
+		if (active > 0) {
+			if (active > 3 || record->lifecycle->active > 3)
 				atomic_fetch_add(&churn->over, 1);
 			lifecycle_leave(record->lifecycle);
 		}
@@ -483,6 +528,7 @@ int main(void)
 		cmocka_unit_test(s001_incomplete_catalog_does_not_know),
 		cmocka_unit_test(change_feed),
 		cmocka_unit_test(case_167_limit_is_exact),
+		cmocka_unit_test(every_admission_is_told_a_number_of_its_own),
 		cmocka_unit_test(s098_churn),
 		cmocka_unit_test(snapshot_is_whole),
 		cmocka_unit_test(state_names),
