@@ -29,7 +29,7 @@ void relay_enter(struct relay *r, enum relay_phase phase)
 	relay_touch(r); /* what ends now was in use until now */
 	open = open_in(use, r->phase);
 	if (open)
-		counter_set(open, counter_read(open) - 1);
+		lifecycle_close_use(open);
 	r->phase = phase;
 	r->stamp = phase == RELAY_UNCOUNTED ? NULL
 		   : phase == RELAY_TUNNEL  ? &use->tunnel_ms

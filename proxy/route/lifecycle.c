@@ -57,6 +57,12 @@ static uint64_t age(uint64_t now_ms, uint64_t stamp_ms)
 	return now_ms > stamp_ms ? now_ms - stamp_ms : 0;
 }
 
+/* Before the stamps of that worker (lifecycle_close_use). */
+static uint64_t read_open(const _Atomic uint64_t *open)
+{
+	return atomic_load_explicit(open, memory_order_acquire);
+}
+
 void lifecycle_read_activity(const struct lifecycle *lifecycle, uint64_t now_ms,
 			     struct lifecycle_activity *ret_activity)
 {
@@ -65,14 +71,15 @@ void lifecycle_read_activity(const struct lifecycle *lifecycle, uint64_t now_ms,
 	*ret_activity = (struct lifecycle_activity){0};
 	for (size_t i = 0; i < lifecycle->worker_count; i++) {
 		const struct lifecycle_use *use = &lifecycle->use[i];
-		uint64_t request = counter_read(&use->request_ms);
-		uint64_t tunnel = counter_read(&use->tunnel_ms);
+		uint64_t request, tunnel;
 
+		ret_activity->unanswered += read_open(&use->unanswered);
+		ret_activity->streams += read_open(&use->streams);
+		ret_activity->tunnels += read_open(&use->tunnels);
+		request = counter_read(&use->request_ms);
+		tunnel = counter_read(&use->tunnel_ms);
 		request_ms = request > request_ms ? request : request_ms;
 		tunnel_ms = tunnel > tunnel_ms ? tunnel : tunnel_ms;
-		ret_activity->unanswered += counter_read(&use->unanswered);
-		ret_activity->streams += counter_read(&use->streams);
-		ret_activity->tunnels += counter_read(&use->tunnels);
 	}
 	ret_activity->request_idle_ms = age(now_ms, request_ms);
 	ret_activity->tunnel_idle_ms = age(now_ms, tunnel_ms);

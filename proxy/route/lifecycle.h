@@ -57,6 +57,13 @@ static inline void lifecycle_touch(_Atomic uint64_t *stamp, uint64_t now_ms)
 		counter_set(stamp, now_ms);
 }
 
+/* One less is open. Whoever sees that sees what was noted before it, too: a long request that has just ended
+ * is no long rest. */
+static inline void lifecycle_close_use(_Atomic uint64_t *open)
+{
+	atomic_store_explicit(open, counter_read(open) - 1, memory_order_release);
+}
+
 /* What the workers have noted together. */
 struct lifecycle_activity {
 	uint64_t request_idle_ms, tunnel_idle_ms; /* since the last byte, or since it began */

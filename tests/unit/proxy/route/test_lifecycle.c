@@ -2,6 +2,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <pthread.h>
 #include <cmocka.h>
 
 #include "proxy/route/lifecycle.h"
@@ -58,6 +59,50 @@ static void s033_a_clock_that_lags_makes_no_age(void **state)
 	lifecycle_release(l);
 }
 
+struct worker {
+	struct lifecycle *lifecycle;
+	_Atomic uint64_t begun; /* requests, one after the other; each ends at its number in milliseconds */
+	atomic_bool over;
+};
+
+static void *serve_requests(void *user)
+{
+	struct worker *worker = user;
+	struct lifecycle_use *use = &worker->lifecycle->use[0];
+
+	for (uint64_t number = 1; !atomic_load(&worker->over); number++) {
+		counter_add(&use->unanswered);
+		atomic_store(&worker->begun, number);
+		lifecycle_touch(&use->request_ms, worker->lifecycle->began_ms + number);
+		lifecycle_close_use(&use->unanswered);
+	}
+	return NULL;
+}
+
+/* A host pauses what rests: the end of a long request, seen while the worker notes it, is no rest since its
+ * beginning. */
+static void s030_a_request_that_ends_just_now_is_no_long_rest(void **state)
+{
+	enum { READS = 3 * 1000 * 1000 };
+	struct worker worker = {.lifecycle = lifecycle_new(1, "")};
+	size_t wrong = 0;
+	pthread_t thread;
+
+	(void)state;
+	assert_int_equal(pthread_create(&thread, NULL, serve_requests, &worker), 0);
+	for (size_t i = 0; i < READS; i++) {
+		uint64_t begun = atomic_load(&worker.begun);
+		struct lifecycle_activity a = activity_of(worker.lifecycle, begun);
+
+		/* Nobody waits: so that one is over. */
+		wrong += a.unanswered == 0 && a.request_idle_ms > 0;
+	}
+	atomic_store(&worker.over, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(wrong, 0);
+	lifecycle_release(worker.lifecycle);
+}
+
 static void policies(void **state)
 {
 	enum tunnel_activity policy;
@@ -78,6 +123,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(s030_workers_are_added_up),
 		cmocka_unit_test(s033_a_clock_that_lags_makes_no_age),
+		cmocka_unit_test(s030_a_request_that_ends_just_now_is_no_long_rest),
 		cmocka_unit_test(policies),
 	};
 
