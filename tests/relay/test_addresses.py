@@ -9,7 +9,7 @@ import time
 import unittest
 
 from redis_support import Redis
-from support import Test, answer, main, wait_for
+from support import Test, answer, in_time, main, one_of, wait_for
 from test_redis import record
 
 HERE, DEAD, NAME = "127.0.4.1", "127.0.4.2", "twofold.test"
@@ -54,9 +54,14 @@ class Twofold(Test):
         server = self.serve()
         proxy = self.start("--wake-url", f"http://{NAME}:{hook.port}/", "--wake-timeout-ms", "20000",
                            "--sandbox", "abc=127.0.0.1,state=paused,resume=any", sandboxes=())
-        began = time.monotonic()
-        self.assertEqual(proxy.ask(self.host(server)).status, 200)
-        self.assertLess(time.monotonic() - began, 12)
+
+        def wake():
+            proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+            began = time.monotonic()
+            self.assertEqual(proxy.ask(self.host(server)).status, 200)
+            return time.monotonic() - began
+
+        in_time(12, wake)
 
     def test_s001_redis(self):
         redis = Redis(extra=("--bind", HERE))
@@ -72,7 +77,13 @@ class Twofold(Test):
         server = self.serve(host=HERE)
         self.dead(server.port)
         proxy = self.start("--sandbox", f"named={NAME}")
-        self.assertEqual(proxy.ask(self.host(server, "named")).status, 200)
+
+        def is_reached():
+            response = proxy.ask(self.host(server, "named"))
+            self.assertIn((response.status, response.get("X-Proxy-Error")), ((200, None), (502, "upstream_timeout")))
+            return response.status == 200
+
+        one_of(is_reached, "the second address within the time of a dial")
 
 
 if __name__ == "__main__":

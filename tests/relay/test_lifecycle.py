@@ -4,7 +4,7 @@ import random
 import threading
 import time
 
-from support import PATIENCE, Connection, Test, answer, closed_port, main, one_of, plain, wait_for
+from support import PATIENCE, Connection, Test, answer, answered, closed_port, main, one_of, plain, wait_for
 from test_tunnels import ASK, SWITCH
 
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
@@ -68,7 +68,7 @@ class Lifecycle(Test):
                 before = proxy.metric("proxy_dial_retries_total")
                 with proxy.connect() as client:
                     client.send(f"GET / HTTP/1.1\r\nHost: {port}-abc.d\r\n\r\n")
-                    wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before, "the first retry")
+                    wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before or answered([client]), "the first retry")
                     if change:
                         proxy.call("PATCH", "/sandboxes/abc", change)
                     else:
@@ -91,7 +91,7 @@ class Lifecycle(Test):
             before = proxy.metric("proxy_dial_retries_total")
             with proxy.connect() as client:
                 client.send(f"GET / HTTP/1.1\r\nHost: {server.port}-abc.d\r\n\r\n")
-                wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before, "the first retry")
+                wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before or answered([client]), "the first retry")
                 self.assertEqual(proxy.call("PATCH", "/sandboxes/abc", {"address": "127.0.0.2"})[0], 200)
                 response = client.response()
             self.assertIn((response.status, response.get("X-Proxy-Error")), ((200, None), (502, "port_closed")))
@@ -363,7 +363,7 @@ class End(Test):
         clients = [self.proxy.connect() for _ in range(4)]
         for number, client in enumerate(clients):
             client.send(f"GET / HTTP/1.1\r\nHost: {port}-{('abc', 'name')[number % 2]}.d\r\n\r\n")
-        wait_for(lambda: proxy.metric("proxy_dial_retries_total") > 0, "a dial")
+        wait_for(lambda: proxy.metric("proxy_dial_retries_total") > 0 or answered(clients), "a dial")
         self.assertEqual(proxy.stop(), 0)
         for client in clients:
             client.close()

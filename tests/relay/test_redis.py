@@ -382,10 +382,13 @@ class Outage(RedisTest):
         self.scanned()
         redis.process.send_signal(19)
         try:
-            started = time.monotonic()
-            unknown = proxy.ask(self.host(server, "nobody"))
-            self.assertEqual(unknown.get("X-Proxy-Error"), "catalog_unavailable")
-            self.assertLess(time.monotonic() - started, 8)
+            def ask():
+                started = time.monotonic()
+                unknown = proxy.ask(self.host(server, "nobody"))
+                self.assertEqual(unknown.get("X-Proxy-Error"), "catalog_unavailable")
+                return time.monotonic() - started
+
+            in_time(8, ask)
             self.assertEqual(proxy.ask(self.host(server)).status, 200)
         finally:
             redis.process.send_signal(18)
@@ -472,9 +475,16 @@ class Outage(RedisTest):
             connection.send("HTTP/1.1 400 Bad Request\r\n\r\n")
 
         other = self.serve(speaks_http)
-        proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
-        self.assertEqual(proxy.ask("80-abc.sandbox.test").status, 503)
-        proxy.logged("not Redis")
+
+        def is_told():
+            proxy = self.start("--redis", f"redis://127.0.0.1:{other.port}", sandboxes=())
+            self.assertEqual(proxy.ask("80-abc.sandbox.test").status, 503)
+            proxy.logged("not connected")  # the first reason alone
+            self.assertEqual(proxy.stop(), 0)  # its log is complete then
+            # A machine that stalls may be too slow for it to be more than an answer that does not come.
+            return any("not Redis" in line for line in proxy.log)
+
+        one_of(is_told, "the reason")
 
 
 class Shared(RedisTest):

@@ -15,7 +15,7 @@ import threading
 import time
 import unittest
 
-from support import PATIENCE, Certificates, Connection, Test, TlsSocket, answer, main, program, unread, wait_for
+from support import PATIENCE, Certificates, Connection, Test, TlsSocket, answer, in_time, main, program, unread, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -204,9 +204,9 @@ class Handshakes(Tls):
             with self.assertRaises(ssl.SSLError):
                 self.connect(None, context)
         metric = lambda **labels: proxy.metric("proxy_tls_handshakes_total", **labels)
-        self.assertEqual(metric(result="ok", version="TLSv1.2"), 1)
-        self.assertEqual(metric(result="ok", version="TLSv1.3"), 1)
         wait_for(lambda: metric(result="failed") == 6, "the failures in the metrics")
+        # The client's part of 1.3 is over before ours is.
+        wait_for(lambda: [metric(result="ok", version=version) for version in ("TLSv1.2", "TLSv1.3")] == [1, 1], "one of each version")
 
     def test_tickets_are_good_at_every_worker(self):
         proxy = self.start()
@@ -278,38 +278,42 @@ class Handshakes(Tls):
 
     def test_s056_slow_handshakes_end_in_ten_seconds(self):
         proxy = self.start()
-        began = time.monotonic()
         hello = self.client_hello()
-        silent, header, part, whole = (Connection(self.raw()) for _ in range(4))
-        header.send(hello[:3])
-        whole.send(hello)
-        answered = len(whole.take(5))
-        dripping = Connection(self.raw())
-        stop = threading.Event()
 
-        def drip():
+        def drip(client, stop):
             for byte in hello[:-1]:
                 if stop.wait(0.05):
                     return
                 try:
-                    dripping.send(bytes([byte]))
+                    client.send(bytes([byte]))
                 except OSError:
                     return
 
-        part.send(hello[:-1])
-        thread = threading.Thread(target=drip)
-        thread.start()
-        try:
-            for client in (silent, header, part, whole, dripping):
-                client.take_all()
-                self.assertTrue(client.eof or client.reset)
-                self.assertGreater(time.monotonic() - began, 9)
-            self.assertLess(time.monotonic() - began, 20)
-        finally:
-            stop.set()
-            thread.join()
-        self.assertEqual(answered, 5)
-        self.assertEqual(proxy.metric("proxy_tls_handshakes_total", result="timeout"), 5)
+        def until_the_last_ends():
+            before = proxy.metric("proxy_tls_handshakes_total", result="timeout")
+            began = time.monotonic()
+            silent, header, part, whole = (Connection(self.raw()) for _ in range(4))
+            header.send(hello[:3])
+            whole.send(hello)
+            answered = len(whole.take(5))
+            dripping, stop = Connection(self.raw()), threading.Event()
+            part.send(hello[:-1])
+            thread = threading.Thread(target=drip, args=(dripping, stop))
+            thread.start()
+            try:
+                for client in (silent, header, part, whole, dripping):
+                    client.take_all()
+                    self.assertTrue(client.eof or client.reset)
+                    self.assertGreater(time.monotonic() - began, 9)
+                took = time.monotonic() - began
+            finally:
+                stop.set()
+                thread.join()
+            self.assertEqual(answered, 5)
+            self.assertEqual(proxy.metric("proxy_tls_handshakes_total", result="timeout") - before, 5)
+            return took
+
+        in_time(20, until_the_last_ends)
 
     def test_many_handshakes_at_once(self):
         proxy = self.start()

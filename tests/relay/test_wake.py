@@ -108,7 +108,7 @@ class Wake(Waking):
             proxy.call("PATCH", "/sandboxes/abc", {"state": "running"})
             before = proxy.metric("proxy_dial_retries_total")
             clients.append(self.client(server))
-            wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before, "the first attempt")
+            wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before or answered(clients[-1:]), "the first attempt")
             proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
             wait_for(lambda: proxy.metric("proxy_wake_waiting") == 1 or answered(clients[-1:]), "it to wait, or to have given up before")
             return not answered(clients[-1:])
@@ -394,7 +394,7 @@ class Wake(Waking):
                 proxy.call("PATCH", "/sandboxes/abc", {"state": "running", "address": "127.0.0.1"})
                 before = proxy.metric("proxy_dial_retries_total")
                 client = self.client(server)
-                wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before, "the first retry")
+                wait_for(lambda: proxy.metric("proxy_dial_retries_total") > before or answered([client]), "the first retry")
                 proxy.call("PATCH", "/sandboxes/abc", {"state": first})
                 if first == "pausing":
                     wait_for(lambda: proxy.metric("proxy_wake_waiting") == 1 or answered([client]), "it to wait, or to have given up before")
@@ -410,20 +410,28 @@ class Wake(Waking):
         """A sandbox that is paused as soon as it runs: a request wakes it three times at most."""
         keeper, port = closed_port()
         proxy = self.begin(reply=answer('{"state":"running"}'))
-        done = threading.Event()
 
-        def pause():
-            while not done.is_set():
-                if proxy.call("GET", "/sandboxes/abc")[1]["state"] == "running":
-                    proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+        def ends_asleep():
+            done = threading.Event()
 
-        thread = threading.Thread(target=pause)
-        thread.start()
-        response = proxy.ask(f"{port}-abc.d")
-        done.set()
-        thread.join()
-        self.assertEqual((response.status, response.get("X-Proxy-Error")), (502, "sandbox_paused"))
-        self.assertLessEqual(len(self.hook.questions), 3)
+            def pause():
+                while not done.is_set():
+                    if proxy.call("GET", "/sandboxes/abc")[1]["state"] == "running":
+                        proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+
+            proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+            del self.hook.questions[:]
+            thread = threading.Thread(target=pause)
+            thread.start()
+            response = proxy.ask(f"{port}-abc.d")
+            done.set()
+            thread.join()
+            told = (response.status, response.get("X-Proxy-Error"))
+            self.assertIn(told, ((502, "sandbox_paused"), (502, "port_closed")))  # a pause came too late
+            self.assertLessEqual(len(self.hook.questions), 3)
+            return told == (502, "sandbox_paused")
+
+        one_of(ends_asleep, "each time a pause while it is dialled")
         keeper.close()
 
     # ---- who may

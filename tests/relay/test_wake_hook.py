@@ -77,7 +77,7 @@ class Answers(Waking):
         def half_chunk(connection):
             connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n13\r\n" + YES.encode() + b"\r\n")
 
-        proxy = self.begin("--wake-timeout-ms", "3000", reply=b"")
+        proxy = self.begin("--wake-timeout-ms", "20000", reply=b"")
         before = proxy.memory_kib()
         deep = "[" * 30000 + "]" * 30000
         self.table([(reply, 503, "wake_unavailable") for reply in (
@@ -171,7 +171,7 @@ class Waiting(Waking):
 class Changes(Waking):
     def test_s018_a_new_life_asleep_is_asked_about_again(self):
         server = self.serve()
-        proxy = self.begin("--wake-timeout-ms", "3000", "--allow-loopback-upstreams", reply=answer(YES))
+        proxy = self.begin("--wake-timeout-ms", "20000", "--allow-loopback-upstreams", reply=answer(YES))
         for reply in (answer(YES), answer("", "404 Not Found"), answer("")):
             with self.subTest(reply=reply):
                 proxy.call("DELETE", "/sandboxes/abc")
