@@ -230,8 +230,9 @@ void access_log_write(struct access_log *log, const struct access_entry *entry)
 		counter_add(&log->dropped);
 		return;
 	}
-	/* What waits for room is not helped by another attempt at once. */
-	if (buf_length(&log->lines) >= FLUSH_BYTES && buf_length(&log->writing) == 0)
+	/* While it is busy, `writing` is the job's. What waits for room is not helped by another attempt at
+	 * once. */
+	if (buf_length(&log->lines) >= FLUSH_BYTES && !log->busy && buf_length(&log->writing) == 0)
 		flush(log);
 	else
 		arm(log);
