@@ -159,7 +159,8 @@ void catalog_begin_after(struct catalog *catalog, uint64_t revision);
 ssize_t catalog_changes(struct catalog *catalog, uint64_t revision, struct catalog_change *ret_changes,
 			size_t max) NODISCARD;
 
-/* One more exchange. Returns how many there are with it; -EBUSY when the record's limit is reached, -ESTALE when it was retired. */
+/* One more exchange. Returns how many there are with it; -EBUSY when the record's limit is reached, -ESTALE
+ * when it was retired. */
 int catalog_admit(struct catalog_record *record) NODISCARD;
 
 /* Sources can be asked again (proxy/route/lookup.h). */
