@@ -217,19 +217,25 @@ static int pick_temporary_name(struct compose *compose)
 	return 0;
 }
 
+/* Under the temporary name, from which it is renamed. */
+static int open_named(struct compose *compose)
+{
+	int fd = openat(compose->place.directory, compose->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
+			0666);
+
+	if (fd < 0)
+		return -errno;
+	compose->has_temporary = true;
+	return fd;
+}
+
 static int open_new(struct compose *compose, struct err *err)
 {
 	int status = pick_temporary_name(compose);
 
-	compose->fd = status < 0 ? status : staging_open(&compose->place);
-	if (compose->fd < 0 && !is_no_space(compose->fd) && status == 0) {
-		compose->fd = openat(compose->place.directory, compose->temporary,
-				     O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		if (compose->fd < 0)
-			compose->fd = -errno;
-		else
-			compose->has_temporary = true;
-	}
+	compose->fd = status < 0 ? status : staging_open(&compose->place, STAGING_TO_LINK);
+	if (compose->fd < 0 && !is_no_space(compose->fd) && status == 0)
+		compose->fd = open_named(compose);
 	if (compose->fd < 0)
 		return fail_writing(err, compose->fd, "error creating destination file: open", compose->path);
 	if (geteuid() == 0 && fchown(compose->fd, compose->user.uid, compose->user.gid) < 0)
@@ -348,6 +354,24 @@ static int copy_piece(struct compose *compose, int64_t *budget, struct err *err)
 
 /* ---- the end ---- */
 
+/* Where an unnamed file cannot be linked, as in upload.c. */
+static int name_by_copying(struct compose *compose)
+{
+	auto_close int named = open_named(compose);
+	int status;
+
+	if (named < 0)
+		return named;
+	if (geteuid() == 0 && fchown(named, compose->user.uid, compose->user.gid) < 0)
+		return -errno;
+	status = staging_copy(compose->fd, named);
+	if (status < 0)
+		return status;
+	close_fd(&compose->fd);
+	compose->fd = take_fd(&named);
+	return 0;
+}
+
 static int put_in_place(struct compose *compose, struct err *err)
 {
 	const struct place *place = &compose->place;
@@ -364,6 +388,8 @@ static int put_in_place(struct compose *compose, struct err *err)
 		snprintf(temporary.name, sizeof(temporary.name), "%s", compose->temporary);
 		status = staging_link(compose->fd, &temporary);
 		compose->has_temporary = status == 0;
+		if (status < 0 && !is_no_space(status))
+			status = name_by_copying(compose);
 	}
 	if (status == 0 &&
 	    renameat(place->directory, compose->temporary, place->directory, place->name) < 0)

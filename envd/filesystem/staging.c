@@ -73,9 +73,9 @@ static bool has_default_acl(int directory)
 	return fd >= 0 && fgetxattr(fd, "system.posix_acl_default", NULL, 0) > 0;
 }
 
-int staging_open(const struct place *place)
+int staging_open(const struct place *place, enum staging_use use)
 {
-	if (place->exists || !has_default_acl(place->directory)) {
+	if (use == STAGING_TO_COPY || !has_default_acl(place->directory)) {
 		auto_close int top = open_mount_root(place->directory);
 		int fd = top >= 0 ? open_unnamed(top) : -EBADF;
 

@@ -7,9 +7,14 @@
 
 #include "envd/filesystem/place.h"
 
+enum staging_use {
+	STAGING_TO_LINK, /* becomes the file at the place: gets what its directory passes on */
+	STAGING_TO_COPY, /* is copied into the file that is there */
+};
+
 /* An unnamed file on the file system of place->directory, open for reading and writing, mode 0666
  * less the umask. */
-int staging_open(const struct place *place) NODISCARD;
+int staging_open(const struct place *place, enum staging_use use) NODISCARD;
 /* Gives it the place's name; -EEXIST when there is one by now. */
 int staging_link(int fd, const struct place *place) NODISCARD;
 /* Copies the whole content over `target`, which then has exactly that size. -ENOSPC comes before the

@@ -192,7 +192,7 @@ static int begin_existing(struct upload *upload, struct err *err)
 
 	if (probe < 0)
 		return open_failed(upload, probe, err);
-	staged = staging_open(&upload->place);
+	staged = staging_open(&upload->place, STAGING_TO_COPY);
 	if (staged >= 0) {
 		upload->fd = staged;
 		return 0;
@@ -206,7 +206,7 @@ static int begin_existing(struct upload *upload, struct err *err)
 
 static int begin_new(struct upload *upload, struct err *err)
 {
-	int fd = staging_open(&upload->place);
+	int fd = staging_open(&upload->place, STAGING_TO_LINK);
 
 	upload->fd = fd;
 	if (fd >= 0)

@@ -3,6 +3,8 @@
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "envd/filesystem/compose.h"
@@ -11,6 +13,7 @@
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/folder.h"
+#include "tests/support/refusal.h"
 
 static struct arena arena;
 static struct err err;
@@ -339,6 +342,73 @@ static void long_names_and_files_of_proc(void **state)
 	assert_int_equal(folder_count(at("d")), 1);
 }
 
+static bool has_text(const char *relative, const char *want)
+{
+	char text[64];
+	int fd = open(at(relative), O_RDONLY | O_CLOEXEC);
+	ssize_t len = fd >= 0 ? read(fd, text, sizeof(text)) : -1;
+
+	close(fd);
+	return len == (ssize_t)strlen(want) && memcmp(text, want, (size_t)len) == 0;
+}
+
+static int without_links(void)
+{
+	static const char body[] = "{\"source_paths\":[\"a\",\"b\"],\"destination\":\"f\"}";
+	struct stat st;
+
+	refusal_of_call(SYS_linkat, 4, 0, EXDEV);
+	folder_write_text(at("d/a"), "a");
+	folder_write_text(at("d/b"), "b");
+	if (run_as(geteuid() == 0 ? "user" : "self", body) < 0 || !has_text("d/f", "ab"))
+		return 1;
+	if (stat(at("d/f"), &st) < 0 || (geteuid() == 0 && (st.st_uid != 4242 || st.st_gid != 4243)))
+		return 2;
+	if (folder_count(at("d")) != 1)
+		return 3;
+	/* Over what is there. */
+	folder_write_text(at("d/a"), "A");
+	folder_write_text(at("d/b"), "B");
+	if (run_as(geteuid() == 0 ? "user" : "self", body) < 0 || !has_text("d/f", "AB"))
+		return 4;
+	return folder_count(at("d")) == 1 ? 0 : 5;
+}
+
+/* Quota groups, encrypted directories. */
+static void case_099_where_unnamed_files_cannot_be_linked(void **state)
+{
+	(void)state;
+	if (geteuid() == 0)
+		assert_int_equal(chown(at("d"), 4242, 4243), 0);
+	refusal_in_child(without_links);
+}
+
+static void a_directorys_default_acl_is_inherited(void **state)
+{
+	/* The kernel's form: a version, then tag, rights and id of each entry. */
+	static const struct {
+		uint32_t version;
+		struct {
+			uint16_t tag, rights;
+			uint32_t id;
+		} entries[5];
+	} list = {2,
+		  {{0x01, 7, UINT32_MAX},
+		   {0x02, 6, 4244},
+		   {0x04, 5, UINT32_MAX},
+		   {0x10, 7, UINT32_MAX},
+		   {0x20, 0, UINT32_MAX}}};
+
+	(void)state;
+	if (setxattr(at("d"), "system.posix_acl_default", &list, sizeof(list), 0) < 0)
+		skip();
+	for (int round = 0; round < 2; round++) {
+		folder_write_text(at("d/a"), "a");
+		assert_int_equal(run("{\"source_paths\":[\"a\"],\"destination\":\"f\"}"), 0);
+		assert_true(getxattr(at("d/f"), "system.posix_acl_access", NULL, 0) > 0);
+	}
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
@@ -353,6 +423,8 @@ int main(void)
 		TEST(an_abandoned_one_changes_nothing),
 		TEST(case_092_links_do_not_lead_to_others_files),
 		TEST(long_names_and_files_of_proc),
+		TEST(case_099_where_unnamed_files_cannot_be_linked),
+		TEST(a_directorys_default_acl_is_inherited),
 		/* Last: in a mount namespace of its own. */
 		TEST(case_099_a_full_disk_half_way),
 	};

@@ -1,19 +1,16 @@
 /* Uploads over what is there already: full disks, interruptions, links, races. */
 #include <fcntl.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
 #include <poll.h>
 #include <pthread.h>
 #include <sys/inotify.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "envd/filesystem/receive.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/intake.h"
+#include "tests/support/refusal.h"
 
 static char *make_bytes(size_t len, unsigned seed)
 {
@@ -280,43 +277,6 @@ static void case_092_shared_directories_keep_owner_and_mode(void **state)
 	assert_int_equal(st.st_uid, 4242);
 }
 
-/* Makes the kernel refuse a call, as a file system or an older kernel would: when the argument has all
- * bits of `mask`. For a child process alone. */
-static void refuse_call(unsigned number, unsigned argument, unsigned mask, unsigned sys)
-{
-	struct sock_filter filter[] = {
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 4),
-		BPF_STMT(BPF_LD | BPF_W | BPF_ABS,
-			 (unsigned)offsetof(struct seccomp_data, args) + 8 * argument),
-		BPF_STMT(BPF_ALU | BPF_AND | BPF_K, mask),
-		BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, mask, 0, 1),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | sys),
-		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-	};
-	const struct sock_fprog program = {ARRAY_LENGTH(filter), filter};
-
-	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program, 0, 0) < 0)
-		_exit(77);
-}
-
-/* Runs `body` in a child, which says with its exit status which of its checks failed. */
-static void in_child(int (*body)(void))
-{
-	pid_t child = fork();
-	int status;
-
-	assert_true(child >= 0);
-	if (child == 0)
-		_exit(body());
-	assert_int_equal(waitpid(child, &status, 0), child);
-	assert_true(WIFEXITED(status));
-	if (WEXITSTATUS(status) == 77)
-		skip();
-	assert_int_equal(WEXITSTATUS(status), 0);
-}
-
 static bool has_text(const char *relative, const char *want)
 {
 	char text[256];
@@ -344,7 +304,7 @@ static int without_unnamed_files(void)
 {
 	struct stat st;
 
-	refuse_call(SYS_openat, 2, O_TMPFILE, EOPNOTSUPP);
+	refusal_of_call(SYS_openat, 2, O_TMPFILE, EOPNOTSUPP);
 	if (intake_post(intake_at("home/new"), "new content") < 0 ||
 	    !has_text("home/new", "new content"))
 		return 1;
@@ -368,14 +328,14 @@ static void case_088_in_place_where_files_cannot_be_unnamed(void **state)
 	(void)state;
 	intake_write_text("home/f", "old");
 	intake.request.user_name = intake_am_root() ? "user" : "self";
-	in_child(without_unnamed_files);
+	refusal_in_child(without_unnamed_files);
 }
 
 static int without_links(void)
 {
 	struct stat st;
 
-	refuse_call(SYS_linkat, 4, 0, EXDEV);
+	refusal_of_call(SYS_linkat, 4, 0, EXDEV);
 	if (intake_post(intake_at("home/new"), "new content") < 0 ||
 	    !has_text("home/new", "new content"))
 		return 1;
@@ -391,7 +351,7 @@ static void case_088_where_unnamed_files_cannot_be_linked(void **state)
 {
 	(void)state;
 	intake.request.user_name = intake_am_root() ? "user" : "self";
-	in_child(without_links);
+	refusal_in_child(without_links);
 }
 
 static int without_copying_in_the_kernel(void)
@@ -399,7 +359,7 @@ static int without_copying_in_the_kernel(void)
 	char *bytes = make_bytes(300000, 8);
 	int fd;
 
-	refuse_call(SYS_copy_file_range, 5, 0, EXDEV);
+	refusal_of_call(SYS_copy_file_range, 5, 0, EXDEV);
 	if (intake_post_pieces(intake_at("home/f"), bytes, 300000, 70000) < 0)
 		return 1;
 	fd = open(intake_at("home/f"), O_RDONLY | O_CLOEXEC);
@@ -418,7 +378,7 @@ static void case_087_copied_by_hand_across_file_systems(void **state)
 {
 	(void)state;
 	intake_write_text("home/f", "old");
-	in_child(without_copying_in_the_kernel);
+	refusal_in_child(without_copying_in_the_kernel);
 }
 
 static uint32_t read_events(int fd, char *names, size_t size)
