@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "lib/limits.h"
@@ -98,9 +99,40 @@ static bool is_crowded(const struct loop *loop, enum job_class class)
 	return (touches_files(class) ? loop->file_jobs : others) >= JOB_QUEUE_MAX;
 }
 
+/* The first work starts the pool. Its stacks are as large as the limit is then, and where somebody has
+ * set that low, a deep call would write into the stack of the next thread. */
+static int start_pool(struct job *job)
+{
+	struct rlimit before, wanted;
+	int status;
+
+	if (getrlimit(RLIMIT_STACK, &before) < 0)
+		return uv_queue_work(&job->loop->uv, &job->work, on_work, on_done);
+	wanted = before;
+	wanted.rlim_cur = before.rlim_max < JOB_STACK_BYTES ? before.rlim_max : JOB_STACK_BYTES;
+	(void)setrlimit(RLIMIT_STACK, &wanted);
+	status = uv_queue_work(&job->loop->uv, &job->work, on_work, on_done);
+	/* Children get what was there. */
+	(void)setrlimit(RLIMIT_STACK, &before);
+	return status;
+}
+
+static int queue(struct job *job)
+{
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	static bool has_started;
+	int status;
+
+	pthread_mutex_lock(&lock);
+	status = has_started ? uv_queue_work(&job->loop->uv, &job->work, on_work, on_done) : start_pool(job);
+	has_started = true;
+	pthread_mutex_unlock(&lock);
+	return status;
+}
+
 static int submit(struct job *job)
 {
-	int status = uv_queue_work(&job->loop->uv, &job->work, on_work, on_done);
+	int status = queue(job);
 
 	if (status == 0)
 		count(job->loop, job->class, 1);

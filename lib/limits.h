@@ -105,6 +105,8 @@
 #define JOB_BLOCKING_MAX 3
 #define JOB_COMPUTE_MAX 2
 #define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + 1)
+/* Of each of these threads, unless RLIMIT_STACK forbids as much; the kernel's own default. */
+#define JOB_STACK_BYTES (8 * 1024 * 1024)
 
 /* RPC messages and JSON. */
 #define RPC_MESSAGE_BYTES_MAX (64 * 1024 * 1024)

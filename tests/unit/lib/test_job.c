@@ -1,10 +1,13 @@
 #include "tests/support/cmocka.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
+#include <unistd.h>
 #include <stdatomic.h>
 
 #include "lib/job.h"
 #include "lib/limits.h"
+#include "tests/support/refusal.h"
 #include "tests/support/turn.h"
 
 /* Jobs wait at a gate, so that a test decides when they end; nothing here depends on time. */
@@ -343,9 +346,57 @@ static void stacks_of_the_pool_are_not_for_children(void **state)
 	loop_fini(&loop);
 }
 
+struct stack {
+	struct job job;
+	size_t size;
+};
+
+static void measure_own_stack(struct job *job)
+{
+	struct stack *stack = container_of(job, struct stack, job);
+	pthread_attr_t attributes;
+	void *lowest;
+
+	if (pthread_getattr_np(pthread_self(), &attributes) != 0)
+		return;
+	if (pthread_attr_getstack(&attributes, &lowest, &stack->size) != 0)
+		stack->size = 0;
+	pthread_attr_destroy(&attributes);
+}
+
+/* In a process of its own, where the pool has not been started. */
+static int work_under_a_small_limit(void)
+{
+	struct stack stack = {0};
+	struct rlimit limit;
+	struct loop loop;
+
+	if (getrlimit(RLIMIT_STACK, &limit) < 0)
+		return 1;
+	limit.rlim_cur = 65536;
+	if (setrlimit(RLIMIT_STACK, &limit) < 0)
+		return 2;
+	loop_init(&loop);
+	if (job_run(&loop, &stack.job, JOB_QUICK, measure_own_stack, on_looked) < 0)
+		return 3;
+	loop_run(&loop);
+	loop_fini(&loop);
+	if (stack.size < JOB_STACK_BYTES / 2)
+		return 4;
+	/* It is still there for children. */
+	return getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur == 65536 ? 0 : 5;
+}
+
+static void stacks_of_the_pool_do_not_depend_on_a_limit(void **state)
+{
+	refusal_in_child(work_under_a_small_limit);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		/* First: no pool has been started yet. */
+		cmocka_unit_test(stacks_of_the_pool_do_not_depend_on_a_limit),
 		cmocka_unit_test_setup(runs_elsewhere_and_ends_on_the_loop, reset),
 		cmocka_unit_test_setup(done_may_free_the_job, reset),
 		cmocka_unit_test_setup(an_abandoned_job_still_ends_and_says_so, reset),
