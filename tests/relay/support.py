@@ -343,17 +343,34 @@ def plain(connection):
 
 class Server:
     """Stands where a program in the sandbox would. `script(connection)` runs for each connection in a thread
-    of its own; the connection is closed when it returns. Exceptions of scripts fail the test."""
+    of its own; the connection is closed when it returns. Exceptions of scripts fail the test. `nobody_at`: another
+    address where its port is closed, which a server of another test could have otherwise."""
 
-    def __init__(self, script=plain, host="127.0.0.1", port=0):
+    def __init__(self, script=plain, host="127.0.0.1", port=0, nobody_at=None):
         self.script = script
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self.listener = socket.socket(family, socket.SOCK_STREAM)
-        self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.listener.bind((host, port))
-        self.port = self.listener.getsockname()[1]
+        while True:
+            self.listener = self.bind(host, port)
+            self.port = self.listener.getsockname()[1]
+            try:
+                self.keeper = nobody_at and self.bind(nobody_at, self.port, reuse=False)
+                break
+            except OSError:  # somebody is there: with another port
+                self.listener.close()
+                if port:
+                    raise
         self.connections, self.errors, self.threads = [], [], []
         self.listening = False
+
+    @staticmethod
+    def bind(host, port, reuse=True):
+        sock = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, reuse)
+        try:
+            sock.bind((host, port))
+        except OSError:
+            sock.close()
+            raise
+        return sock
 
     def start(self):
         self.listener.listen(1024)  # what finds no room there comes a second later
@@ -397,6 +414,8 @@ class Server:
         except OSError:
             pass
         self.listener.close()
+        if self.keeper:
+            self.keeper.close()
         for connection in self.connections:
             try:
                 connection.sock.shutdown(socket.SHUT_RDWR)

@@ -211,7 +211,7 @@ class Time(DnsTest):
         proxy = self.start_dns()
         self.serve()
         self.dns.names["abc"] = ["127.0.0.3", "127.0.0.2"]
-        server = self.serve(host="127.0.0.2")
+        server = self.serve(host="127.0.0.2", nobody_at="127.0.0.3")
         self.told(self.host(server), 200, None)
         before = proxy.call("GET", "/sandboxes/abc")[1]
         self.dns.names["abc"] = ["127.0.0.1", "127.0.0.2", "127.0.0.3"]
@@ -242,7 +242,7 @@ class Time(DnsTest):
         """The port is closed where it was: DNS is asked again before that is the answer."""
         proxy = self.start_dns()
         self.dns.ttl = 3600
-        server = self.serve(host="127.0.0.2")
+        server = self.serve(host="127.0.0.2", nobody_at="127.0.0.1")
         names = iter(range(100))
 
         def is_found():

@@ -84,7 +84,7 @@ class Lifecycle(Test):
     def test_s018_a_sandbox_that_moves_while_it_is_dialled(self):
         keeper, port = closed_port()
         proxy = self.start("--allow-loopback-upstreams")
-        server = self.serve(host="127.0.0.2")
+        server = self.serve(host="127.0.0.2", nobody_at="127.0.0.1")
 
         def is_found():
             proxy.call("PATCH", "/sandboxes/abc", {"address": "127.0.0.1"})

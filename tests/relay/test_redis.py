@@ -218,7 +218,7 @@ class Changes(RedisTest):
         """The port is closed where it was: Redis is asked before that is the answer."""
         redis = self.start_redis(notify="")
         redis.client.call("SET", KEY + "abc", record(address="127.0.0.3"))
-        server = self.serve()
+        server = self.serve(nobody_at="127.0.0.3")
         proxy = self.start_proxy(redis)
         self.scanned()
         names = iter(range(100))

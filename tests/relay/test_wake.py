@@ -386,7 +386,7 @@ class Wake(Waking):
         self.assertEqual(len(self.hook.questions), 1)
 
     def test_s029_a_pause_begins_while_it_is_dialled(self):
-        server = self.serve(host="127.0.0.2")  # nobody is at that port of the first address
+        server = self.serve(host="127.0.0.2", nobody_at="127.0.0.1")
         proxy = self.begin("--allow-loopback-upstreams", sandbox="127.0.0.1,resume=any",
                            reply=answer('{"address":"127.0.0.2"}'))
         for first in ("pausing", "paused"):
