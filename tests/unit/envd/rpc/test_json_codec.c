@@ -349,6 +349,14 @@ static void timestamps_are_read(void **state)
 
 	assert_true(e->modified_time->seconds == 1700000000);
 	assert_int_equal(e->modified_time->nanos, 120000000);
+	e = decode(ENTRY, "{\"modifiedTime\":\"2023-11-14t23:13:20.123456789+01:00\"}");
+	assert_true(e->modified_time->seconds == 1700000000);
+	assert_int_equal(e->modified_time->nanos, 123456789);
+	e = decode(ENTRY, "{\"modifiedTime\":\"0001-01-01T00:00:00z\"}");
+	assert_true(e->modified_time->seconds == -62135596800);
+	refuse(ENTRY, "{\"modifiedTime\":\"2023-11-14T22:13:20.1234567890Z\"}", "modified_time");
+	refuse(ENTRY, "{\"modifiedTime\":\"0000-12-31T23:00:00-02:00\"}", "modified_time");
+	refuse(ENTRY, "{\"modifiedTime\":\"9999-12-31T23:59:59-00:01\"}", "modified_time");
 	refuse(ENTRY, "{\"modifiedTime\":\"yesterday\"}", "modified_time");
 	refuse(ENTRY, "{\"modifiedTime\":{}}", "modified_time");
 }

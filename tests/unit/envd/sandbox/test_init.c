@@ -339,6 +339,8 @@ static void timestamps(void **state)
 		{"2024-02-29T12:00:00+01:30", INT64_C(1709202600000000000)},
 		{"2023-11-14T22:13:20.123456789123Z", INT64_C(1700000000123456789)},
 		{"2023-11-14T17:13:20-05:00", INT64_C(1700000000000000000)},
+		{"2262-04-11T23:47:16.8547758079Z", INT64_MAX},
+		{"1677-09-21T00:12:44Z", INT64_C(-9223372036000000000)},
 	};
 	static const char *const bad[] = {
 		"", "2023-11-14", "2023-11-14T22:13:20", "2023-11-14 22:13:20Z", "2023-11-14t22:13:20Z",
@@ -346,7 +348,13 @@ static void timestamps(void **state)
 		"2023-00-01T00:00:00Z", "2023-01-00T00:00:00Z", "2023-01-01T24:00:00Z",
 		"2023-01-01T00:60:00Z", "2023-01-01T00:00:60Z", "2023-01-01T00:00:00.Z",
 		"2023-01-01T00:00:00+24:00", "2023-01-01T00:00:00+1:00", "2023-01-01T00:00:00Zx",
-		"1900-02-29T00:00:00Z", "3000-01-01T00:00:00Z", "0001-01-01T00:00:00Z",
+		"1900-02-29T00:00:00Z", "0000-00-01T00:00:00Z", "9999-12-31t00:00:00Z",
+		"2023-01-01T00:00:00.5z", "+023-01-01T00:00:00Z",
+	};
+	static const char *const far[] = {
+		"3000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "0000-02-29T00:00:00Z",
+		"0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.9999999999-01:00",
+		"2262-04-11T23:47:16.854775808Z", "1677-09-21T00:12:43Z",
 	};
 	int64_t ns;
 
@@ -354,8 +362,14 @@ static void timestamps(void **state)
 		assert_int_equal(clock_parse_timestamp(str_of(good[i].text), &ns), 0);
 		assert_int_equal(ns, good[i].ns);
 	}
-	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
-		assert_true(clock_parse_timestamp(str_of(bad[i]), &ns) < 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
+		if (clock_parse_timestamp(str_of(bad[i]), &ns) != -EINVAL)
+			fail_msg("%s", bad[i]);
+	}
+	for (size_t i = 0; i < ARRAY_LENGTH(far); i++) {
+		if (clock_parse_timestamp(str_of(far[i]), &ns) != -ERANGE)
+			fail_msg("%s", far[i]);
+	}
 	assert_true(clock_system.now_ns() > INT64_C(1700000000000000000));
 }
 
