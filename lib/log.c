@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "lib/sink.h"
+#include "lib/timestamp.h"
 
 /* Not more than PIPE_BUF: a pipe that is writable takes that much at once. */
 #define LINE_BYTES 4096
@@ -120,15 +121,12 @@ static void add_escaped(struct line *line, struct str s)
 static void add_time(struct line *line)
 {
 	struct timespec now;
-	struct tm parts;
-	char text[40];
-	size_t len;
+	char text[TIMESTAMP_BYTES];
+	struct str written;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &parts);
-	len = strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-	snprintf(text + len, sizeof(text) - len, ".%03ldZ", now.tv_nsec / 1000000);
-	add_text(line, text);
+	written = timestamp_write_ms(now.tv_sec, (int32_t)now.tv_nsec, text);
+	add(line, written.p, written.len);
 }
 
 static void add_number(struct line *line, int64_t number)

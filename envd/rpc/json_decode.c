@@ -4,8 +4,8 @@
 
 #include "envd/rpc/base64.h"
 #include "envd/rpc/field.h"
-#include "envd/rpc/timestamp.h"
 #include "google/protobuf/timestamp.pb-c.h"
+#include "lib/timestamp.h"
 
 struct decoder {
 	struct arena *arena;
@@ -191,7 +191,7 @@ static int decode_timestamp(struct decoder *d, const ProtobufCFieldDescriptor *f
 		return fail_memory(d);
 	google__protobuf__timestamp__init(timestamp);
 	if (value->type != JSON_STRING ||
-	    timestamp_parse(value->string, &timestamp->seconds, &timestamp->nanos) < 0)
+	    timestamp_parse(value->string, TIMESTAMP_SMALL_LETTERS, &timestamp->seconds, &timestamp->nanos) < 0)
 		return fail_value(d, field, "timestamp", value);
 	*ret_message = timestamp;
 	return 0;

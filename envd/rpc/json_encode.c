@@ -4,9 +4,9 @@
 
 #include "envd/rpc/base64.h"
 #include "envd/rpc/field.h"
-#include "envd/rpc/timestamp.h"
 #include "google/protobuf/timestamp.pb-c.h"
 #include "lib/json.h"
+#include "lib/timestamp.h"
 
 static int encode_message(const ProtobufCMessage *message, struct buf *out);
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "lib/json.h"
+#include "lib/timestamp.h"
 
 #define LINES_BYTES_MAX (1024 * 1024)
 #define FLUSH_BYTES (32 * 1024)
@@ -172,13 +173,12 @@ static int put_text(struct buf *b, const char *key, struct str text)
 static int put_time(struct buf *b)
 {
 	struct timespec now;
-	struct tm parts;
-	char text[32];
+	char text[TIMESTAMP_BYTES];
+	struct str written;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	gmtime_r(&now.tv_sec, &parts);
-	strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%S", &parts);
-	return buf_printf(b, "{\"ts\":\"%s.%03ldZ\"", text, now.tv_nsec / 1000000);
+	written = timestamp_write_ms(now.tv_sec, (int32_t)now.tv_nsec, text);
+	return buf_printf(b, "{\"ts\":\"%.*s\"", (int)written.len, written.p);
 }
 
 static int put_entry(struct buf *b, const struct access_entry *e)

@@ -4,6 +4,7 @@
 
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/timestamp.h"
 #include "proxy/route/redis_record.h"
 
 struct change {
@@ -96,14 +97,11 @@ static void refuse(struct change *change, const struct err *err)
 /* The value to write; NULL without memory. */
 static char *value_of(struct sandbox_entry *entry)
 {
-	char now_text[32];
-	time_t now = time(NULL);
-	struct tm parts;
+	char now_text[TIMESTAMP_BYTES];
 	struct buf b;
 	char *value = NULL;
 
-	gmtime_r(&now, &parts);
-	strftime(now_text, sizeof(now_text), "%Y-%m-%dT%H:%M:%SZ", &parts);
+	timestamp_write(time(NULL), 0, now_text);
 	buf_init(&b, PROXY_REDIS_RECORD_BYTES_MAX);
 	if (redis_record_write(&b, entry, now_text) == 0)
 		value = xstrndup(buf_str(&b).p, buf_str(&b).len);

@@ -5,7 +5,7 @@
 
 #include <cmocka.h>
 
-#include "envd/rpc/timestamp.h"
+#include "lib/timestamp.h"
 
 static void check(int64_t seconds, int32_t nanos, const char *expected)
 {
@@ -17,7 +17,7 @@ static void check(int64_t seconds, int32_t nanos, const char *expected)
 	if (!str_equal(written, str_of(expected)))
 		print_error("%.*s is not %s\n", (int)written.len, written.p, expected);
 	assert_true(str_equal(written, str_of(expected)));
-	assert_int_equal(timestamp_parse(written, &back_seconds, &back_nanos), 0);
+	assert_int_equal(timestamp_parse(written, 0, &back_seconds, &back_nanos), 0);
 	assert_true(back_seconds == seconds && back_nanos == nanos);
 }
 
@@ -54,7 +54,7 @@ static void every_day_agrees_with_libc(void **state)
 		snprintf(expected, sizeof(expected), "%04d-%02d-%02dT%02d:%02d:%02dZ", parts.tm_year + 1900,
 			 parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
 		assert_true(str_equal(written, str_of(expected)));
-		assert_int_equal(timestamp_parse(written, &seconds, &nanos), 0);
+		assert_int_equal(timestamp_parse(written, 0, &seconds, &nanos), 0);
 		assert_true(seconds == at);
 	}
 }
@@ -69,15 +69,51 @@ static void what_the_form_cannot_say_becomes_the_nearest(void **state)
 	assert_true(str_equal(timestamp_write(0, INT32_MAX, text), STR("1970-01-01T00:00:00.999999999Z")));
 }
 
+static void logs_have_three_digits(void **state)
+{
+	char text[TIMESTAMP_BYTES];
+
+	assert_true(str_equal(timestamp_write_ms(0, 0, text), STR("1970-01-01T00:00:00.000Z")));
+	assert_true(str_equal(timestamp_write_ms(-1, 999999999, text), STR("1969-12-31T23:59:59.999Z")));
+	assert_true(str_equal(timestamp_write_ms(951782400, 7000000, text), STR("2000-02-29T00:00:00.007Z")));
+	assert_true(str_equal(timestamp_write_ms(INT64_MAX, 0, text), STR("9999-12-31T23:59:59.999Z")));
+}
+
 static void other_zones_are_read(void **state)
 {
 	int64_t seconds;
 	int32_t nanos;
 
-	assert_int_equal(timestamp_parse(STR("2026-01-02T03:04:05.25+02:30"), &seconds, &nanos), 0);
+	assert_int_equal(timestamp_parse(STR("2026-01-02T03:04:05.25+02:30"), 0, &seconds, &nanos), 0);
 	assert_true(seconds == 1767314045 && nanos == 250000000);
-	assert_int_equal(timestamp_parse(STR("2026-01-01t20:04:05.25-04:30"), &seconds, &nanos), 0);
+	assert_int_equal(timestamp_parse(STR("2026-01-01T20:04:05.25-04:30"), 0, &seconds, &nanos), 0);
 	assert_true(seconds == 1767314045 && nanos == 250000000);
+}
+
+static void leniency_is_for_who_asks_for_it(void **state)
+{
+	static const struct {
+		const char *text;
+		unsigned needs;
+	} cases[] = {
+		{"1970-01-01t00:00:01.5Z", TIMESTAMP_SMALL_LETTERS},
+		{"1970-01-01T00:00:01.5z", TIMESTAMP_SMALL_LETTERS},
+		{"1970-01-01T00:00:01.5000000009Z", TIMESTAMP_LONG_FRACTION},
+		{"1970-01-01t00:00:01.500000000999999999999999999999z",
+		 TIMESTAMP_SMALL_LETTERS | TIMESTAMP_LONG_FRACTION},
+	};
+
+	for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
+		for (unsigned has = 0; has < 4; has++) {
+			int64_t seconds;
+			int32_t nanos;
+			bool suffices = (has & cases[i].needs) == cases[i].needs;
+			int status = timestamp_parse(str_of(cases[i].text), has, &seconds, &nanos);
+
+			assert_int_equal(status, suffices ? 0 : -EINVAL);
+			assert_true(!suffices || (seconds == 1 && nanos == 500000000));
+		}
+	}
 }
 
 static void other_texts_are_refused(void **state)
@@ -86,17 +122,29 @@ static void other_texts_are_refused(void **state)
 		"", "now", "2026-01-02", "2026-01-02T03:04:05", "2026-13-02T03:04:05Z",
 		"2026-02-29T03:04:05Z", "2026-00-01T00:00:00Z", "2026-01-00T00:00:00Z",
 		"2026-01-02T24:00:00Z", "2026-01-02T03:60:05Z", "2026-01-02T03:04:60Z",
-		"2026-01-02T03:04:05.Z", "2026-01-02T03:04:05.1234567890Z", "2026-01-02T03:04:05Zx",
-		"2026-01-02T03:04:05+24:00", "2026-01-02T03:04:05+0200", "0000-01-01T00:00:00Z",
-		"0001-01-01T00:00:00+01:00", "+026-01-02T03:04:05Z", " 2026-01-02T03:04:05Z",
+		"2026-01-02T03:04:05.Z", "2026-01-02T03:04:05Zx", "2026-01-02T03:04:05+24:00",
+		"2026-01-02T03:04:05+0200", "0000-00-01T00:00:00Z", "+026-01-02T03:04:05Z",
+		" 2026-01-02T03:04:05Z",
+	};
+	static const char *const far[] = {
+		"0000-01-01T00:00:00Z", "0000-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00",
+		"9999-12-31T23:59:59-00:01",
 	};
 	int64_t seconds;
 	int32_t nanos;
 
-	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
-		if (timestamp_parse(str_of(bad[i]), &seconds, &nanos) != -EINVAL)
-			fail_msg("%s", bad[i]);
+	for (unsigned leniency = 0; leniency < 4; leniency++) {
+		for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
+			if (timestamp_parse(str_of(bad[i]), leniency, &seconds, &nanos) != -EINVAL)
+				fail_msg("%s", bad[i]);
+		}
+		for (size_t i = 0; i < ARRAY_LENGTH(far); i++) {
+			if (timestamp_parse(str_of(far[i]), leniency, &seconds, &nanos) != -ERANGE)
+				fail_msg("%s", far[i]);
+		}
 	}
+	assert_int_equal(timestamp_parse((struct str){"1970-01-01T00:00:00Z\0", 21}, 0, &seconds, &nanos),
+			 -EINVAL);
 }
 
 int main(void)
@@ -106,7 +154,9 @@ int main(void)
 		cmocka_unit_test(calendar),
 		cmocka_unit_test(every_day_agrees_with_libc),
 		cmocka_unit_test(what_the_form_cannot_say_becomes_the_nearest),
+		cmocka_unit_test(logs_have_three_digits),
 		cmocka_unit_test(other_zones_are_read),
+		cmocka_unit_test(leniency_is_for_who_asks_for_it),
 		cmocka_unit_test(other_texts_are_refused),
 	};
 
