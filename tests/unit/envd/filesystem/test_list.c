@@ -8,32 +8,7 @@
 #include "envd/filesystem/path.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
-#include "tests/support/folder.h"
-
-static struct arena arena;
-static struct err err;
-static struct folder folder;
-
-static int setup(void **state)
-{
-	(void)state;
-	arena_init(&arena, 256 * 1024 * 1024);
-	folder_open(&folder);
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	folder_close(&folder);
-	arena_release(&arena);
-	return 0;
-}
-
-static const char *at(const char *relative)
-{
-	return path_join(folder.path, relative, &arena);
-}
+#include "tests/support/file_lab.h"
 
 static void make_file(const char *relative)
 {
@@ -50,10 +25,10 @@ static void check_list(const char *path, uint32_t depth, const char *want)
 	struct list_result list;
 	size_t prefix = strlen(path) + 1;
 
-	assert_int_equal(list_directory(path, depth, &arena, &list, &err), 0);
+	assert_int_equal(list_directory(path, depth, &files.arena, &list, &files.err), 0);
 	for (size_t i = 0; i < list.count; i++) {
 		assert_true(path_is_within(list.entries[i]->path, path));
-		got = arena_printf(&arena, "%s%s%s", got, i ? " " : "", list.entries[i]->path + prefix);
+		got = arena_printf(&files.arena, "%s%s%s", got, i ? " " : "", list.entries[i]->path + prefix);
 		assert_string_equal(list.entries[i]->name, path_base(list.entries[i]->path));
 	}
 	assert_string_equal(got, want);
@@ -86,9 +61,9 @@ static void conformance_159_missing_is_not_found(void **state)
 	struct list_result list;
 
 	(void)state;
-	assert_true(list_directory(at("none"), 1, &arena, &list, &err) < 0);
-	assert_int_equal(err.kind, ERR_NOT_FOUND);
-	assert_string_equal(err.message, arena_printf(&arena, "path not found: lstat %s: no such file or "
+	assert_true(list_directory(at("none"), 1, &files.arena, &list, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_NOT_FOUND);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "path not found: lstat %s: no such file or "
 							      "directory", at("none")));
 }
 
@@ -99,13 +74,13 @@ static void conformance_162_a_file_is_not_a_directory(void **state)
 	(void)state;
 	make_file("f");
 	folder_make_link("f", at("link"));
-	assert_true(list_directory(at("f"), 1, &arena, &list, &err) < 0);
-	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(err.message, arena_printf(&arena, "path is not a directory: %s", at("f")));
-	assert_true(list_directory(at("link"), 1, &arena, &list, &err) < 0);
-	assert_string_equal(err.message, arena_printf(&arena, "path is not a directory: %s", at("f")));
-	assert_true(list_directory(at("f/x"), 1, &arena, &list, &err) < 0);
-	assert_int_equal(err.kind, ERR_INTERNAL);
+	assert_true(list_directory(at("f"), 1, &files.arena, &list, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "path is not a directory: %s", at("f")));
+	assert_true(list_directory(at("link"), 1, &files.arena, &list, &files.err) < 0);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "path is not a directory: %s", at("f")));
+	assert_true(list_directory(at("f/x"), 1, &files.arena, &list, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_INTERNAL);
 }
 
 static void case_105_symlinks_are_shown_and_not_entered(void **state)
@@ -126,7 +101,7 @@ static void case_105_symlinks_are_shown_and_not_entered(void **state)
 	check_list(at("d"), 9, "sub sub/f to_dir to_file to_nothing to_self");
 	check_list(at("l3"), 9, "sub sub/f to_dir to_file to_nothing to_self");
 	check_list(at("d/to_dir"), 1, "f");
-	assert_int_equal(list_directory(at("d"), 1, &arena, &list, &err), 0);
+	assert_int_equal(list_directory(at("d"), 1, &files.arena, &list, &files.err), 0);
 	assert_int_equal(list.entries[1]->type, ENTRY_DIRECTORY);
 	assert_string_equal(path_base(list.entries[1]->symlink_target), "sub");
 	assert_int_equal(list.entries[3]->type, ENTRY_UNSPECIFIED);
@@ -134,15 +109,15 @@ static void case_105_symlinks_are_shown_and_not_entered(void **state)
 	/* Loops and endless chains as the root. */
 	folder_make_link("a", at("b"));
 	folder_make_link("b", at("a"));
-	assert_true(list_directory(at("a"), 1, &arena, &list, &err) < 0);
-	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
-	assert_non_null(strstr(err.message, "cyclic symlink"));
-	assert_true(list_directory(at("d/to_self"), 1, &arena, &list, &err) < 0);
-	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
+	assert_true(list_directory(at("a"), 1, &files.arena, &list, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_FAILED_PRECONDITION);
+	assert_non_null(strstr(files.err.message, "cyclic symlink"));
+	assert_true(list_directory(at("d/to_self"), 1, &files.arena, &list, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_FAILED_PRECONDITION);
 	for (int i = 0; i < 300; i++)
-		folder_make_link(i ? arena_printf(&arena, "c%d", i - 1) : "d", at(arena_printf(&arena, "c%d", i)));
-	assert_true(list_directory(at("c299"), 1, &arena, &list, &err) < 0);
-	assert_int_equal(err.kind, ERR_FAILED_PRECONDITION);
+		folder_make_link(i ? arena_printf(&files.arena, "c%d", i - 1) : "d", at(arena_printf(&files.arena, "c%d", i)));
+	assert_true(list_directory(at("c299"), 1, &files.arena, &list, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_FAILED_PRECONDITION);
 	check_list(at("c200"), 1, "sub to_dir to_file to_nothing to_self");
 }
 
@@ -168,9 +143,9 @@ static void case_097_hostile_names_are_listed(void **state)
 	memset(longest, 'z', 255);
 	longest[255] = '\0';
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
-		make_file(path_join("d", names[i], &arena));
-	make_file(path_join("d", longest, &arena));
-	assert_int_equal(list_directory(at("d"), 1, &arena, &list, &err), 0);
+		make_file(path_join("d", names[i], &files.arena));
+	make_file(path_join("d", longest, &files.arena));
+	assert_int_equal(list_directory(at("d"), 1, &files.arena, &list, &files.err), 0);
 	assert_int_equal(list.count, ARRAY_LENGTH(names) + 1);
 	for (size_t i = 0; i < ARRAY_LENGTH(names) - 1; i++)
 		assert_string_equal(list.entries[i]->name, names[i]);
@@ -214,7 +189,7 @@ static void case_106_vanishing_entries_never_fail_the_listing(void **state)
 	folder_make(at("d/stay"));
 	make_file("d/stay/f");
 	make_file("d/zz");
-	snprintf(churner.directory, sizeof(churner.directory), "%s/d", folder.path);
+	snprintf(churner.directory, sizeof(churner.directory), "%s/d", files.folder.path);
 	assert_int_equal(pthread_create(&churner.thread, NULL, churn, &churner), 0);
 	for (int i = 0; i < 3000; i++) {
 		struct arena own;
@@ -222,7 +197,7 @@ static void case_106_vanishing_entries_never_fail_the_listing(void **state)
 		unsigned stable = 0;
 
 		arena_init(&own, 1 << 22);
-		assert_int_equal(list_directory(churner.directory, 5, &own, &list, &err), 0);
+		assert_int_equal(list_directory(churner.directory, 5, &own, &list, &files.err), 0);
 		for (size_t k = 0; k < list.count; k++)
 			stable += strcmp(list.entries[k]->name, "f") == 0 ||
 				  strcmp(list.entries[k]->name, "zz") == 0 ||
@@ -242,40 +217,40 @@ static void case_107_a_budget_that_is_spent_is_a_clear_error(void **state)
 	(void)state;
 	folder_make(at("d"));
 	for (int i = 0; i < 2000; i++)
-		make_file(arena_printf(&arena, "d/f%d", i));
+		make_file(arena_printf(&files.arena, "d/f%d", i));
 	for (size_t budget = 0; budget < 200000; budget += 4096) {
 		int status;
 
 		arena_init(&small, budget);
-		status = list_directory(at("d"), 1, &small, &list, &err);
+		status = list_directory(at("d"), 1, &small, &list, &files.err);
 		assert_true(status < 0);
-		assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
+		assert_int_equal(files.err.kind, ERR_RESOURCE_EXHAUSTED);
 		arena_release(&small);
 	}
-	assert_int_equal(list_directory(at("d"), 1, &arena, &list, &err), 0);
+	assert_int_equal(list_directory(at("d"), 1, &files.arena, &list, &files.err), 0);
 	assert_int_equal(list.count, 2000);
 	/* A listing of /proc ends, although processes come and go. */
-	assert_int_equal(list_directory("/proc", 2, &arena, &list, &err), 0);
+	assert_int_equal(list_directory("/proc", 2, &files.arena, &list, &files.err), 0);
 	assert_true(list.count > 100);
 }
 
 static void case_107_what_is_too_long_for_a_short_listing_is_told(void **state)
 {
 	struct list_result list;
-	size_t budget = arena.budget;
+	size_t budget = files.arena.budget;
 
 	(void)state;
 	folder_make(at("d"));
 	for (int i = 0; i < LIST_SHORT_ENTRIES_MAX; i++)
-		make_file(arena_printf(&arena, "d/f%d", i));
-	assert_int_equal(list_directory_short(at("d"), 2, &arena, &list, &err), 0);
+		make_file(arena_printf(&files.arena, "d/f%d", i));
+	assert_int_equal(list_directory_short(at("d"), 2, &files.arena, &list, &files.err), 0);
 	assert_int_equal(list.count, LIST_SHORT_ENTRIES_MAX);
-	assert_int_equal(list_directory_short(at("d/f1"), 2, &arena, &list, &err), -EPROTO);
-	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	assert_int_equal(list_directory_short(at("d/f1"), 2, &files.arena, &list, &files.err), -EPROTO);
+	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
 	folder_make(at("d/deep"));
-	assert_int_equal(list_directory_short(at("d"), 2, &arena, &list, &err), -E2BIG);
-	assert_int_equal(arena.budget, budget);
-	assert_int_equal(list_directory(at("d"), 2, &arena, &list, &err), 0);
+	assert_int_equal(list_directory_short(at("d"), 2, &files.arena, &list, &files.err), -E2BIG);
+	assert_int_equal(files.arena.budget, budget);
+	assert_int_equal(list_directory(at("d"), 2, &files.arena, &list, &files.err), 0);
 	assert_int_equal(list.count, LIST_SHORT_ENTRIES_MAX + 1);
 }
 
@@ -299,9 +274,9 @@ static void case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error(void *
 	for (budget = 0; status < 0; budget += 160) {
 		assert_in_range(budget, 0, 1024 * 1024);
 		arena_init(&small, budget);
-		status = list_directory(at("deep"), 100, &small, &list, &err);
+		status = list_directory(at("deep"), 100, &small, &list, &files.err);
 		if (status < 0)
-			assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
+			assert_int_equal(files.err.kind, ERR_RESOURCE_EXHAUSTED);
 		else
 			assert_int_equal(list.count, 6);
 		arena_release(&small);
@@ -311,18 +286,16 @@ static void case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error(void *
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(conformance_159_depth_and_order, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_159_missing_is_not_found, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_162_a_file_is_not_a_directory, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_105_symlinks_are_shown_and_not_entered, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_108_a_bad_name_does_not_hide_the_others, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_097_hostile_names_are_listed, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_106_vanishing_entries_never_fail_the_listing, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_107_a_budget_that_is_spent_is_a_clear_error, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_107_what_is_too_long_for_a_short_listing_is_told, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error, setup,
-						teardown),
+		FILE_LAB_TEST(conformance_159_depth_and_order),
+		FILE_LAB_TEST(conformance_159_missing_is_not_found),
+		FILE_LAB_TEST(conformance_162_a_file_is_not_a_directory),
+		FILE_LAB_TEST(case_105_symlinks_are_shown_and_not_entered),
+		FILE_LAB_TEST(case_108_a_bad_name_does_not_hide_the_others),
+		FILE_LAB_TEST(case_097_hostile_names_are_listed),
+		FILE_LAB_TEST(case_106_vanishing_entries_never_fail_the_listing),
+		FILE_LAB_TEST(case_107_a_budget_that_is_spent_is_a_clear_error),
+		FILE_LAB_TEST(case_107_what_is_too_long_for_a_short_listing_is_told),
+		FILE_LAB_TEST(case_107_a_budget_that_is_spent_in_the_depth_is_a_clear_error),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,43 +9,12 @@
 #include "envd/filesystem/operations.h"
 #include "envd/filesystem/path.h"
 #include "tests/support/cmocka.h"
-#include "tests/support/folder.h"
+#include "tests/support/file_lab.h"
 
-static struct arena arena;
-static struct err err;
 static struct entry entry;
-static struct folder folder;
 static gid_t other_groups[] = {4243};
-static struct user self, other;
-
-static bool am_root(void)
-{
-	return geteuid() == 0;
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	arena_init(&arena, 256 * 1024 * 1024);
-	folder_open(&folder);
-	self = (struct user){.name = "self", .home = folder.path, .uid = geteuid(), .gid = getegid()};
-	other = (struct user){.name = "other", .home = folder.path, .uid = 4242, .gid = 4243,
-			      .groups = other_groups, .group_count = 1};
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	(void)state;
-	folder_close(&folder);
-	arena_release(&arena);
-	return 0;
-}
-
-static const char *at(const char *relative)
-{
-	return path_join(folder.path, relative, &arena);
-}
+static const struct user other = {.name = "other", .home = files.folder.path, .uid = 4242, .gid = 4243,
+				  .groups = other_groups, .group_count = 1};
 
 static void conformance_163_stat_tells_the_facts(void **state)
 {
@@ -63,7 +32,7 @@ static void conformance_163_stat_tells_the_facts(void **state)
 	folder_make(at("d"));
 	for (size_t i = 0; i < ARRAY_LENGTH(modes); i++) {
 		assert_int_equal(chmod(at("f"), modes[i].mode), 0);
-		assert_int_equal(operation_stat(at("f"), &arena, &entry, &err), 0);
+		assert_int_equal(operation_stat(at("f"), &files.arena, &entry, &files.err), 0);
 		assert_string_equal(entry.permissions, modes[i].text);
 		assert_int_equal(entry.mode, modes[i].mode & 0777);
 	}
@@ -74,44 +43,44 @@ static void conformance_163_stat_tells_the_facts(void **state)
 	assert_null(entry.symlink_target);
 	assert_true(entry.has_modified);
 	assert_int_equal(entry.metadata_count, 0);
-	assert_int_equal(operation_stat(at("d"), &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat(at("d"), &files.arena, &entry, &files.err), 0);
 	assert_int_equal(entry.type, ENTRY_DIRECTORY);
 	assert_string_equal(entry.permissions, "drwxr-xr-x");
-	assert_int_equal(operation_stat("/", &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat("/", &files.arena, &entry, &files.err), 0);
 	assert_string_equal(entry.name, "/");
 	/* Links. */
-	assert_non_null(realpath(folder.path, real));
+	assert_non_null(realpath(files.folder.path, real));
 	folder_make_link("f", at("link"));
 	folder_make_link("link", at("chain"));
 	folder_make_link("nowhere", at("broken"));
 	folder_make_link("loop", at("loop"));
 	assert_int_equal(chmod(at("f"), 0640), 0);
-	assert_int_equal(operation_stat(at("chain"), &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat(at("chain"), &files.arena, &entry, &files.err), 0);
 	assert_int_equal(entry.type, ENTRY_FILE);
 	assert_int_equal(entry.mode, 0640);
 	assert_string_equal(entry.permissions, "Lrwxrwxrwx");
-	assert_string_equal(entry.symlink_target, path_join(real, "f", &arena));
+	assert_string_equal(entry.symlink_target, path_join(real, "f", &files.arena));
 	assert_int_equal(entry.size, 4);
-	assert_int_equal(operation_stat(at("broken"), &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat(at("broken"), &files.arena, &entry, &files.err), 0);
 	assert_int_equal(entry.type, ENTRY_UNSPECIFIED);
 	assert_int_equal(entry.mode, 0);
 	assert_string_equal(entry.symlink_target, at("broken"));
-	assert_int_equal(operation_stat(at("loop"), &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat(at("loop"), &files.arena, &entry, &files.err), 0);
 	assert_string_equal(entry.symlink_target, at("loop"));
 	assert_int_equal(mkfifo(at("fifo"), 0600), 0);
-	assert_int_equal(operation_stat(at("fifo"), &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat(at("fifo"), &files.arena, &entry, &files.err), 0);
 	assert_int_equal(entry.type, ENTRY_UNSPECIFIED);
 	assert_string_equal(entry.permissions, "prw-------");
-	assert_int_equal(operation_stat("/dev/null", &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat("/dev/null", &files.arena, &entry, &files.err), 0);
 	assert_string_equal(entry.permissions, "Dcrw-rw-rw-");
 	/* What is not there. */
-	assert_int_equal(operation_stat(at("none"), &arena, &entry, &err), -ENOENT);
-	assert_int_equal(err.kind, ERR_NOT_FOUND);
-	assert_string_equal(err.message, arena_printf(&arena, "file not found: lstat %s: no such file "
+	assert_int_equal(operation_stat(at("none"), &files.arena, &entry, &files.err), -ENOENT);
+	assert_int_equal(files.err.kind, ERR_NOT_FOUND);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "file not found: lstat %s: no such file "
 							      "or directory", at("none")));
-	assert_true(operation_stat(at("f/x"), &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_INTERNAL);
-	assert_string_equal(err.message, arena_printf(&arena, "error getting file info: lstat %s: "
+	assert_true(operation_stat(at("f/x"), &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_INTERNAL);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "error getting file info: lstat %s: "
 							      "not a directory", at("f/x")));
 }
 
@@ -126,7 +95,7 @@ static void case_112_odd_facts_are_exact(void **state)
 	assert_int_equal(truncate(at("f"), 5LL << 30), 0);
 	assert_int_equal(chmod(at("f"), 05644), 0);
 	assert_int_equal(utimensat(AT_FDCWD, at("f"), times, 0), 0);
-	assert_int_equal(operation_stat(at("f"), &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat(at("f"), &files.arena, &entry, &files.err), 0);
 	assert_true(entry.size == 5LL << 30);
 	assert_true(entry.modified.tv_sec == -1000);
 	assert_int_equal(entry.modified.tv_nsec, 123456789);
@@ -138,7 +107,7 @@ static void case_112_odd_facts_are_exact(void **state)
 	}
 	times[1] = (struct timespec){0, 0};
 	assert_int_equal(utimensat(AT_FDCWD, at("f"), times, 0), 0);
-	assert_int_equal(operation_stat(at("f"), &arena, &entry, &err), 0);
+	assert_int_equal(operation_stat(at("f"), &files.arena, &entry, &files.err), 0);
 	assert_false(entry.has_modified);
 }
 
@@ -153,7 +122,7 @@ static void conformance_075_foreign_attributes_are_not_shown(void **state)
 	assert_int_equal(setxattr(at("f"), "user.other", "x", 1, 0), 0);
 	folder_make_link("f", at("link"));
 	for (int round = 0; round < 2; round++) {
-		assert_int_equal(operation_stat(at(round ? "link" : "f"), &arena, &entry, &err), 0);
+		assert_int_equal(operation_stat(at(round ? "link" : "f"), &files.arena, &entry, &files.err), 0);
 		assert_int_equal(entry.metadata_count, 2);
 		assert_string_equal(entry.metadata[0].key, "alpha");
 		assert_string_equal(entry.metadata[0].value, "first");
@@ -166,35 +135,35 @@ static void case_110_make_directory_on_existing_paths(void **state)
 	struct stat st;
 
 	(void)state;
-	assert_int_equal(operation_make_directory(at("a/b/c"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_make_directory(at("a/b/c"), &files.self, &files.arena, &entry, &files.err), 0);
 	assert_string_equal(entry.path, at("a/b/c"));
 	assert_int_equal(entry.type, ENTRY_DIRECTORY);
 	assert_string_equal(entry.permissions, "drwxr-xr-x");
 	assert_int_equal(chmod(at("a"), 0700), 0);
-	assert_true(operation_make_directory(at("a"), &self, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_ALREADY_EXISTS);
-	assert_string_equal(err.message, arena_printf(&arena, "directory already exists: %s", at("a")));
+	assert_true(operation_make_directory(at("a"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "directory already exists: %s", at("a")));
 	assert_int_equal(stat(at("a"), &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0700);
 	folder_write_text(at("f"), "x");
-	assert_true(operation_make_directory(at("f"), &self, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(err.message, arena_printf(&arena, "path already exists but it is not a "
+	assert_true(operation_make_directory(at("f"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "path already exists but it is not a "
 							      "directory: %s", at("f")));
-	assert_true(operation_make_directory(at("f/x"), &self, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(err.message, arena_printf(&arena, "path is a file: %s", at("f")));
+	assert_true(operation_make_directory(at("f/x"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
+	assert_string_equal(files.err.message, arena_printf(&files.arena, "path is a file: %s", at("f")));
 	folder_make_link("nowhere", at("broken"));
-	assert_true(operation_make_directory(at("broken"), &self, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	assert_true(operation_make_directory(at("broken"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
 	folder_make_link("a", at("link"));
-	assert_true(operation_make_directory(at("link"), &self, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_ALREADY_EXISTS);
-	assert_true(operation_make_directory("/", &self, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_ALREADY_EXISTS);
-	assert_true(operation_make_directory("/proc/invalid/x", &self, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_INTERNAL);
-	assert_string_equal(err.message, "failed to create directory: mkdir /proc/invalid: "
+	assert_true(operation_make_directory(at("link"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
+	assert_true(operation_make_directory("/", &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
+	assert_true(operation_make_directory("/proc/invalid/x", &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_INTERNAL);
+	assert_string_equal(files.err.message, "failed to create directory: mkdir /proc/invalid: "
 					 "no such file or directory");
 }
 
@@ -229,7 +198,7 @@ static void case_110_of_parallel_makers_one_wins(void **state)
 
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
 			makers[i].path = at(round & 1 ? "x/y/z" : "p/q/r/s");
-			makers[i].user = &self;
+			makers[i].user = &files.self;
 			assert_int_equal(pthread_create(&makers[i].thread, NULL, make_it, &makers[i]), 0);
 		}
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
@@ -238,7 +207,7 @@ static void case_110_of_parallel_makers_one_wins(void **state)
 			assert_true(makers[i].kind == ERR_OK || makers[i].kind == ERR_ALREADY_EXISTS);
 		}
 		assert_int_equal(won, 1);
-		assert_int_equal(operation_remove(at(round & 1 ? "x" : "p"), &self, &arena, &err), 0);
+		assert_int_equal(operation_remove(at(round & 1 ? "x" : "p"), &files.self, &files.arena, &files.err), 0);
 	}
 }
 
@@ -249,8 +218,8 @@ static void case_085_parallel_parents_converge(void **state)
 		struct maker makers[16];
 
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
-			makers[i].path = arena_printf(&arena, "%s/a/b/c/d/f%zu", folder.path, i);
-			makers[i].user = am_root() ? &other : &self;
+			makers[i].path = arena_printf(&files.arena, "%s/a/b/c/d/f%zu", files.folder.path, i);
+			makers[i].user = am_root() ? &other : &files.self;
 			assert_int_equal(pthread_create(&makers[i].thread, NULL, make_it, &makers[i]), 0);
 		}
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
@@ -261,7 +230,7 @@ static void case_085_parallel_parents_converge(void **state)
 			assert_int_equal(stat(makers[i].path, &st), 0);
 			assert_int_equal(st.st_uid, makers[i].user->uid);
 		}
-		assert_int_equal(operation_remove(at("a"), &self, &arena, &err), 0);
+		assert_int_equal(operation_remove(at("a"), &files.self, &files.arena, &files.err), 0);
 	}
 }
 
@@ -274,7 +243,7 @@ static void case_092_existing_directories_keep_owner_and_mode(void **state)
 		skip();
 	folder_make(at("tmp"));
 	assert_int_equal(chmod(at("tmp"), 01777), 0);
-	assert_int_equal(operation_make_directory(at("tmp/y/z"), &other, &arena, &entry, &err), 0);
+	assert_int_equal(operation_make_directory(at("tmp/y/z"), &other, &files.arena, &entry, &files.err), 0);
 	assert_int_equal(stat(at("tmp"), &st), 0);
 	assert_int_equal(st.st_uid, 0);
 	assert_int_equal(st.st_mode & 07777, 01777);
@@ -300,25 +269,25 @@ static void case_092_a_users_link_gives_no_rights(void **state)
 	assert_int_equal(lchown(at("home/s"), 4242, 4243), 0);
 	assert_int_equal(lchown(at("home/o"), 4242, 4243), 0);
 	/* As the user, what the user could not do himself is refused ... */
-	assert_true(operation_make_directory(at("home/s/new"), &other, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
-	assert_true(operation_make_directory(at("home/s/deep/new"), &other, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
-	assert_true(operation_remove(at("home/s/f"), &other, &arena, &err) < 0);
-	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
-	assert_true(operation_move(at("home/s/f"), at("home/f"), &other, true, &arena, &entry, &err) < 0);
-	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
-	assert_true(operation_remove(at("home/o/roots"), &other, &arena, &err) < 0);
+	assert_true(operation_make_directory(at("home/s/new"), &other, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
+	assert_true(operation_make_directory(at("home/s/deep/new"), &other, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
+	assert_true(operation_remove(at("home/s/f"), &other, &files.arena, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
+	assert_true(operation_move(at("home/s/f"), at("home/f"), &other, true, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
+	assert_true(operation_remove(at("home/o/roots"), &other, &files.arena, &files.err) < 0);
 	assert_false(folder_has(at("system/new")));
 	assert_false(folder_has(at("system/deep")));
 	folder_check_text(at("system/f"), "x");
 	/* ... and what he could do works, as does everything without such a link, and root's link. */
-	assert_int_equal(operation_make_directory(at("home/o/new"), &other, &arena, &entry, &err), 0);
-	assert_int_equal(operation_remove(at("home/o/new"), &other, &arena, &err), 0);
-	assert_int_equal(operation_make_directory(at("system/new"), &other, &arena, &entry, &err), 0);
-	assert_int_equal(operation_make_directory(at("home/s/root"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_make_directory(at("home/o/new"), &other, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_remove(at("home/o/new"), &other, &files.arena, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("system/new"), &other, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("home/s/root"), &files.self, &files.arena, &entry, &files.err), 0);
 	assert_int_equal(lchown(at("home/s"), 0, 0), 0);
-	assert_int_equal(operation_make_directory(at("home/s/new2"), &other, &arena, &entry, &err), 0);
+	assert_int_equal(operation_make_directory(at("home/s/new2"), &other, &files.arena, &entry, &files.err), 0);
 	assert_true(folder_has(at("system/new2")));
 }
 
@@ -326,23 +295,23 @@ static void case_018_a_deleted_tmp_breaks_nothing(void **state)
 {
 	(void)state;
 	/* Nothing is kept anywhere: a whole tree goes and comes back between two calls. */
-	assert_int_equal(operation_make_directory(at("tmp/x"), &self, &arena, &entry, &err), 0);
-	assert_int_equal(operation_remove(at("tmp"), &self, &arena, &err), 0);
-	assert_int_equal(operation_make_directory(at("tmp/x"), &self, &arena, &entry, &err), 0);
+	assert_int_equal(operation_make_directory(at("tmp/x"), &files.self, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_remove(at("tmp"), &files.self, &files.arena, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("tmp/x"), &files.self, &files.arena, &entry, &files.err), 0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(conformance_163_stat_tells_the_facts, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_112_odd_facts_are_exact, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_075_foreign_attributes_are_not_shown, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_110_make_directory_on_existing_paths, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_110_of_parallel_makers_one_wins, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_085_parallel_parents_converge, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_092_existing_directories_keep_owner_and_mode, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_092_a_users_link_gives_no_rights, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_018_a_deleted_tmp_breaks_nothing, setup, teardown),
+		FILE_LAB_TEST(conformance_163_stat_tells_the_facts),
+		FILE_LAB_TEST(case_112_odd_facts_are_exact),
+		FILE_LAB_TEST(conformance_075_foreign_attributes_are_not_shown),
+		FILE_LAB_TEST(case_110_make_directory_on_existing_paths),
+		FILE_LAB_TEST(case_110_of_parallel_makers_one_wins),
+		FILE_LAB_TEST(case_085_parallel_parents_converge),
+		FILE_LAB_TEST(case_092_existing_directories_keep_owner_and_mode),
+		FILE_LAB_TEST(case_092_a_users_link_gives_no_rights),
+		FILE_LAB_TEST(case_018_a_deleted_tmp_breaks_nothing),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
