@@ -38,6 +38,20 @@ bool lab_has_cgroups(void)
 	return cgroup_root(path, sizeof(path)) != NULL;
 }
 
+void lab_need_cgroups(void)
+{
+	if (geteuid() != 0 || !lab_has_cgroups())
+		skip();
+}
+
+void lab_open_with_cgroups(struct process_lab *lab)
+{
+	static const struct lab_options with_cgroups = {.with_cgroups = true};
+
+	lab_need_cgroups();
+	lab_open(lab, &with_cgroups);
+}
+
 void lab_open(struct process_lab *lab, const struct lab_options *options)
 {
 	static const struct lab_options none;
@@ -303,7 +317,8 @@ const char *report_value(struct capture *capture, const char *name, char *value,
 	return value;
 }
 
-const char *report_program(void)
+/* The path of the report program of this build. */
+static const char *report_program(void)
 {
 	static char path[PATH_MAX + 32];
 	char self[PATH_MAX];

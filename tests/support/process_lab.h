@@ -30,7 +30,6 @@ struct capture {
 	/* Plays a slow client: full after every output event until the test calls capture_drain. */
 	bool slow;
 	size_t queued;
-	bool has_measure;
 };
 
 struct lab_options {
@@ -42,7 +41,11 @@ struct lab_options {
 
 /* Whether this machine lets us make cgroups (version 2). */
 bool lab_has_cgroups(void);
+/* Skips the test where it does not, or would not let an ordinary user. */
+void lab_need_cgroups(void);
 void lab_open(struct process_lab *lab, const struct lab_options *options);
+/* In cgroups, which are needed. */
+void lab_open_with_cgroups(struct process_lab *lab);
 /* Stops the table, and asserts that nothing is left. */
 void lab_close(struct process_lab *lab);
 /* Runs the loop until *flag; fails the test after a minute. */
@@ -67,8 +70,6 @@ void capture_drain(struct capture *capture);
 const char *capture_text(struct capture *capture, enum output_stream stream);
 /* The value of a line "name: value" of the report program, "" when there is none. */
 const char *report_value(struct capture *capture, const char *name, char *value, size_t size);
-/* The path of the report program of this build. */
-const char *report_program(void);
 
 uint64_t lab_now_ms(struct process_lab *lab);
 /* Runs `script` and returns when it has ended. */

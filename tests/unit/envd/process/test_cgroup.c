@@ -2,13 +2,11 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "envd/process/cgroup.h"
-#include "envd/process/process_internal.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
@@ -86,12 +84,6 @@ static void case_078_commands_run_without_cgroups(void **state)
 	lab_close(&lab);
 }
 
-#define NEEDS_CGROUPS()                                                                         \
-	do {                                                                                    \
-		if (geteuid() != 0 || !lab_has_cgroups())                                       \
-			skip();                                                                 \
-	} while (0)
-
 static size_t count_children(int directory)
 {
 	int fd = openat(directory, ".", O_RDONLY | O_DIRECTORY);
@@ -136,7 +128,7 @@ static void conformance_127_no_command_begins_where_limits_are_reached(void **st
 	struct cgroup_place place;
 	int fd;
 
-	NEEDS_CGROUPS();
+	lab_need_cgroups();
 	if (!mkdtemp(root))
 		skip();
 	cgroups_init(&cgroups, root, true);
@@ -162,7 +154,7 @@ static void what_belongs_to_others_is_not_taken_for_ours(void **state)
 	int status;
 	pid_t pid;
 
-	NEEDS_CGROUPS();
+	lab_need_cgroups();
 	if (!mkdtemp(root))
 		skip();
 	assert_int_equal(chown(root, 65534, 65534), 0);
@@ -180,8 +172,6 @@ static void what_belongs_to_others_is_not_taken_for_ours(void **state)
 	remove_tree(root);
 	assert_int_equal(status, 0);
 }
-
-static const struct lab_options with_cgroups = {.with_cgroups = true};
 
 /* Of commands, and the one that is kept for the next. */
 static bool has_only_the_spare(void *user)
@@ -215,8 +205,7 @@ static void one_cgroup_a_command_and_none_afterwards(void **state)
 	char script[256];
 	size_t i;
 
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
+	lab_open_with_cgroups(&lab);
 	snprintf(script, sizeof(script), "cat /proc/self/cgroup; until [ -e %s/go ]; do sleep 0.02; done",
 		 lab.directory);
 	for (i = 0; i < ARRAY_LENGTH(runs); i++) {
@@ -244,8 +233,7 @@ static void an_inhabited_cgroup_is_removed_later(void **state)
 	char script[256];
 	size_t i;
 
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
+	lab_open_with_cgroups(&lab);
 	capture_init(&run);
 	snprintf(script, sizeof(script), "until [ -e %s/go ]; do sleep 0.02; done >/dev/null 2>&1 & exit 0",
 		 lab.directory);
@@ -304,8 +292,7 @@ static void a_command_gets_the_cgroup_that_was_made_ahead(void **state)
 	struct process_lab lab;
 	char first[64], spare[64], second[64], next[64];
 
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
+	lab_open_with_cgroups(&lab);
 	assert_int_equal(count_children(lab.table->cgroups.directories[CGROUP_USER]), 0);
 	run_in_cgroup(&lab, first, sizeof(first));
 	name_of_spare(&lab, spare, sizeof(spare));
@@ -323,8 +310,7 @@ static void a_command_has_a_cgroup_of_its_own_when_the_spare_is_gone(void **stat
 	struct process_lab lab;
 	char spare[64], own[64];
 
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
+	lab_open_with_cgroups(&lab);
 	run_in_cgroup(&lab, own, sizeof(own));
 	name_of_spare(&lab, spare, sizeof(spare));
 	assert_int_equal(unlinkat(lab.table->cgroups.directories[CGROUP_USER], spare, AT_REMOVEDIR), 0);
@@ -342,7 +328,7 @@ static void no_spare_is_made_where_limits_are_reached(void **state)
 	struct cgroup_place place = {.kind = CGROUP_NONE};
 	int fd = -1;
 
-	NEEDS_CGROUPS();
+	lab_need_cgroups();
 	if (!mkdtemp(root))
 		skip();
 	cgroups_init(&cgroups, root, true);
@@ -392,8 +378,7 @@ static void leftovers_of_an_earlier_agent_are_removed(void **state)
 	int directory;
 	ssize_t len;
 
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
+	lab_open_with_cgroups(&lab);
 	directory = lab.table->cgroups.directories[CGROUP_USER];
 	snprintf(link_path, sizeof(link_path), "/proc/self/fd/%d", directory);
 	len = readlink(link_path, root, sizeof(root) - 1);
@@ -416,8 +401,7 @@ static void placement_by_kind_and_tag(void **state)
 	struct process_spec spec;
 	struct capture run;
 
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
+	lab_open_with_cgroups(&lab);
 	lab_spec(&spec, args);
 	spec.with_terminal = true;
 	spec.size = (struct terminal_size){80, 24};
@@ -432,232 +416,6 @@ static void placement_by_kind_and_tag(void **state)
 	capture_wait(&lab, &run);
 	assert_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "/ptys"));
 	assert_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "/user"));
-	capture_fini(&run);
-	lab_close(&lab);
-}
-
-static void write_at(int directory, const char *name, const char *text)
-{
-	int fd = openat(directory, name, O_WRONLY | O_CLOEXEC);
-
-	assert_true(fd >= 0);
-	assert_int_equal(write(fd, text, strlen(text)), (ssize_t)strlen(text));
-	close(fd);
-}
-
-static bool starts_slowly(void *user)
-{
-	const struct capture *run = user;
-
-	return run->process->starts_slowly && !run->process->job.active;
-}
-
-/* A command that cannot get to its exec, once envd has noticed. */
-static void open_frozen(struct process_lab *lab, struct capture *run, const char *script)
-{
-	write_at(lab->table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
-	capture_init(run);
-	capture_shell(lab, run, script);
-	lab_run_until_true(lab, starts_slowly, run);
-	assert_false(run->started);
-}
-
-static void assert_file(const char *path, const char *expected)
-{
-	char text[64] = "";
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-
-	assert_true(fd >= 0);
-	assert_true(read(fd, text, sizeof(text) - 1) > 0);
-	close(fd);
-	assert_string_equal(text, expected);
-}
-
-/* It has not run one instruction, so it was not the child who did it. */
-static void conformance_127_a_slow_start_is_left_to_the_out_of_memory_killer(void **state)
-{
-	struct process_lab lab;
-	struct capture run;
-	char path[64];
-
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
-	open_frozen(&lab, &run, "cat /proc/self/oom_score_adj; exit 3");
-	snprintf(path, sizeof(path), "/proc/%d/oom_score_adj", run.process->pid);
-	assert_file(path, "100\n");
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
-	capture_wait(&lab, &run);
-	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "100\n");
-	assert_int_equal(run.record.code, 3);
-	capture_fini(&run);
-	lab_close(&lab);
-}
-
-/* The status pipe ends as if it had begun; nobody says that memory was the reason. */
-static void a_slow_start_can_be_killed(void **state)
-{
-	struct process_lab lab;
-	struct capture run;
-
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
-	open_frozen(&lab, &run, "echo never");
-	assert_int_equal(kill(run.process->pid, SIGKILL), 0);
-	capture_wait(&lab, &run);
-	assert_string_equal(run.order, "se");
-	assert_int_equal(run.record.signal, SIGKILL);
-	assert_false(run.record.out_of_memory);
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
-	capture_fini(&run);
-	lab_close(&lab);
-}
-
-/* Its failure comes as that of a quick one. */
-static void a_slow_start_can_fail(void **state)
-{
-	static const char *const args[] = {"true", NULL};
-	struct process_lab lab;
-	struct process_spec spec;
-	struct capture run;
-
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
-	lab_spec(&spec, args);
-	spec.cwd = "/nonexistent";
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
-	capture_init(&run);
-	capture_open(&lab, &run, &spec);
-	lab_run_until_true(&lab, starts_slowly, &run);
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
-	capture_wait(&lab, &run);
-	assert_string_equal(run.order, "f");
-	assert_int_equal(run.err.kind, ERR_INVALID_ARGUMENT);
-	capture_fini(&run);
-	lab_close(&lab);
-}
-
-static bool is_born(void *user)
-{
-	const struct capture *run = user;
-
-	return run->process->pid != 0;
-}
-
-static void hurry_amid_a_look(struct process_lab *lab, struct process *process)
-{
-	process->slow_start_ms = 0;
-	/* The look may be over in the same turn of the loop. */
-	for (int tries = 0; tries < 10000 && !process->job.active; tries++) {
-		process->start_due_ms = 1;
-		process_plan_timer(process);
-		uv_run(&lab->loop.uv, UV_RUN_NOWAIT);
-	}
-	assert_true(process->job.active);
-	process->slow_start_ms = 1;
-	process_plan_timer(process);
-}
-
-/* A start that was long prepared is due for both looks at nearly the same time. */
-static void a_slow_start_is_hurried_after_a_look_that_goes_on(void **state)
-{
-	struct process_lab lab;
-	struct capture run;
-	int directory;
-
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
-	directory = lab.table->cgroups.directories[CGROUP_USER];
-	write_at(directory, "cgroup.freeze", "1");
-	capture_init(&run);
-	capture_shell(&lab, &run, "echo thawed");
-	lab_run_until_true(&lab, is_born, &run);
-	/* On a machine that is very busy it was hurried before anybody here could look. */
-	if (!run.process->starts_slowly)
-		hurry_amid_a_look(&lab, run.process);
-	lab_run_until_true(&lab, starts_slowly, &run);
-	write_at(directory, "cgroup.freeze", "0");
-	capture_wait(&lab, &run);
-	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "thawed\n");
-	capture_fini(&run);
-	lab_close(&lab);
-}
-
-/* Everything but the frozen command goes on; it starts when the cgroup thaws. */
-static void case_079_spawning_into_a_frozen_cgroup(void **state)
-{
-	struct process_lab lab;
-	struct capture frozen, other;
-	struct process_spec spec;
-	static const char *const args[] = {"echo", "other", NULL};
-	int directory;
-
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
-	directory = lab.table->cgroups.directories[CGROUP_USER];
-	write_at(directory, "cgroup.freeze", "1");
-	capture_init(&frozen);
-	capture_shell(&lab, &frozen, "echo thawed");
-	lab_run_for(&lab, 100);
-	assert_false(frozen.started);
-	/* However long it takes: the limit for starts does not end it. */
-	frozen.process->start_due_ms = 1;
-	process_plan_timer(frozen.process);
-	lab_run_for(&lab, 100);
-	assert_false(frozen.failed);
-	lab_spec(&spec, args);
-	spec.tag = "_system";
-	capture_init(&other);
-	capture_open(&lab, &other, &spec);
-	capture_wait(&lab, &other);
-	assert_string_equal(capture_text(&other, OUTPUT_STDOUT), "other\n");
-	write_at(directory, "cgroup.freeze", "0");
-	capture_wait(&lab, &frozen);
-	assert_string_equal(capture_text(&frozen, OUTPUT_STDOUT), "thawed\n");
-	capture_fini(&frozen);
-	capture_fini(&other);
-	lab_close(&lab);
-}
-
-static void a_frozen_command_can_be_killed(void **state)
-{
-	struct killed killed;
-	struct process_lab lab;
-	struct capture run;
-
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
-	capture_init(&run);
-	capture_shell(&lab, &run, "sleep 30 & sleep 30");
-	lab_run_until(&lab, &run.started);
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
-	lab_kill_and_wait(&lab, &run, &killed);
-	capture_wait(&lab, &run);
-	assert_int_equal(run.record.signal, SIGKILL);
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
-	capture_fini(&run);
-	lab_close(&lab);
-}
-
-/* A client that gives up while its command cannot even be born. */
-static void a_frozen_start_can_be_given_up(void **state)
-{
-	struct process_lab lab;
-	struct capture run;
-	struct process_spec spec;
-	static const char *const args[] = {"sleep", "30", NULL};
-
-	NEEDS_CGROUPS();
-	lab_open(&lab, &with_cgroups);
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "1");
-	lab_spec(&spec, args);
-	uv_update_time(&lab.loop.uv);
-	spec.deadline_ms = loop_now_ms(&lab.loop) + 100;
-	capture_init(&run);
-	capture_open(&lab, &run, &spec);
-	capture_wait(&lab, &run);
-	assert_string_equal(run.order, "f");
-	assert_int_equal(run.err.kind, ERR_DEADLINE_EXCEEDED);
-	write_at(lab.table->cgroups.directories[CGROUP_USER], "cgroup.freeze", "0");
 	capture_fini(&run);
 	lab_close(&lab);
 }
@@ -678,13 +436,6 @@ int main(void)
 		cmocka_unit_test(without_cgroups_none_is_missing),
 		cmocka_unit_test(leftovers_of_an_earlier_agent_are_removed),
 		cmocka_unit_test(placement_by_kind_and_tag),
-		cmocka_unit_test(case_079_spawning_into_a_frozen_cgroup),
-		cmocka_unit_test(conformance_127_a_slow_start_is_left_to_the_out_of_memory_killer),
-		cmocka_unit_test(a_slow_start_can_be_killed),
-		cmocka_unit_test(a_slow_start_can_fail),
-		cmocka_unit_test(a_slow_start_is_hurried_after_a_look_that_goes_on),
-		cmocka_unit_test(a_frozen_command_can_be_killed),
-		cmocka_unit_test(a_frozen_start_can_be_given_up),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
