@@ -137,7 +137,6 @@ void http_conn_update_timer(struct http_conn *c, uv_timer_cb on_timer);
 enum http_conn_lateness http_conn_overdue(struct http_conn *c);
 
 /* http_conn_response.c */
-extern const struct http_exchange_ops http_conn_exchange_ops;
 struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c);
 /* Sends a head that is still waiting for body bytes. */
 void http_conn_flush_head(struct http_conn_exchange *x);

@@ -321,7 +321,7 @@ static size_t queued(const struct http_exchange *ex)
 	return stream_queued(of((struct http_exchange *)ex)->conn->stream);
 }
 
-const struct http_exchange_ops http_conn_exchange_ops = {
+static const struct http_exchange_ops exchange_ops = {
 	.body_start = body_start,
 	.body_pause = body_pause,
 	.body_resume = body_resume,
@@ -348,7 +348,7 @@ struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c)
 	arena_init(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES);
 	http_parser_init_request(&x->parser, &ex->arena, &ex->request);
 	ex->loop = c->shared->loop;
-	ex->ops = &http_conn_exchange_ops;
+	ex->ops = &exchange_ops;
 	ex->handler = &no_handler;
 	ex->server_user = c->shared->config.user;
 	memcpy(ex->peer, c->peer, sizeof(ex->peer));

@@ -32,7 +32,8 @@ bool print_bytes(int fd, const void *data, size_t len)
 	return true;
 }
 
-void print_safe(FILE *file, const char *text)
+/* What a terminal must not get becomes '?' (envd/cli/name.h). */
+static void print_safe(FILE *file, const char *text)
 {
 	while (*text) {
 		size_t len = name_visible(text);

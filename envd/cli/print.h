@@ -11,8 +11,6 @@
 
 /* "envd: not_found: no such file or directory", on stderr. Returns the exit code for it, 1. */
 int print_failure(const struct err *err);
-/* What a terminal must not get becomes '?' (envd/cli/name.h). */
-void print_safe(FILE *file, const char *text);
 /* One line of JSON on stdout. */
 void print_json(const ProtobufCMessage *message);
 /* All of it, however long the reader takes; false, with errno, when that fails: EPIPE when there is no

@@ -8,8 +8,10 @@
 /* The kernel's own bounds (linux/limits.h). */
 #define XATTR_LIST_BYTES 65536
 #define XATTR_VALUE_BYTES 65536
+#define PERMISSIONS_BYTES 16
 
-void entry_format_permissions(mode_t mode, char ret_text[ENTRY_PERMISSIONS_BYTES])
+/* Mode bits as clients know them (contract 4.6): "-rw-r--r--", "dtrwxrwxrwx", "Dcrw-rw-rw-". */
+static void format_permissions(mode_t mode, char ret_text[PERMISSIONS_BYTES])
 {
 	static const char rwx[] = "rwxrwxrwx";
 	char *at = ret_text;
@@ -43,7 +45,7 @@ void entry_format_permissions(mode_t mode, char ret_text[ENTRY_PERMISSIONS_BYTES
 /* Permission texts repeat: a listing of a hundred thousand files has a handful. */
 static const char *permissions_of(mode_t mode, struct arena *arena)
 {
-	char text[ENTRY_PERMISSIONS_BYTES];
+	char text[PERMISSIONS_BYTES];
 
 	if ((mode & (S_IFMT | 07777)) == (S_IFREG | 0644))
 		return "-rw-r--r--";
@@ -51,7 +53,7 @@ static const char *permissions_of(mode_t mode, struct arena *arena)
 		return "drwxr-xr-x";
 	if ((mode & (S_IFMT | 07777)) == (S_IFLNK | 0777))
 		return "Lrwxrwxrwx";
-	entry_format_permissions(mode, text);
+	format_permissions(mode, text);
 	return arena_strdup(arena, text);
 }
 

@@ -32,10 +32,6 @@ struct entry {
 	size_t metadata_count;
 };
 
-#define ENTRY_PERMISSIONS_BYTES 16
-
-/* Mode bits as clients know them (contract 4.6): "-rw-r--r--", "dtrwxrwxrwx", "Dcrw-rw-rw-". */
-void entry_format_permissions(mode_t mode, char ret_text[ENTRY_PERMISSIONS_BYTES]);
 /* `st` is lstat's for `path`, the real bytes. Only -ENOMEM fails: what cannot be found out, because
  * the file vanished meanwhile, is left as the contract says for links that lead nowhere. */
 int entry_fill(struct entry *entry, const char *path, const struct stat *st, struct user_names *names,

@@ -171,7 +171,7 @@ static bool lists_member(struct str members, struct str name)
 	return false;
 }
 
-bool user_is_member(const struct user *user, gid_t gid)
+static bool is_member_of(const struct user *user, gid_t gid)
 {
 	for (size_t i = 0; i < user->group_count; i++)
 		if (user->groups[i] == gid)
@@ -187,7 +187,7 @@ bool user_may(const struct user *user, uid_t owner, gid_t group, mode_t mode, un
 		return true;
 	if (user->uid == owner)
 		have = mode >> 6 & 7;
-	else if (user_is_member(user, group))
+	else if (is_member_of(user, group))
 		have = mode >> 3 & 7;
 	else
 		have = mode & 7;
@@ -223,7 +223,7 @@ static int load_groups(struct user *user, struct arena *arena)
 		return status;
 	while (status == 0 && user->group_count < USER_GROUPS_MAX && reader_next(&reader, &line))
 		if (parse_group(line, &group) && lists_member(group.members, str_of(user->name)) &&
-		    !user_is_member(user, group.gid))
+		    !is_member_of(user, group.gid))
 			status = add_group(user, &capacity, group.gid, arena);
 	reader_close(&reader);
 	return status;

@@ -34,7 +34,6 @@ struct user {
 
 /* -ENOENT with err not_found "user: unknown user X". Everything lives in the arena. */
 int user_lookup(const char *name, struct arena *arena, struct user *ret_user, struct err *err) NODISCARD;
-bool user_is_member(const struct user *user, gid_t gid);
 /* Whether mode bits let the user do `want` (4 read, 2 write, 1 search) to a file of that owner,
  * group and mode. Root may do everything. */
 bool user_may(const struct user *user, uid_t owner, gid_t group, mode_t mode, unsigned want);

@@ -87,6 +87,9 @@ static void on_untracked(struct reaper_child *child)
 	job_life_drop(container_of(child, struct job_life, child));
 }
 
+/* The keeper is gone, or there will be none: find out what that means. */
+static void finish(struct job_life *run);
+
 static void on_keeper_exit(struct reaper_child *child, const struct exit_record *record)
 {
 	struct job_life *run = container_of(child, struct job_life, child);
@@ -94,7 +97,7 @@ static void on_keeper_exit(struct reaper_child *child, const struct exit_record 
 	run->is_tracked = false;
 	reaper_untrack(child);
 	if (!run->is_over)
-		job_life_finish(run);
+		finish(run);
 }
 
 static void on_timer(uv_timer_t *timer);
@@ -258,7 +261,7 @@ static void on_looked(struct job *job)
 		if (run->is_look_owed && !run->is_over)
 			start_look(run);
 		if ((run->is_finish_owed || run->is_keeper_gone) && !run->is_over)
-			job_life_finish(run);
+			finish(run);
 	}
 	job_life_drop(run);
 }
@@ -372,7 +375,7 @@ static void on_keeper_poll(uv_poll_t *poll, int status, int events)
 
 	uv_poll_stop(poll);
 	if (!run->is_over)
-		job_life_finish(run);
+		finish(run);
 }
 
 void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t elapsed_ms)
@@ -440,7 +443,7 @@ static void on_timer(uv_timer_t *timer)
 	if (is_due(&run->keeper_due_ms, now)) {
 		run->keeper_due_ms = now + KEEPER_LOOK_MS;
 		if (run->is_finishing || (kill(run->keeper, 0) < 0 && errno == ESRCH))
-			job_life_finish(run);
+			finish(run);
 		else if (run->looked_ms + KEEPER_LOCK_MS <= now)
 			start_look(run);
 	}
@@ -551,7 +554,7 @@ static void on_found_out(struct job *job)
 	job_life_drop(run);
 }
 
-void job_life_finish(struct job_life *run)
+static void finish(struct job_life *run)
 {
 	if (job_start_is_undone(run)) {
 		job_start_check_exit(run);

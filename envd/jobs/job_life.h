@@ -107,8 +107,6 @@ void job_life_drop(struct job_life *run);
 void job_life_plan(struct job_life *run);
 /* The exec has happened. */
 void job_life_begin(struct job_life *run);
-/* The keeper is gone, or there will be none: find out what that means. */
-void job_life_finish(struct job_life *run);
 /* PENDING, and will not run. */
 void job_life_fail_start(struct job_life *run, const struct err *err);
 /* What of the start is still there is not needed any more. */

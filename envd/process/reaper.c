@@ -85,7 +85,8 @@ static void stop_tracking(struct reaper_child *child)
 		later_call(child->reaper->loop, &child->reaper->look_again);
 }
 
-void reaper_check(struct reaper_child *child)
+/* Looks whether it has exited; may call on_exit. */
+static void check(struct reaper_child *child)
 {
 	struct exit_record record;
 	struct rusage usage;
@@ -122,7 +123,7 @@ static void reap_strangers(struct reaper *reaper)
 			(void)wait_for(P_PID, info.si_pid, &info, WEXITED | WNOHANG, &usage);
 			continue;
 		}
-		reaper_check(child);
+		check(child);
 		if (!child->collected)
 			break;
 	}
@@ -133,7 +134,7 @@ static void check_those_without_pidfd(struct reaper *reaper)
 	struct list_node *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, &reaper->without_pidfd)
-		reaper_check(container_of(node, struct reaper_child, without_pidfd));
+		check(container_of(node, struct reaper_child, without_pidfd));
 }
 
 static void on_sigchld(uv_signal_t *handle, int number)
@@ -205,7 +206,7 @@ static void on_pidfd(uv_poll_t *poll, int status, int events)
 	if (child->holds > 0)
 		uv_poll_stop(poll); /* or it would be told again and again; release looks */
 	else
-		reaper_check(child);
+		check(child);
 }
 
 void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd)
@@ -265,7 +266,7 @@ void reaper_release(struct reaper_child *child)
 		return;
 	if (child->pidfd >= 0)
 		uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
-	reaper_check(child);
+	check(child);
 }
 
 int reaper_signal(struct reaper_child *child, int number)

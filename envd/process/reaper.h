@@ -57,8 +57,6 @@ void reaper_fini(struct reaper *reaper);
 void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd);
 /* For a collected child, or one that is no longer of interest; it is then a stranger. */
 void reaper_untrack(struct reaper_child *child);
-/* Looks whether it has exited, without waiting for the loop to tell; may call on_exit. */
-void reaper_check(struct reaper_child *child);
 void reaper_hold(struct reaper_child *child);
 /* May call on_exit. */
 void reaper_release(struct reaper_child *child);

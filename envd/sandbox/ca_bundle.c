@@ -22,7 +22,7 @@ struct ca_install {
 	void *user;
 };
 
-/* ---- blocking ---- */
+/* ---- blocking; every text ends with a newline ---- */
 
 /* Where `text` stands in `whole` as lines of its own, at or after `from`; NULL: nowhere. */
 static const char *find_lines(const char *whole, const char *from, const char *text)
@@ -34,7 +34,7 @@ static const char *find_lines(const char *whole, const char *from, const char *t
 	return at;
 }
 
-int ca_bundle_append(const char *bundle_path, const char *text, bool unless_there, struct err *err)
+static int append_text(const char *bundle_path, const char *text, bool unless_there, struct err *err)
 {
 	auto_free char *whole = NULL;
 	auto_free char *piece = NULL;
@@ -58,7 +58,8 @@ int ca_bundle_append(const char *bundle_path, const char *text, bool unless_ther
 	return 0;
 }
 
-int ca_bundle_strip(const char *bundle_path, const char *old, const char *text)
+/* Takes `old` out of the bundle, except where it is part of `text`. */
+static int strip_text(const char *bundle_path, const char *old, const char *text)
 {
 	auto_free char *whole = NULL;
 	const char *kept = NULL, *at;
@@ -119,7 +120,7 @@ static void finish(struct job *job)
 
 	install->status = text_file_create(bundle->extra_path, install->text, strlen(install->text));
 	if (install->old) {
-		int status = ca_bundle_strip(bundle->bundle_path, install->old, install->text);
+		int status = strip_text(bundle->bundle_path, install->old, install->text);
 
 		if (install->status == 0)
 			install->status = status;
@@ -140,8 +141,8 @@ static void append(struct job *job)
 {
 	struct ca_install *install = container_of(job, struct ca_install, job);
 
-	install->status = ca_bundle_append(install->bundle->bundle_path, install->text,
-					   install->is_first, &install->err);
+	install->status = append_text(install->bundle->bundle_path, install->text, install->is_first,
+				      &install->err);
 }
 
 static void on_appended(struct job *job)

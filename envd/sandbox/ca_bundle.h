@@ -32,10 +32,4 @@ struct ca_install *ca_bundle_install(struct ca_bundle *bundle, const char *text,
 /* Gives up if the installation has to wait for another one; one that has begun goes on. */
 void ca_install_cancel(struct ca_install *install);
 
-/* The blocking parts. `text` ends with a newline. */
-int ca_bundle_append(const char *bundle_path, const char *text, bool unless_there,
-		     struct err *err) NODISCARD;
-/* Takes `old` out of the bundle, except where it is part of `text`. */
-int ca_bundle_strip(const char *bundle_path, const char *old, const char *text) NODISCARD;
-
 #endif

@@ -7,6 +7,11 @@
 #define EVERY_SPLIT_MOST 1500
 #define BY_BYTE_MOST 150000
 
+struct wire_cases {
+	struct wire_case *items;
+	size_t count;
+};
+
 static void die(const char *file, const char *what, const char *text)
 {
 	fprintf(stderr, "%s: %s: %s\n", file, what, text);
@@ -148,7 +153,7 @@ static void read_file(struct wire_cases *cases, const char *path)
 	fclose(file);
 }
 
-void wire_read(struct wire_cases *cases, const char *pattern)
+static void read_files(struct wire_cases *cases, const char *pattern)
 {
 	glob_t files;
 
@@ -160,7 +165,7 @@ void wire_read(struct wire_cases *cases, const char *pattern)
 	globfree(&files);
 }
 
-void wire_free(struct wire_cases *cases)
+static void free_cases(struct wire_cases *cases)
 {
 	for (size_t i = 0; i < cases->count; i++) {
 		for (size_t k = 0; k < cases->items[i].line_count; k++)
@@ -200,7 +205,7 @@ int wire_main(const char *pattern, void (*test)(void **state))
 	struct CMUnitTest *tests;
 	int failed;
 
-	wire_read(&cases, pattern);
+	read_files(&cases, pattern);
 	tests = xcalloc(cases.count, sizeof(*tests));
 	for (size_t i = 0; i < cases.count; i++)
 		tests[i] = (struct CMUnitTest){
@@ -210,6 +215,6 @@ int wire_main(const char *pattern, void (*test)(void **state))
 		};
 	failed = _cmocka_run_group_tests("wire", tests, cases.count, NULL, NULL);
 	free(tests);
-	wire_free(&cases);
+	free_cases(&cases);
 	return failed;
 }

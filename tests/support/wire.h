@@ -20,15 +20,6 @@ struct wire_case {
 	size_t line_count;
 };
 
-struct wire_cases {
-	struct wire_case *items;
-	size_t count;
-};
-
-/* Files are named relative to the top of the tree, with wildcards. Exits the program with a message
- * when there are none: these are read before there is a test that could fail. */
-void wire_read(struct wire_cases *cases, const char *pattern);
-void wire_free(struct wire_cases *cases);
 /* Appends the text with its escapes undone: \r \n \t \0 \\ \xHH, and \*N{text} for N times text. */
 void wire_unescape(struct buf *b, const char *text);
 /* The same as a line of protocol: CR LF follows, unless the text ends with a lone backslash. */
@@ -45,7 +36,9 @@ void wire_feed(struct loop *loop, struct stream_mem *m, struct str input, struct
 /* Plays a scene of `len` bytes of input in every cut (of long ones, at some 1500 places); stops at the
  * first cut that fails, and returns false. */
 bool wire_play(bool (*play)(const void *scene, struct wire_cut cut), const void *scene, size_t len);
-/* A main: every case of these files is a cmocka test; its state is the struct wire_case. */
+/* A main: every case of these files is a cmocka test; its state is the struct wire_case. Files are named
+ * relative to the top of the tree, with wildcards. Exits the program with a message when there are none: they
+ * are read before there is a test that could fail. */
 int wire_main(const char *pattern, void (*test)(void **state));
 
 #endif
