@@ -1,6 +1,6 @@
 /*
- * What an HTTP message is, without who moves it: header lists, requests, responses, and the
- * canonical serialisation of heads. All text points into the owner's arena.
+ * What an HTTP message is, without who moves it: header lists, requests and responses, queries, dates. All
+ * text points into the owner's arena.
  */
 #ifndef LIB_HTTP_H
 #define LIB_HTTP_H

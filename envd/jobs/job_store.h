@@ -6,6 +6,7 @@
  *   stdout, stderr   the output, appended to by the job itself; of a MERGED job and of a terminal
  *            there is the first alone. What a cap has dropped is a hole at the front.
  *   input    what WriteStdin has stored; what was handed on is a hole
+ *   order    which of the two outputs grew when (job_order.h); not of every job
  *
  * A folder without a record is what is left of a deletion, or of a creation that failed.
  */

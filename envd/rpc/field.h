@@ -1,6 +1,6 @@
 /*
  * What protobuf-c's descriptors do not say by themselves: JSON names, which repeated messages are
- * maps, which member of a oneof is set, and the instant a google.protobuf.Timestamp stands for.
+ * maps, which messages are instants (google.protobuf.Timestamp), which member of a oneof is set.
  */
 #ifndef ENVD_RPC_FIELD_H
 #define ENVD_RPC_FIELD_H
