@@ -182,6 +182,8 @@
 #define JOB_RECORD_BYTES_MAX (128 * 1024)
 #define JOB_RECORD_ARENA_BYTES (1024 * 1024)
 #define JOB_WALL_TIME_MS_MAX (366LL * 24 * 3600 * 1000)
+/* A keeper whose envd was killed has so long to write down that it lives, before its job counts as lost. */
+#define JOB_KEEPER_BEGIN_MS (5 * 1000)
 #define JOB_STOP_GRACE_MS (10 * 1000)
 #define JOB_STOP_GRACE_MS_MAX (24 * 3600 * 1000)
 /* Of each of its two streams; whoever asks for less than the least gets that. */
@@ -450,6 +452,10 @@
 #define PROXY_ADMIN_BODY_BYTES_MAX (64 * 1024)
 #define PROXY_ADMIN_ARENA_BYTES (8 * 1024 * 1024) /* that body parsed, at its worst, and an answer */
 #define PROXY_ADMIN_CONNECTIONS_MAX 256
+/* At the end the admin API's last answers get this long; and when a successor takes over, a request that may be
+ * on its way. */
+#define PROXY_ADMIN_ENDING_MS 500
+#define PROXY_ADMIN_HANDOVER_IDLE_MS 1000
 #define PROXY_WATCHERS_MAX 64
 #define PROXY_WATCH_HEARTBEAT_MS (30 * 1000)
 #define PROXY_IDLE_UPSTREAMS_MAX 4096

@@ -6,11 +6,6 @@
 #include "proxy/app.h"
 #include "proxy/service_notify.h"
 
-/* The admin API's last answers get this long. */
-#define ADMIN_GRACE_MS 500
-/* A request may be on its way when a successor takes over. */
-#define ADMIN_HANDOVER_IDLE_MS 1000
-
 /* Only a resolver that does not return can hold the main thread now. */
 static void leave(int number)
 {
@@ -114,7 +109,8 @@ static void advance(struct app *app, enum app_phase phase)
 	case PHASE_ENDING:
 		waking_close(&app->waking);
 		uv_timer_start(&app->timer, on_time,
-			       ADMIN_GRACE_MS + (app->left_to_successor ? ADMIN_HANDOVER_IDLE_MS : 0), 0);
+			       PROXY_ADMIN_ENDING_MS + (app->left_to_successor ? PROXY_ADMIN_HANDOVER_IDLE_MS : 0),
+			       0);
 		close_admin(app, 0);
 		if (!app->left_to_successor)
 			app->predecessor_quiet = true;
@@ -209,7 +205,7 @@ static void on_successor_ready(void *user, int pid)
 	if (app->phase != PHASE_SERVING)
 		return;
 	app->left_to_successor = true;
-	close_admin(app, ADMIN_HANDOVER_IDLE_MS);
+	close_admin(app, PROXY_ADMIN_HANDOVER_IDLE_MS);
 	go_on(app);
 	advance(app, PHASE_DRAINING);
 }

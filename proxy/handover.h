@@ -16,12 +16,14 @@
 #define PROXY_HANDOVER_H
 
 #include "lib/err.h"
+#include "lib/limits.h"
 #include "lib/loop.h"
 #include "proxy/handover_text.h"
 
 /* Set in the environment of a successor: the descriptor of the socket; listeners follow it. */
 #define HANDOVER_VARIABLE "PROXY_HANDOVER_FD"
-#define HANDOVER_LISTENERS_MAX (2 * 64 + 1)
+/* Two kinds for each worker, and the admin API. */
+#define HANDOVER_LISTENERS_MAX (2 * PROXY_WORKERS_MAX + 1)
 
 struct handover;
 

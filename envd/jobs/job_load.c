@@ -11,9 +11,6 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
-/* A keeper that was started a moment before its envd died has yet to write down that it lives. */
-#define BEGIN_WAIT_MS 5000
-
 static int read_record(const struct job_store *store, const char *id, struct job_record *ret_record)
 {
 	auto_close int fd = job_store_open_file(store, id, "record", O_RDONLY);
@@ -102,7 +99,7 @@ static bool is_beginning(const struct job_store *store, const char *id)
 static void wait_for_beginning(const struct job_store *store, struct job_found *found,
 			       struct job_status *ret_status)
 {
-	int64_t until = monotonic_ms() + BEGIN_WAIT_MS;
+	int64_t until = monotonic_ms() + JOB_KEEPER_BEGIN_MS;
 	bool may_begin;
 
 	do {
