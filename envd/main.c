@@ -223,7 +223,8 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		 "the program that watches directories (default envd-watch beside envd, or in /usr/bin)"},
 		{"jobs-dir", OPTION_STRING, &arguments->jobs_directory,
 		 "where background jobs and their output are kept, for this envd alone (default\n"
-		 "    \t/var/lib/envd/jobs; for an ordinary user ~/.local/state/envd/jobs)"},
+		 "    \t/var/lib/envd/jobs; for an ordinary user envd/jobs in XDG_STATE_HOME, which is\n"
+		 "    \t~/.local/state unless it is set)"},
 		{"jobs-max", OPTION_INT, &arguments->jobs_max,
 		 "how many jobs that have ended are kept (default 10000)"},
 		{"jobs-max-age", OPTION_INT, &arguments->jobs_age,
@@ -232,8 +233,10 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		 "with how many bytes of output in all (default 8589934592, 8 GiB)"},
 		{"kill-scope", OPTION_STRING, &arguments->kill_scope,
 		 "what SIGKILL and timeouts reach: all (default) or leader"},
-		{"verbose", OPTION_BOOL, &arguments->verbose, "write the log to stdout, JSON lines"},
-		{"log-level", OPTION_STRING, &arguments->log_level, "error, warn, info or debug"},
+		{"verbose", OPTION_BOOL, &arguments->verbose,
+		 "write the log to stdout, JSON lines (else to stderr)"},
+		{"log-level", OPTION_STRING, &arguments->log_level,
+		 "error, warn, info or debug (default warn; info with -verbose or -standalone)"},
 		{"standalone", OPTION_BOOL, &arguments->standalone,
 		 "for debugging on this machine: no host services, readable log on stderr;\n"
 		 "    \tas an ordinary user, commands run as that user"},
