@@ -1,6 +1,5 @@
 #include "proxy/waking.h"
 
-#include "lib/limits.h"
 #include "proxy/route/wake_hook.h"
 #include "proxy/token_file.h"
 

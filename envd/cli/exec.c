@@ -10,7 +10,6 @@
 #include "envd/cli/terminal.h"
 #include "envd/process/exit_record.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "proto/process.pb-c.h"
 
 #define INPUT_BYTES (64 * 1024)

@@ -3,7 +3,6 @@
 #include <netdb.h>
 
 #include "envd/rpc/base64.h"
-#include "lib/limits.h"
 
 #define PORT_DEFAULT "49983"
 #define URL_DEFAULT "http://127.0.0.1:" PORT_DEFAULT

@@ -1,6 +1,5 @@
 #include "envd/jobs/job_search.h"
 
-#include "lib/limits.h"
 
 struct job_searches {
 	struct background_job *job;

@@ -1,5 +1,4 @@
 /* From the request to the exec: the job in the pool that makes files and plan, the clone, the status pipe. */
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/random.h>
 #include <unistd.h>

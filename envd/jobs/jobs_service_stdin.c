@@ -2,12 +2,10 @@
  * WriteStdin: appends to the stored input, whose length is the truth about what was taken; the keeper
  * hands it on from there. One write of a job at a time, in a job of the pool.
  */
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "envd/jobs/job_input.h"
 #include "envd/jobs/jobs_service_internal.h"
-#include "lib/limits.h"
 
 struct write_call {
 	struct job_input_write write;

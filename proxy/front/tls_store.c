@@ -1,7 +1,5 @@
 #include "proxy/front/tls_store.h"
 
-#include <arpa/inet.h>
-#include <ctype.h>
 #include <dirent.h>
 #include <fcntl.h>
 #include <openssl/err.h>

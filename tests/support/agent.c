@@ -3,7 +3,6 @@
 #include "envd/filesystem/user.h"
 #include "envd/routes.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 

@@ -1,7 +1,6 @@
 #include "tests/support/rpc_fixture.h"
 
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "proto/filesystem.pb-c.h"
 #include "proto/process.pb-c.h"
 #include "tests/support/cmocka.h"

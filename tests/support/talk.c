@@ -1,6 +1,5 @@
 #include "tests/support/talk.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <strings.h>

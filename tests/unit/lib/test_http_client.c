@@ -2,7 +2,6 @@
 #include "tests/support/cmocka.h"
 
 #include "lib/http_client.h"
-#include "lib/limits.h"
 #include "tests/support/stream_mem.h"
 
 struct record {

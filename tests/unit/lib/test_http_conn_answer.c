@@ -1,5 +1,4 @@
 /* What a server connection makes of answers, on a memory stream. */
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "lib/http_server.h"

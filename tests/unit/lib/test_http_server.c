@@ -12,7 +12,6 @@
 #include "lib/http_client.h"
 #include "lib/http_server.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/stream_uv.h"
 #include "tests/support/sockets.h"

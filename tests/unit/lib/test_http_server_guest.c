@@ -1,7 +1,6 @@
 /* Where what is not plain HTTP/1 plugs into the server: wrapped streams, HTTP/2's preface, guests. */
 #include "tests/support/cmocka.h"
 
-#include "lib/limits.h"
 #include "tests/support/conn_lab.h"
 
 static const char preface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";

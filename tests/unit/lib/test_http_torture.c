@@ -3,7 +3,6 @@
 
 #include "lib/http_client.h"
 #include "lib/http_server.h"
-#include "lib/limits.h"
 #include "tests/support/stream_mem.h"
 #include "tests/support/torture.h"
 

@@ -1,6 +1,5 @@
 #include "tests/support/cmocka.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include "lib/options.h"

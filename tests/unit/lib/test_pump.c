@@ -1,5 +1,4 @@
 /* Two joined TCP connections: bytes, pace, half-close, breaking. */
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>

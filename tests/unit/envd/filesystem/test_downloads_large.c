@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "envd/filesystem/download_body.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/folder.h"
 #include "tests/support/site.h"

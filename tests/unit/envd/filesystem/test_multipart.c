@@ -5,7 +5,6 @@
 #include <cmocka.h>
 
 #include "envd/filesystem/multipart.h"
-#include "envd/filesystem/parameters.h"
 
 /* What came out, as text: "[name|filename]content." for each part. */
 static char log_text[8192];

@@ -1,12 +1,10 @@
 /* Memory refused at every point of a download and of a join: an error that says so, or the whole content;
  * nothing half done, nothing left open. */
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "envd/filesystem/compose.h"
 #include "envd/filesystem/download.h"
-#include "envd/filesystem/path.h"
 #include "lib/json.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/folder.h"

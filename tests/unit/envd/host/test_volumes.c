@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include "envd/host/volumes.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"

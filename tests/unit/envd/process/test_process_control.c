@@ -4,7 +4,6 @@
 
 #include "envd/app.h"
 #include "envd/process/process_table.h"
-#include "lib/json.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_service_lab.h"
 #include "tests/support/wire_client.h"

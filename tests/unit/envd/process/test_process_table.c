@@ -1,5 +1,4 @@
 /* Who is found under which pid and tag, and for how long; and the table of states and events. */
-#include <signal.h>
 #include <unistd.h>
 
 #include "envd/process/process_internal.h"

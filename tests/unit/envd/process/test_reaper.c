@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "envd/process/kill.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 

@@ -6,7 +6,6 @@
 
 #include "envd/rpc/json_decode.h"
 #include "envd/rpc/json_encode.h"
-#include "lib/limits.h"
 #include "proto/filesystem.pb-c.h"
 #include "proto/process.pb-c.h"
 

@@ -2,7 +2,6 @@
 #include <zlib.h>
 
 #include "envd/rpc/call.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/rpc_fixture.h"
 

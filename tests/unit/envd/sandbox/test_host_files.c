@@ -11,7 +11,6 @@
 #include "envd/sandbox/ca_bundle.h"
 #include "envd/sandbox/hosts_file.h"
 #include "envd/sandbox/text_file.h"
-#include "lib/limits.h"
 #include "tests/support/agent.h"
 #include "tests/support/cmocka.h"
 

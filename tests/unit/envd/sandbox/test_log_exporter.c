@@ -1,7 +1,6 @@
 /* The log on its way to the host's collector, which a server of this process plays (contract/envd.md 1.8). */
 #include <unistd.h>
 
-#include <arpa/inet.h>
 #include <pthread.h>
 
 #include "envd/sandbox/log_exporter.h"

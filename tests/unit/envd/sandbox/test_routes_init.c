@@ -1,7 +1,6 @@
 /* The route /init over a real HTTP server (contract/envd.md 2.3), and what of it is logged. */
 #include "envd/app.h"
 #include "envd/filesystem/user.h"
-#include "lib/json.h"
 #include "tests/support/agent.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"

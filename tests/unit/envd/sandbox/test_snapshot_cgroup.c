@@ -10,7 +10,6 @@
 #include "envd/app.h"
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"

@@ -1,5 +1,4 @@
 /* The orderly end of an HTTP/2 session: when its notice is sent, and which requests are still served. */
-#include "proxy/front/http2_private.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
 

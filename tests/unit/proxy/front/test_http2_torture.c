@@ -1,5 +1,4 @@
 /* An HTTP/2 session cut at every byte, and with memory refused at every point, nghttp2's included. */
-#include "lib/limits.h"
 #include "proxy/front/http2.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/stream_mem.h"
