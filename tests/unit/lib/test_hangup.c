@@ -7,6 +7,7 @@
 #include "lib/hangup.h"
 #include "lib/stream_uv.h"
 #include "tests/support/sockets.h"
+#include "tests/support/turn.h"
 
 struct watched {
 	struct hangup hangup;
@@ -59,16 +60,6 @@ static void reset_peer(int *fd)
 	close_fd(fd);
 }
 
-/* Runs the loop until the condition holds; ten seconds are a failure. */
-#define RUN_UNTIL(loop, condition) \
-	do { \
-		uint64_t deadline_ = uv_hrtime() + 20ull * 1000 * 1000 * 1000; \
-		while (!(condition)) { \
-			uv_run(&(loop)->uv, UV_RUN_NOWAIT); \
-			assert_true(uv_hrtime() < deadline_); \
-		} \
-	} while (0)
-
 static void spin(struct loop *loop)
 {
 	for (int i = 0; i < 20; i++)
@@ -87,13 +78,13 @@ static void an_end_and_then_a_reset_are_told_once_each(void **state)
 	spin(&loop);
 	assert_int_equal(w.ends + w.resets, 0);
 	shutdown(w.fds[1], SHUT_WR);
-	RUN_UNTIL(&loop, w.ends == 1);
+	TURN_UNTIL(&loop, w.ends == 1);
 	assert_int_equal(write(w.fds[0], "x", 1), 1);
 	spin(&loop);
 	assert_int_equal(w.ends, 1);
 	assert_int_equal(w.resets, 0);
 	reset_peer(&w.fds[1]);
-	RUN_UNTIL(&loop, w.resets == 1);
+	TURN_UNTIL(&loop, w.resets == 1);
 	spin(&loop);
 	assert_int_equal(w.ends, 1);
 	assert_int_equal(w.resets, 1);
@@ -114,7 +105,7 @@ static void the_end_of_both_directions_is_no_reset(void **state)
 		shutdown(asked.fds[i], SHUT_WR);
 		shutdown(unasked.fds[i], SHUT_WR);
 	}
-	RUN_UNTIL(&loop, asked.ends == 1);
+	TURN_UNTIL(&loop, asked.ends == 1);
 	spin(&loop);
 	assert_int_equal(asked.ends, 1);
 	assert_int_equal(unasked.ends, 0);
@@ -137,7 +128,7 @@ static void one_that_is_forgotten_meanwhile_is_not_told(void **state)
 	b.other = &a;
 	reset_peer(&a.fds[1]);
 	reset_peer(&b.fds[1]);
-	RUN_UNTIL(&loop, a.resets + b.resets > 0);
+	TURN_UNTIL(&loop, a.resets + b.resets > 0);
 	spin(&loop);
 	assert_int_equal(a.resets + b.resets, 1);
 	close_watched(&a);
@@ -162,7 +153,7 @@ static void watching_takes_no_descriptor(void **state)
 	watch(&w, &loop, true);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 	reset_peer(&w.fds[1]);
-	RUN_UNTIL(&loop, w.resets == 1);
+	TURN_UNTIL(&loop, w.resets == 1);
 	close_watched(&w);
 	loop_fini(&loop);
 }
@@ -225,7 +216,7 @@ static void start_paused(struct paused *p)
 	p->stream->user = p;
 	assert_int_equal(stream_read_start(p->stream), 0);
 	assert_int_equal(write(p->peer, "one", 3), 3);
-	RUN_UNTIL(&p->loop, p->got == 3);
+	TURN_UNTIL(&p->loop, p->got == 3);
 	stream_read_stop(p->stream);
 	assert_int_equal(write(p->peer, "two", 3), 3);
 	spin(&p->loop);
@@ -248,10 +239,10 @@ static void a_paused_stream_tells_of_the_end_and_still_has_the_bytes(void **stat
 	(void)state;
 	start_paused(&p);
 	shutdown(p.peer, SHUT_WR);
-	RUN_UNTIL(&p.loop, p.hangups == 1);
+	TURN_UNTIL(&p.loop, p.hangups == 1);
 	assert_int_equal(p.ends + p.resets, 0);
 	stream_read_start(p.stream);
-	RUN_UNTIL(&p.loop, p.ends == 1);
+	TURN_UNTIL(&p.loop, p.ends == 1);
 	assert_int_equal(p.got, 6);
 	assert_int_equal(p.end_status, 0);
 	spin(&p.loop);
@@ -266,10 +257,10 @@ static void a_paused_stream_tells_of_a_reset(void **state)
 	(void)state;
 	start_paused(&p);
 	reset_peer(&p.peer);
-	RUN_UNTIL(&p.loop, p.resets == 1);
+	TURN_UNTIL(&p.loop, p.resets == 1);
 	assert_int_equal(p.ends, 0);
 	stream_read_start(p.stream);
-	RUN_UNTIL(&p.loop, p.ends == 1);
+	TURN_UNTIL(&p.loop, p.ends == 1);
 	assert_int_equal(p.got, 6);
 	assert_true(p.end_status < 0);
 	finish_paused(&p);
@@ -289,7 +280,7 @@ static void a_stream_that_is_read_again_is_not_watched(void **state)
 	}
 	stream_read_start(p.stream);
 	reset_peer(&p.peer);
-	RUN_UNTIL(&p.loop, p.ends == 1);
+	TURN_UNTIL(&p.loop, p.ends == 1);
 	assert_int_equal(p.hangups + p.resets, 0);
 	finish_paused(&p);
 }

@@ -8,18 +8,7 @@
 #include "tests/support/conn_lab.h"
 #include "tests/support/long_waits.h"
 #include "tests/support/stream_mem.h"
-
-/* Lets time pass until `condition`; fails after twenty seconds. UV_RUN_ONCE would not do: it runs the timer that
- * makes the condition true, and then waits for another event. */
-#define WAIT_FOR(condition)                                                                  \
-	do {                                                                                 \
-		uint64_t wait_until_ = uv_hrtime() + 20000000000u;                           \
-		while (!(condition)) {                                                       \
-			assert_true(uv_hrtime() < wait_until_);                              \
-			uv_run(&conn.loop.uv, UV_RUN_NOWAIT);                                \
-			uv_sleep(1);                                                         \
-		}                                                                            \
-	} while (0)
+#include "tests/support/turn.h"
 
 /* Runs the loop for a while and calls `tick` every five milliseconds, until `done` or `ms` are over. */
 static void tick_for(unsigned ms, void (*tick)(void), const bool *done)
@@ -69,7 +58,7 @@ static void s056_a_silent_connection_is_closed(void **state)
 	(void)state;
 	timeouts.first_byte = 30;
 	open_with_timeouts(timeouts, 60000);
-	WAIT_FOR(conn.m->closed);
+	TURN_UNTIL(&conn.loop, conn.m->closed);
 	assert_false(conn.m->reset);
 	conn_expect_output("");
 }
@@ -81,7 +70,7 @@ static void an_idle_connection_is_closed(void **state)
 	conn.respond_in_dispatch = true;
 	conn_feed(GET("/"));
 	assert_false(conn.m->closed);
-	WAIT_FOR(conn.m->closed);
+	TURN_UNTIL(&conn.loop, conn.m->closed);
 	assert_false(conn.m->reset);
 }
 
@@ -95,7 +84,7 @@ static void a_busy_connection_is_not_idle(void **state)
 	http_respond(conn.ex, 200, NULL, STR("late"));
 	conn_settle();
 	assert_true(conn_output_has("late"));
-	WAIT_FOR(conn.m->closed);
+	TURN_UNTIL(&conn.loop, conn.m->closed);
 }
 
 static void s054_a_slow_head_gets_408(void **state)
@@ -121,7 +110,7 @@ static void s055_a_slow_body_gets_408(void **state)
 	open_with_timeouts(timeouts, 60000);
 	conn.start = true;
 	conn_feed("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nabc");
-	WAIT_FOR(conn.closed);
+	TURN_UNTIL(&conn.loop, conn.closed);
 	assert_int_equal(conn.status, -ETIMEDOUT);
 	assert_true(conn_output_has("HTTP/1.1 408 Request Timeout\r\n"));
 }
@@ -152,7 +141,7 @@ static void s055_a_client_that_takes_nothing_is_reset(void **state)
 	conn_feed(GET("/"));
 	http_respond(conn.ex, 200, NULL, (struct str){block, sizeof(block)});
 	conn_settle();
-	WAIT_FOR(conn.m->closed);
+	TURN_UNTIL(&conn.loop, conn.m->closed);
 	assert_true(conn.m->reset);
 }
 
@@ -171,7 +160,7 @@ static void s055_a_client_that_stops_in_the_middle_is_reset(void **state)
 	conn_settle();
 	conn.m->room = 10;
 	assert_int_equal(http_response_write(conn.ex, &piece, 1), HTTP_FULL);
-	WAIT_FOR(conn.m->closed);
+	TURN_UNTIL(&conn.loop, conn.m->closed);
 	assert_true(conn.m->reset);
 	assert_int_equal(conn.status, -ETIMEDOUT);
 }
@@ -195,7 +184,7 @@ static void a_client_that_stops_taking_what_is_sent_for_us_is_reset(void **state
 	conn.m->room = 2;
 	assert_int_equal(http_response_write(conn.ex, &piece, 1), 0);
 	assert_int_equal(http_response_lend(conn.ex), -EAGAIN);
-	WAIT_FOR(conn.m->closed);
+	TURN_UNTIL(&conn.loop, conn.m->closed);
 	assert_true(conn.m->reset);
 	assert_int_equal(conn.status, -ETIMEDOUT);
 }
@@ -219,7 +208,7 @@ static void a_client_that_takes_slowly_is_not_stalled(void **state)
 	}
 	assert_false(conn.m->closed);
 	stream_mem_take(conn.m, SIZE_MAX);
-	WAIT_FOR(conn.m->closed);
+	TURN_UNTIL(&conn.loop, conn.m->closed);
 	assert_false(conn.m->reset);
 	assert_true(buf_length(&conn.m->output) > sizeof(block));
 }

@@ -15,6 +15,7 @@
 #include "lib/log.h"
 #include "lib/stream_uv.h"
 #include "tests/support/sockets.h"
+#include "tests/support/turn.h"
 #include "tests/support/valgrind.h"
 
 #define MIB (1024 * 1024)
@@ -111,26 +112,6 @@ static void stop(void)
 	loop_fini(&w.loop);
 }
 
-/* Runs the loop until `condition`; fails after twenty seconds. */
-static void on_tick(uv_timer_t *timer)
-{
-	(void)timer;
-}
-
-#define RUN_UNTIL(condition)                                                                 \
-	do {                                                                                 \
-		uint64_t until_ = uv_hrtime() + 20000000000u;                                \
-		uv_timer_t tick_;                                                            \
-		uv_timer_init(&w.loop.uv, &tick_);                                           \
-		uv_timer_start(&tick_, on_tick, 1, 5);                                       \
-		while (!(condition)) {                                                       \
-			assert_true(uv_hrtime() < until_);                                   \
-			uv_run(&w.loop.uv, UV_RUN_ONCE);                                     \
-		}                                                                            \
-		uv_close((uv_handle_t *)&tick_, NULL);                                       \
-		uv_run(&w.loop.uv, UV_RUN_NOWAIT);                                           \
-	} while (0)
-
 static int connect_to(unsigned port)
 {
 	struct sockaddr_in address = {.sin_family = AF_INET,
@@ -201,7 +182,7 @@ static void run_with_peer(struct peer *p)
 {
 	p->port = http_server_port(w.server);
 	assert_int_equal(job_run(&w.loop, &p->job, JOB_QUICK, run_peer, on_peer_done), 0);
-	RUN_UNTIL(p->done);
+	TURN_UNTIL(&w.loop, p->done);
 }
 
 static void s046_pipelined_requests_are_answered_in_order(void **state)
@@ -261,12 +242,12 @@ static void s059_a_large_echo_passes_with_bounded_memory(void **state)
 	 * kernel's buffers and ours be too small, and give up by resetting from here. */
 	p.port = http_server_port(w.server);
 	assert_int_equal(job_run(&w.loop, &p.job, JOB_QUICK, run_peer, on_peer_done), 0);
-	RUN_UNTIL(w.dispatched == 1);
+	TURN_UNTIL(&w.loop, w.dispatched == 1);
 	for (int i = 0; i < 200; i++)
 		uv_run(&w.loop.uv, UV_RUN_NOWAIT);
 	if (!p.done)
 		http_server_abort(w.server);
-	RUN_UNTIL(p.done);
+	TURN_UNTIL(&w.loop, p.done);
 	assert_true(p.total < 20000000);
 	assert_int_equal(w.closed, 1);
 	stop();
@@ -297,10 +278,10 @@ static void s020_a_client_that_resets_is_noticed(void **state)
 	start((struct http_server_config){.send_date = false});
 	fd = connect_to(http_server_port(w.server));
 	send_text(fd, "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
-	RUN_UNTIL(w.waiting);
+	TURN_UNTIL(&w.loop, w.waiting);
 	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 	close(fd);
-	RUN_UNTIL(w.closed);
+	TURN_UNTIL(&w.loop, w.closed);
 	assert_int_equal(w.status, -ECONNRESET);
 	stop();
 }
@@ -316,13 +297,13 @@ static void beyond_the_maximum_connections_wait(void **state)
 		fds[i] = connect_to(http_server_port(w.server));
 		send_text(fds[i], "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
 	}
-	RUN_UNTIL(w.dispatched == 2);
+	TURN_UNTIL(&w.loop, w.dispatched == 2);
 	for (int i = 0; i < 20; i++)
 		uv_run(&w.loop.uv, UV_RUN_NOWAIT);
 	assert_int_equal(w.dispatched, 2);
 	assert_int_equal(http_server_connections(w.server), 2);
 	close(fds[0]);
-	RUN_UNTIL(w.dispatched == 3);
+	TURN_UNTIL(&w.loop, w.dispatched == 3);
 	assert_int_equal(read_fully(fds[2], answer, sizeof(answer)), sizeof(answer));
 	close(fds[1]);
 	close(fds[2]);
@@ -366,7 +347,7 @@ static void s025_without_descriptors_accepting_pauses(void **state)
 	assert_int_equal(w.dispatched, 0);
 	assert_true(warnings >= 1 && warnings <= 10);
 	assert_true(iterations < 50);
-	RUN_UNTIL(w.dispatched == 1);
+	TURN_UNTIL(&w.loop, w.dispatched == 1);
 	log_set_hook(NULL, NULL);
 	close(fd);
 	stop();
@@ -386,14 +367,14 @@ static void s094_two_servers_share_a_port(void **state)
 			 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
 		fds[i] = connect_to(http_server_port(w.server));
-	RUN_UNTIL(http_server_connections(w.server) + http_server_connections(other) ==
+	TURN_UNTIL(&w.loop, http_server_connections(w.server) + http_server_connections(other) ==
 		  ARRAY_LENGTH(fds));
 	assert_true(http_server_connections(w.server) > 0);
 	assert_true(http_server_connections(other) > 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
 		close(fds[i]);
 	http_server_stop(other, on_stopped, &other_stopped);
-	RUN_UNTIL(other_stopped);
+	TURN_UNTIL(&w.loop, other_stopped);
 	stop();
 }
 
@@ -436,19 +417,19 @@ static void s093_peers_have_normal_names(void **state)
 	address.sin6_port = htons((uint16_t)http_server_port(dual));
 	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
 	send_text(fd, request);
-	RUN_UNTIL(w.waiting);
+	TURN_UNTIL(&w.loop, w.waiting);
 	assert_int_equal(strncmp(w.waiting->peer, "[::1]:", 6), 0);
 	close(fd);
 	http_exchange_abort(w.waiting);
-	RUN_UNTIL(w.closed == 1);
+	TURN_UNTIL(&w.loop, w.closed == 1);
 	fd = connect_to(http_server_port(dual));
 	send_text(fd, request);
-	RUN_UNTIL(w.waiting);
+	TURN_UNTIL(&w.loop, w.waiting);
 	assert_int_equal(strncmp(w.waiting->peer, "127.0.0.1:", 10), 0);
 	close(fd);
 	http_server_stop(dual, on_stopped, &stopped);
 	http_server_abort(dual);
-	RUN_UNTIL(stopped);
+	TURN_UNTIL(&w.loop, stopped);
 	stop();
 }
 
@@ -471,7 +452,7 @@ static void s057_an_idle_connection_costs_less_than_2_KiB(void **state)
 	before = mallinfo2();
 	for (size_t i = 0; i < CONNECTIONS; i++)
 		send_text(fds[i], request);
-	RUN_UNTIL(w.dispatched == CONNECTIONS);
+	TURN_UNTIL(&w.loop, w.dispatched == CONNECTIONS);
 	after = mallinfo2();
 	each = (after.uordblks - before.uordblks) / CONNECTIONS;
 	print_message("an idle connection costs %zu bytes\n", each);
@@ -576,12 +557,12 @@ static void client_and_server_talk_at_full_size(void **state)
 	(void)state;
 	start((struct http_server_config){.send_date = false});
 	call(&caller, connect_to(http_server_port(w.server)), "/echo", HTTP_LENGTH_CHUNKED);
-	RUN_UNTIL(caller.ends || caller.closed);
+	TURN_UNTIL(&w.loop, caller.ends || caller.closed);
 	assert_int_equal(caller.response, 200);
 	assert_int_equal(caller.got, 30 * MIB);
 	assert_true(http_client_is_reusable(caller.client));
 	http_client_close(caller.client, false);
-	RUN_UNTIL(caller.closed);
+	TURN_UNTIL(&w.loop, caller.closed);
 	assert_int_equal(caller.status, 0);
 	stop();
 }
@@ -625,7 +606,7 @@ static void s016_an_early_answer_survives_the_reset_behind_it(void **state)
 		assert_int_equal(job_run(&w.loop, &rude.job, JOB_QUICK, be_rude, on_rude_done), 0);
 		make_nonblocking(fds[0]);
 		call(&caller, fds[0], "/", 50 * MIB);
-		RUN_UNTIL(caller.closed && rude.done);
+		TURN_UNTIL(&w.loop, caller.closed && rude.done);
 		assert_int_equal(caller.response, 413);
 		assert_int_equal(caller.got, 10);
 		assert_memory_equal(caller.body, "too large\n", 10);
