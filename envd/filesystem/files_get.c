@@ -127,10 +127,14 @@ static void size_chunk(struct chunk *chunk, size_t capacity)
 
 static bool start_reading(struct get *get)
 {
-	/* The chunk to be written next, or the one behind it. */
-	unsigned into = get->chunks[get->next].len ? get->next ^ 1 : get->next;
+	unsigned into;
 
-	if (get->is_working || get->at_end || get->chunks[into].len)
+	/* Asked first: the chunks are the job's while it works. */
+	if (get->is_working || get->at_end)
+		return true;
+	/* The chunk to be written next, or the one behind it. */
+	into = get->chunks[get->next].len ? get->next ^ 1 : get->next;
+	if (get->chunks[into].len)
 		return true;
 	/* It follows the share that transfers have right now. */
 	size_chunk(&get->chunks[into], files_chunk_bytes(FILE_CHUNK_BYTES));
@@ -223,8 +227,8 @@ static int write_piece(struct get *get, const char *data, size_t len)
 /* Writes what is there, reads ahead, ends. */
 static void pump(struct get *get)
 {
-	while (!get->is_closed && !get->is_full && get->chunks[get->next].len &&
-	       !(get->is_working && get->reading == get->next)) {
+	while (!get->is_closed && !get->is_full && !(get->is_working && get->reading == get->next) &&
+	       get->chunks[get->next].len) {
 		struct chunk *chunk = &get->chunks[get->next];
 
 		/* The next chunk is made while this one is being sent. */

@@ -300,10 +300,13 @@ static bool lend(struct job_reader *reader)
 
 static void start_reading(struct job_reader *reader)
 {
-	unsigned into = is_filled(&reader->pieces[reader->next]) ? reader->next ^ 1 : reader->next;
-	struct job_reader_piece *piece = &reader->pieces[into];
+	unsigned into;
 
-	if (reader->is_working || reader->is_dry || reader->has_ended || is_filled(piece))
+	/* Asked first: the pieces are the job's while it works. */
+	if (reader->is_working || reader->is_dry || reader->has_ended)
+		return;
+	into = is_filled(&reader->pieces[reader->next]) ? reader->next ^ 1 : reader->next;
+	if (is_filled(&reader->pieces[into]))
 		return;
 	if (reader->may_send && !lend(reader))
 		return;
@@ -349,7 +352,7 @@ static void pump(struct job_reader *reader)
 	while (!reader->is_closed && !reader->has_ended && !reader->is_full) {
 		struct job_reader_piece *piece = &reader->pieces[reader->next];
 
-		if (!is_filled(piece) || (reader->is_working && reader->reading == reader->next))
+		if ((reader->is_working && reader->reading == reader->next) || !is_filled(piece))
 			break;
 		/* The next one is read while this one is sent. */
 		start_reading(reader);
