@@ -44,7 +44,9 @@ if [ "$E2E_INSIDE" = outer ]; then
 	fi
 	mount --rbind /mnt /tmp
 	mount --rbind /mnt /tmp
-	[ -w /root ] || mount -t tmpfs -o mode=700 tmpfs /root # an ordinary user's root has none
+	# An ordinary user's root has none. Otherwise it is the machine's, which other files' worlds see at the same time:
+	# what a test leaves there, if only for a moment, has a name that no other test uses.
+	[ -w /root ] || mount -t tmpfs -o mode=700 tmpfs /root
 
 	# Nothing a test writes may stay in the tree.
 	mount --bind "$root/tests" "$root/tests"
