@@ -79,7 +79,7 @@ check("a_clock_that_is_set_makes_no_job_too_old_and_no_limit_longer", async () =
 		await ended(jobs, job.id);
 		assert.equal((await jobs.get({ id: first.id })).job.exit.code, 3, time);
 	}
-	assert.equal((await ended(jobs, limited.id, 60000)).failure, Cause.TIME_LIMIT);
+	assert.equal((await ended(jobs, limited.id, PATIENCE_MS)).failure, Cause.TIME_LIMIT);
 	assert.equal((await stopping).job.state, State.CANCELLED);
 	await ask(client, `date -s @${Math.floor(Date.now() / 1000)}`);
 });
