@@ -115,11 +115,14 @@ check("what ended while envd was not there is told truthfully, and called", asyn
 	const { job } = await here.jobs.create({ ...shell("sleep 0.3; echo late; exit 6"), webhook });
 	const limited = (await here.jobs.create({ ...shell("sleep 60"), limits: { wallTimeMs: 400n } })).job;
 	await here.envd.kill();
-	await eventually("both have ended", () => !isAlive(job.pid) && !isAlive(limited.pid));
+	// Their keepers collect them once they have written down how they ended.
+	const isThere = (pid) => processTable().some((each) => each.pid === pid);
+	await eventually("both have ended", () => !isThere(job.pid) && !isThere(limited.pid));
+	const gone = BigInt(Date.now());
 	await here.start();
 	const told = (await here.jobs.get({ id: job.id })).job;
 	assert.deepEqual([told.state, told.exit.code], [State.FAILED, 6]);
-	assert.ok(told.endedMs - told.startedMs >= 300n && told.endedMs - told.startedMs < 20000n);
+	assert.ok(told.endedMs - told.startedMs >= 300n && told.endedMs <= gone);
 	const timed = (await here.jobs.get({ id: limited.id })).job;
 	assert.deepEqual([timed.failure, timed.exit.timedOut, timed.exit.signal], [Cause.TIME_LIMIT, true, 9]);
 	await eventually("the webhook", () => seen.length >= 1);
@@ -145,7 +148,7 @@ check("an adopted job is followed, fed, waited for, stopped with all it has star
 	await here.jobs.wait({ ids: [job.id], until: { pattern: "over" } });
 	await here.restart();
 	await followed;
-	const stopped = (await here.jobs.stop({ id: job.id, optGraceMs: { case: "graceMs", value: 2000n } })).job;
+	const stopped = (await here.jobs.stop({ id: job.id, optGraceMs: { case: "graceMs", value: 60000n } })).job;
 	assert.deepEqual([stopped.state, stopped.exit.signal], [State.CANCELLED, 15]);
 	assert.deepEqual(processesWith(word), []);
 	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "got one\ngot two\nover\n");
@@ -229,7 +232,7 @@ check("a stop that envd did not survive is a stop", async () => {
 	const here = await place();
 	const { job } = await here.jobs.create(shell("trap 'sleep 1; exit 3' TERM; echo ready; while :; do sleep 0.05; done"));
 	await here.jobs.wait({ ids: [job.id], until: { pattern: "ready" } });
-	here.jobs.stop({ id: job.id }).catch(() => {});
+	here.jobs.stop({ id: job.id, optGraceMs: { case: "graceMs", value: 60000n } }).catch(() => {});
 	await eventually("the stop is under way", async () => (await here.jobs.get({ id: job.id })).job.stopRequested);
 	await eventually("it is written down", () => readFileSync(join(here.directory, job.id, "status")).readBigInt64LE(1544) > 0n);
 	await here.restart();
@@ -244,13 +247,13 @@ check("a stop that envd did not survive ends when its client wanted, and SIGTERM
 	const other = (await here.jobs.create(shell(script))).job;
 	await Promise.all([job, other].map((each) => here.jobs.wait({ ids: [each.id], until: { pattern: "ready" } })));
 	const began = Date.now();
-	here.jobs.stop({ id: job.id, optGraceMs: { case: "graceMs", value: 2000n } }).catch(() => {});
+	here.jobs.stop({ id: job.id, optGraceMs: { case: "graceMs", value: 4000n } }).catch(() => {});
 	here.jobs.stop({ id: other.id, optGraceMs: { case: "graceMs", value: 600000n } }).catch(() => {});
 	await Promise.all([job, other].map((each) => here.jobs.wait({ ids: [each.id], until: { pattern: "term" } })));
 	const signalled = (id) => readFileSync(join(here.directory, id, "status")).readBigUInt64LE(1560) === 1n;
 	await eventually("that it was sent is written down", () => signalled(job.id) && signalled(other.id));
 	// Somebody else has less patience: the earliest counts, also later.
-	here.jobs.stop({ id: other.id, optGraceMs: { case: "graceMs", value: 2500n } }).catch(() => {});
+	here.jobs.stop({ id: other.id, optGraceMs: { case: "graceMs", value: 4500n } }).catch(() => {});
 	const status = (id) => readFileSync(join(here.directory, id, "status"));
 	await eventually("the shorter time is written down", () =>
 		status(other.id).readBigInt64LE(1552) - status(other.id).readBigInt64LE(1544) < 60000n);
@@ -258,7 +261,7 @@ check("a stop that envd did not survive ends when its client wanted, and SIGTERM
 	const told = await ended(here.jobs, job.id), late = await ended(here.jobs, other.id);
 	assert.deepEqual([told.state, told.exit.signal, late.state, late.exit.signal], [State.CANCELLED, 9, State.CANCELLED, 9]);
 	const took = Number(told.endedMs) - began;
-	assert.ok(took >= 1900 && took < 20000, `${took} ms`);
+	assert.ok(took >= 3900 && took < 60000, `${took} ms`);
 	assert.equal((await readOutput(here.jobs, { id: job.id })).stdout.toString(), "ready\nterm\n");
 });
 
@@ -511,7 +514,7 @@ check("FIFOs and links in the folders hold nothing up, and nothing behind a link
 	writeFileSync(join(other, "stdout"), "somebody's");
 	symlinkSync(other, join(here.directory, "7link"));
 	await here.start();
-	assert.deepEqual((await here.jobs.list({}, { timeoutMs: 10000 })).jobs.map((each) => each.id), [job.id]);
+	assert.deepEqual((await here.jobs.list({}, { timeoutMs: 60000 })).jobs.map((each) => each.id), [job.id]);
 	assert.equal(readFileSync(join(other, "stdout"), "utf8"), "somebody's");
 	const stdout = join(here.directory, job.id, "stdout");
 	unlinkSync(stdout);
