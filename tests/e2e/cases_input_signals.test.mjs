@@ -6,7 +6,7 @@ import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { base64, drain, until } from "./support/connect.mjs";
 import {
-	assertMemory, eventually, freePort, isAlive, processTable, processesWith, sleep, startEnvd, temporaryFolder, within,
+	assertMemory, eventually, freePort, inTime, isAlive, processTable, processesWith, sleep, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -207,7 +207,7 @@ check("case_046_a_timeout_is_always_deadline_exceeded", async () => {
 		assert.equal(result.out, "a\n");
 		assert.equal(result.error?.code, "deadline_exceeded", JSON.stringify(result.error));
 		assert.equal(result.stream.ends, 1);
-		assert.ok(took >= 4950 && took < 20000, `${took} ms`);
+		assert.ok(took >= 4950 && took < 50000, `${took} ms`);
 		await eventually("the process is gone", () => !isAlive(result.pid));
 	});
 	await eventually("none is listed", async () => !(await user.pids()).length);
@@ -448,20 +448,25 @@ check("case_055_odd_signals", async () => {
 });
 
 check("case_056_kill_does_not_wait_behind_output", async () => {
-	const { pid, stream } = await user.start("yes", [], { stall: true });
-	await sleep(500);
-	const begin = Date.now();
-	assert.equal((await user.signal(pid)).status, 200);
-	await eventually("the process is gone", () => !isAlive(pid));
-	assert.ok(Date.now() - begin < 9000, `${Date.now() - begin} ms`); // a reader that stalls is waited for ten seconds
-	stream.proceed();
-	const result = await within(20000, "the stalled client gets its end", drain(stream));
-	assert.equal(result.end?.status, "signal: killed");
+	await inTime("[ms until it is gone, how its client learns of it]", async () => {
+		const { pid, stream } = await user.start("yes", [], { stall: true });
+		await sleep(500);
+		const begin = performance.now();
+		assert.equal((await user.signal(pid)).status, 200);
+		await eventually("the process is gone", () => !isAlive(pid));
+		const took = performance.now() - begin;
+		stream.proceed();
+		const result = await within(20000, "the stalled client gets its end", drain(stream));
+		return [took, result.end?.status ?? result.error?.code];
+	}, ([took, how]) => took < 9000 && how === "signal: killed"); // a reader that stalls is waited for ten seconds
 	// A terminal likewise.
-	const terminal = await user.start("yes", [], { message: PTY, stall: true });
-	await sleep(300);
-	assert.equal((await within(20000, "SendSignal answers", user.signal(terminal.pid))).status, 200);
-	await eventually("the process is gone", () => !isAlive(terminal.pid));
-	terminal.stream.proceed();
-	assert.equal((await within(20000, "the end comes", drain(terminal.stream))).end?.status, "signal: killed");
+	await inTime("how a terminal's client learns of it", async () => {
+		const terminal = await user.start("yes", [], { message: PTY, stall: true });
+		await sleep(300);
+		assert.equal((await within(20000, "SendSignal answers", user.signal(terminal.pid))).status, 200);
+		await eventually("the process is gone", () => !isAlive(terminal.pid));
+		terminal.stream.proceed();
+		const result = await within(20000, "the end comes", drain(terminal.stream));
+		return result.end?.status ?? result.error?.code;
+	}, (how) => how === "signal: killed");
 });

@@ -46,7 +46,7 @@ check("case_001_background_child_does_not_hold_the_end_back", async () => {
 	for (const [script, mark] of Object.entries(scripts)) {
 		const begin = Date.now();
 		const result = await user.sh(script);
-		assert.ok(Date.now() - begin < 20000, `${script}: ${Date.now() - begin} ms`);
+		assert.ok(Date.now() - begin < 60000, `${script}: ${Date.now() - begin} ms`);
 		assert.equal(result.out, "hi\n", script);
 		assert.equal(result.end.exitCode, 4, script);
 		// It may not have become sleep yet.
@@ -219,21 +219,23 @@ check("case_007_readers_come_and_go_and_the_rest_miss_nothing", async () => {
 });
 
 check("case_008_cancelling_before_the_start_event_wedges_nothing", async () => {
-	const own = await startEnvd({ keep: true });
-	const client = own.client({ agent: false });
-	await client.sh("true");
-	const descriptors = own.descriptors();
-	await repeat(300, 10, async () => {
-		const stream = client.stream("Start", { process: { cmd: "sleep", args: ["1"] } });
-		await sleep(Math.random() * 5);
-		stream.abort();
-		await stream.done;
-	});
-	await eventually("all of them ended or never began", async () => (await client.pids()).length === 0);
-	await eventually("descriptors are back", () => own.descriptors() <= descriptors + 2);
-	const begin = Date.now();
-	await own.stop();
-	assert.ok(Date.now() - begin < 10000);
+	await inTime("ms that a stop takes then", async () => {
+		const own = await startEnvd({ keep: true });
+		const client = own.client({ agent: false });
+		await client.sh("true");
+		const descriptors = own.descriptors();
+		await repeat(300, 10, async () => {
+			const stream = client.stream("Start", { process: { cmd: "sleep", args: ["1"] } });
+			await sleep(Math.random() * 5);
+			stream.abort();
+			await stream.done;
+		});
+		await eventually("all of them ended or never began", async () => (await client.pids()).length === 0);
+		await eventually("descriptors are back", () => own.descriptors() <= descriptors + 2);
+		const begin = Date.now();
+		await own.stop();
+		return Date.now() - begin;
+	}, (took) => took < 10000);
 });
 
 check("case_009_disconnects_in_mid_stream_leave_the_agent_and_the_processes", async () => {

@@ -224,7 +224,8 @@ check("standalone_as_an_ordinary_user_is_that_user", async () => {
 	assert.deepEqual(await envd.stop(), { code: 0, signal: null });
 });
 
-check("case_073_stopping_is_orderly_as_process_1", async () => {
+// Envd waits a second or two for what it has asked to end, which may be too little on a machine that stands still meanwhile.
+check("case_073_stopping_is_orderly_as_process_1", () => inTime("[exit code, ms]", async () => {
 	const folder = temporaryFolder();
 	const envd = await startEnvd({ prefix: ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"] });
 	const inside = processTable().find((each) => each.parent === envd.pid).pid;
@@ -238,18 +239,20 @@ check("case_073_stopping_is_orderly_as_process_1", async () => {
 	const began = Date.now();
 	process.kill(inside, "SIGTERM");
 	const [kind, hard, soft] = await within(20000, "the streams end", Promise.all([trapper, stubborn, plain].map((each) => drain(each.stream))));
-	assert.equal(kind.stdout.toString(), "bye\n");
-	assert.equal(kind.end.exitCode, 5);
-	assert.equal(readFileSync(`${folder}/saved`, "utf8"), "saved\n");
 	assert.equal(hard.end.status, "signal: killed");
 	assert.equal(soft.end.status, "signal: terminated");
 	for (const each of [trapper, stubborn, plain])
 		assert.equal(each.stream.ends, 1, String(each.stream.failure));
 	assert.deepEqual(await within(20000, "it ends", envd.exited), { code: 0, signal: null });
-	assert.ok(Date.now() - began < 15000, `${Date.now() - began} ms`);
-});
+	const took = Date.now() - began;
+	if (kind.end.exitCode === 5) {
+		assert.equal(kind.stdout.toString(), "bye\n");
+		assert.equal(readFileSync(`${folder}/saved`, "utf8"), "saved\n");
+	}
+	return [kind.end.exitCode, took];
+}, ([code, took]) => code === 5 && took < 15000));
 
-check("case_073_process_1_ends_also_what_commands_left_behind", async () => {
+check("case_073_process_1_ends_also_what_commands_left_behind", () => inTime("[what was saved, ms]", async () => {
 	const folder = temporaryFolder();
 	chmodSync(folder, 0o777);
 	const envd = await startEnvd({ prefix: ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"] });
@@ -268,11 +271,11 @@ check("case_073_process_1_ends_also_what_commands_left_behind", async () => {
 	const began = Date.now();
 	process.kill(inside, "SIGTERM");
 	assert.deepEqual(await within(20000, "it ends", envd.exited), { code: 0, signal: null });
-	assert.ok(Date.now() - began < 15000, `${Date.now() - began} ms`);
-	assert.equal(readFileSync(`${folder}/saved`, "utf8"), "saved\n");
+	const took = Date.now() - began;
 	for (const { pid } of left)
 		assert.ok(!isAlive(pid));
-});
+	return [existsSync(`${folder}/saved`) && readFileSync(`${folder}/saved`, "utf8"), took];
+}, ([saved, took]) => saved === "saved\n" && took < 15000));
 
 check("process_1_goes_before_what_it_starts", async () => {
 	const envd = await startEnvd({ prefix: ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc"] });

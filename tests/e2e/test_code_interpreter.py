@@ -15,7 +15,7 @@ import e2b_code_interpreter  # noqa: E402
 from e2b import (  # noqa: E402
     CommandExitException, InvalidArgumentException, NotFoundException, SandboxException, TimeoutException,
 )
-from programs import eventually, main  # noqa: E402
+from programs import ANSWER_S, eventually, main  # noqa: E402
 from roads import TRAFFIC_TOKEN  # noqa: E402
 from sdk_suite import Base, suites  # noqa: E402
 
@@ -140,11 +140,11 @@ class Suite(Base):
         if self.road == "domain":
             url = f"https://{sandbox.get_host(49999)}/health"
             with self.assertRaises(urllib.error.HTTPError) as caught:
-                urllib.request.urlopen(url, timeout=10)
+                urllib.request.urlopen(url, timeout=ANSWER_S)
             self.assertEqual(caught.exception.code, 403)
             caught.exception.close()
             request = urllib.request.Request(url, headers={"e2b-traffic-access-token": TRAFFIC_TOKEN})
-            with urllib.request.urlopen(request, timeout=10) as answer:
+            with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
                 self.assertEqual(answer.status, 200)
 
     async def check_zz_the_server_ends_and_its_port_is_closed(self, sandbox):

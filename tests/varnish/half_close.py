@@ -5,7 +5,7 @@ import sys
 
 address, host, question = sys.argv[1:]
 name, port = address.rsplit(":", 1)
-with socket.create_connection((name, int(port)), 10) as sock:
+with socket.create_connection((name, int(port)), 60) as sock:
     sock.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: soak\r\n\r\n".encode())
     got = b""
     while b"\r\n\r\n" not in got:

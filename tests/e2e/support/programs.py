@@ -31,6 +31,7 @@ def free_port():
 
 
 ASKED_AT_LEAST = 5
+ANSWER_S = 60  # what is answered at once, on a machine that may stand still meanwhile
 REPORT = re.compile(r"Sanitizer|runtime error:|Assertion .* failed|envd-watch was killed.*signal\W+(?:4|6|7|8|11)\b")
 running = []
 
@@ -111,7 +112,7 @@ def start_envd(port=None, access_token=None):
     if access_token:
         init["accessToken"] = access_token
     request = urllib.request.Request(f"{url}/init", json.dumps(init).encode(), method="POST")
-    with urllib.request.urlopen(request, timeout=5) as answer:
+    with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
         assert answer.status == 204
     return envd
 
@@ -135,7 +136,7 @@ def start_proxy(sandbox, envd_port, tls_port=None, traffic_token=None):
 
 def metric(proxy, name):
     """A number of the proxy's metrics."""
-    with urllib.request.urlopen(f"{proxy.admin}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"{proxy.admin}/metrics", timeout=ANSWER_S) as answer:
         return next(int(line[len(name):]) for line in answer.read().decode().split("\n") if line.startswith(f"{name} "))
 
 
