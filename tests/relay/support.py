@@ -386,6 +386,7 @@ class Server:
             except OSError:
                 return
             connection = Connection(sock)
+            sock.settimeout(None)  # who is served ends it, or stop(): on a slow machine a tunnel rests for long
             self.connections.append(connection)
             thread = threading.Thread(target=self.serve, args=(connection,), daemon=True)
             thread.start()
