@@ -137,38 +137,14 @@ static void on_http2(struct http_server *server, struct stream *stream, const ch
 	http2_open(server, stream, peer, early, w->http2_pool, &w->http2);
 }
 
-/* The workers share the port (SO_REUSEPORT), and so would any other process of the same user, or the other
- * listener: whoever asks without that is told when somebody is there. */
-static int check_port_is_free(const struct front_address *listen)
-{
-	auto_close int fd = -1;
-	union address address;
-	int one = 1, status = address_parse(str_of(listen->address), &address);
-	socklen_t len;
-
-	if (status < 0 || listen->port == 0)
-		return status;
-	address_set_port(&address, listen->port);
-	len = address.any.sa_family == AF_INET6 ? sizeof(address.v6) : sizeof(address.v4);
-	fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-	    bind(fd, &address.any, len) < 0)
-		return -errno;
-	return 0;
-}
-
 static int listen_on(struct worker *w, const struct http_server_config *server,
 		     enum front_listener which)
 {
 	struct front *front = w->front;
 	const struct front_config *config = &front->config;
 	auto_close int fd = config->take_socket ? config->take_socket(config->user, which) : -1;
-	int status = 0;
+	int status;
 
-	if (fd < 0 && w == &front->workers[0])
-		status = check_port_is_free(&config->listen[which]);
-	if (status < 0)
-		return status;
 	if (fd < 0)
 		return http_server_listen(&w->loop, server, config->listen[which].address,
 					  front->ports[which], &w->listeners[which].server);

@@ -2,13 +2,12 @@
 """The admin API: sandboxes, the change feed, who may use it."""
 import json
 import os
-import re
 import socket
 import subprocess
 import tempfile
 import unittest
 
-from support import PATIENCE, Certificates, Connection, Test, main, program
+from support import PATIENCE, Connection, Test, main, program
 
 
 class Program(unittest.TestCase):
@@ -42,25 +41,6 @@ class Program(unittest.TestCase):
                 code, out, err = self.run_program(*flags)
                 self.assertEqual((code, out), (1, ""))
                 self.assertIn("address already in use", err)
-
-    def test_a_port_of_another_proxy_is_taken_too(self):
-        """Workers share a port, and the kernel would share it with any other process of the same user: half of the clients
-        would come to a proxy that knows none of their sandboxes, or speak TLS to the listener without."""
-        with subprocess.Popen([program(), "--listen", "127.0.0.1:0", "--admin", "none"], stdout=subprocess.PIPE, text=True) as other:
-            try:
-                port = re.search(r":(\d+)$", other.stdout.readline().strip())[1]
-                tls = ("--certificate", f"{Certificates.get()}/tls.crt,{Certificates.get()}/tls.key")
-                for flags in (("--listen", f"127.0.0.1:{port}"), ("--listen", f"0.0.0.0:{port}"),
-                              ("--listen", "none", "--listen-tls", f"127.0.0.1:{port}", *tls)):
-                    code, out, err = self.run_program("--admin", "none", *flags)
-                    self.assertEqual((code, out), (1, ""), flags)
-                    self.assertIn("address already in use", err)
-            finally:
-                other.terminate()
-        # And its own two listeners: the port is free by now.
-        code, out, err = self.run_program("--admin", "none", "--listen", f"127.0.0.1:{port}", "--listen-tls", f"127.0.0.1:{port}", *tls)
-        self.assertEqual((code, out), (1, ""))
-        self.assertIn("address already in use", err)
 
 
 class NoStandardFiles(Test):
