@@ -11,6 +11,9 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
+/* Between a leader's birth and its first words, on a machine that is busy. */
+#define BIRTH_SLACK_MS 1000
+
 static int read_record(const struct job_store *store, const char *id, struct job_record *ret_record)
 {
 	auto_close int fd = job_store_open_file(store, id, "record", O_RDONLY);
@@ -86,6 +89,29 @@ bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgrou
 	return is_there;
 }
 
+/* Its own word for when it was born, and the kernel's: the same but for how long it took to say so. */
+static bool is_born_then(uint64_t ticks, int64_t born_ms)
+{
+	int64_t tick_ms = 1000 / sysconf(_SC_CLK_TCK), late_ms = born_ms - (int64_t)ticks * tick_ms;
+
+	return late_ms >= -tick_ms && late_ms <= BIRTH_SLACK_MS;
+}
+
+/* Nobody keeps it any more, whether its keeper had got as far as to begin or not. */
+static bool kill_unkept(const struct job_status *status, struct cgroups *cgroups, struct cgroup_place place)
+{
+	struct job_status_start start = status->start;
+	struct proc_stat about;
+
+	if (!start.magic && status->birth.pid > 0 && proc_stat_read((pid_t)status->birth.pid, &about) &&
+	    is_born_then(about.start_ticks, status->birth.born_ms)) {
+		start.magic = JOB_STATUS_START_MAGIC;
+		start.leader_pid = (pid_t)status->birth.pid;
+		start.leader_ticks = about.start_ticks;
+	}
+	return job_kill_orphan(&start, cgroups, place);
+}
+
 /* Somebody is about to become the keeper. */
 static bool is_beginning(const struct job_store *store, const char *id)
 {
@@ -113,6 +139,26 @@ static void wait_for_beginning(const struct job_store *store, struct job_found *
 		 usleep(1000) == 0);
 }
 
+static bool has_run(const struct job_record *record, const struct job_status *status)
+{
+	return status->start.magic || status->birth.pid || record->state != JOB_PENDING;
+}
+
+/* How it ended, nobody has written down. */
+static void give_up(struct cgroups *cgroups, const char *boot_id, const struct job_status *status,
+		    struct job_record *record)
+{
+	if (!record->pid)
+		record->pid = (pid_t)status->birth.pid;
+	if (strcmp(record->boot_id, boot_id) != 0)
+		set_lost(record, JOB_FAILURE_LOST, "the machine was restarted while the job ran");
+	else if (kill_unkept(status, cgroups, record->place))
+		set_lost(record, JOB_FAILURE_LOST,
+			 "the job's keeper was killed while envd was away, and what was left of the job now");
+	else
+		set_lost(record, JOB_FAILURE_LOST, "the job and its keeper ended together: how is not known");
+}
+
 /* False when the command was never started, and never will be. Nobody was told of the job, and who asks
  * for it again, with its client key, gets one that runs. */
 static bool find_out(const struct job_store *store, struct cgroups *cgroups, const char *boot_id,
@@ -132,26 +178,23 @@ static bool find_out(const struct job_store *store, struct cgroups *cgroups, con
 		/* What it has left, whose keeper is not there to be asked any more. */
 		if ((record->stop_requested_ms || record->exit.timed_out) && cgroups)
 			(void)cgroup_kill(cgroups, record->place);
-	} else if (found->keeper && status.start.magic) {
+		return true;
+	}
+	if (found->keeper && status.start.magic) {
 		record->state = JOB_RUNNING;
 		found->elapsed_ms = (int64_t)monotonic_ms() - status.start.started_steady_ms;
 		/* The envd before may have stored something for it, and ended before it told. */
 		job_store_wake_keeper(store, record->id);
-	} else if (!status.start.magic && !found->keeper && record->state == JOB_PENDING &&
-		   !is_beginning(store, record->id)) {
-		return false;
-	} else if (!status.start.magic) {
-		close_fd(&found->pidfd);
-		found->keeper = 0;
-		set_lost(record, JOB_FAILURE_START, "envd ended before the command was started");
-	} else if (strcmp(record->boot_id, boot_id) != 0) {
-		set_lost(record, JOB_FAILURE_LOST, "the machine was restarted while the job ran");
-	} else if (job_kill_orphan(&status.start, cgroups, record->place)) {
-		set_lost(record, JOB_FAILURE_LOST,
-			 "the job's keeper was killed while envd was away, and what was left of the job now");
-	} else {
-		set_lost(record, JOB_FAILURE_LOST, "the job and its keeper ended together: how is not known");
+		return true;
 	}
+	if (!has_run(record, &status) && !found->keeper && !is_beginning(store, record->id))
+		return false;
+	close_fd(&found->pidfd);
+	found->keeper = 0;
+	if (has_run(record, &status))
+		give_up(cgroups, boot_id, &status, record);
+	else
+		set_lost(record, JOB_FAILURE_START, "envd ended before the command was started");
 	return true;
 }
 

@@ -344,6 +344,7 @@ int job_life_create(struct job_table *table, const struct job_spec *spec, struct
 	start->files = (struct job_files)JOB_FILES_NONE;
 	start->keeper = (struct spawn_keeper){
 		.program_fd = -1, .status_fd = -1, .input_fd = -1, .log_fd = -1,
+		.birth_at = JOB_STATUS_BIRTH_AT,
 		.wall_time_ms = record.wall_time_ms,
 	};
 	start->record = job->record;

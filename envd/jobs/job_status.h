@@ -9,6 +9,9 @@
  * - Before the keeper collects its leader, which gives the leader's pid free, it takes an exclusive
  *   flock(). Whoever holds that lock while the keeper lives may rely on the leader's pid and session.
  *
+ * - Keeper and leader begin at the same time. The leader writes its birth down by itself: whoever finds that
+ *   and no start knows that the command may have run, and that its keeper was killed before it began.
+ *
  * Slots are written in place, with one write each, into blocks that exist from the beginning on, so
  * that a full disk cannot lose an exit code. Each has a checksum; one that is not valid is not there.
  *
@@ -24,6 +27,7 @@
 #define JOB_STATUS_END_AT 512
 #define JOB_STATUS_FED_AT 1024   /* by the keeper: how much of the input it has handed on */
 #define JOB_STATUS_AGENT_AT 1536 /* by envd */
+#define JOB_STATUS_BIRTH_AT 2048 /* struct child_birth, by the leader before it does anything else */
 
 #define JOB_STATUS_START_MAGIC 0x7472617473626f6aULL
 #define JOB_STATUS_END_MAGIC 0x646e65656e656b6fULL

@@ -371,6 +371,7 @@ int job_store_read_status(const struct job_store *store, const char *id, struct 
 		memcpy(&ret_status->end, bytes + JOB_STATUS_END_AT, sizeof(ret_status->end));
 	memcpy(&ret_status->fed, bytes + JOB_STATUS_FED_AT, sizeof(ret_status->fed));
 	memcpy(&ret_status->agent, bytes + JOB_STATUS_AGENT_AT, sizeof(ret_status->agent));
+	memcpy(&ret_status->birth, bytes + JOB_STATUS_BIRTH_AT, sizeof(ret_status->birth));
 	return 0;
 }
 

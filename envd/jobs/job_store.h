@@ -17,6 +17,7 @@
 
 #include "envd/jobs/job_record.h"
 #include "envd/jobs/job_status.h"
+#include "envd/process/child.h"
 #include "lib/err.h"
 
 struct job_store {
@@ -39,6 +40,7 @@ struct job_status {
 	struct job_status_end end;
 	struct job_status_fed fed;
 	struct job_status_agent agent;
+	struct child_birth birth; /* pid 0: there is none */
 };
 
 struct job_extent {

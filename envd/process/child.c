@@ -7,6 +7,7 @@
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "envd/process/raw_call.h"
@@ -469,6 +470,16 @@ RAW_CODE static pid_t clone_plain(void)
 	return (pid_t)raw5(SYS_clone, SIGCHLD, 0, 0, 0, 0);
 }
 
+RAW_CODE static void write_birth(const struct child_keeper *keeper)
+{
+	struct child_birth birth = {.pid = raw0(SYS_getpid)};
+	struct timespec now = {0};
+
+	raw2(SYS_clock_gettime, CLOCK_BOOTTIME, &now);
+	birth.born_ms = (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	raw4(SYS_pwrite64, keeper->fds[0], &birth, sizeof(birth), keeper->birth_at);
+}
+
 RAW_CODE static void divide(struct child_plan *plan)
 {
 	pid_t leader = -ENOSYS;
@@ -488,6 +499,7 @@ RAW_CODE static void divide(struct child_plan *plan)
 		fail(plan, CHILD_KEEPER, leader);
 	if (leader > 0)
 		become_keeper(plan, leader);
+	write_birth(plan->keeper);
 }
 
 RAW_CODE __attribute__((noreturn)) static void run(struct child_plan *plan)

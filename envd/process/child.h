@@ -39,6 +39,13 @@ struct child_report {
 
 #define CHILD_KEEPER_FDS 4
 
+/* What a kept command's process writes down itself before anything else: that there is such a process,
+ * also when whoever cloned it is killed before it could say so. */
+struct child_birth {
+	int64_t pid;
+	int64_t born_ms; /* CLOCK_BOOTTIME, a moment after its birth */
+};
+
 /* With one, the child divides itself before anything else: the new process goes on as the leader, and
  * the old one becomes the program that keeps it, in a session of its own, with all signals blocked and
  * with envd's own rights. */
@@ -47,6 +54,7 @@ struct child_keeper {
 	/* Become 3, 4, 5, 6; -1: none. All above 2. Its 7 is the status pipe, whose end comes when it
 	 * closes that, too. */
 	int fds[CHILD_KEEPER_FDS];
+	int64_t birth_at; /* in the file that becomes 3: where the leader writes its struct child_birth */
 	char **argv;  /* ends with NULL; [1] has room for the leader's pid */
 };
 

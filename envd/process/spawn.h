@@ -27,6 +27,7 @@ struct spawn_variable {
 struct spawn_keeper {
 	int program_fd;
 	int status_fd, input_fd, log_fd; /* become its 3, 4 and 6; -1: none */
+	int64_t birth_at;                /* in status_fd: of the command's struct child_birth */
 	uint64_t wall_time_ms;           /* 0: none */
 };
 

@@ -243,6 +243,7 @@ static int prepare_keeper(struct spawn_plan *plan, struct err *err)
 	plan->keeper = (struct child_keeper){
 		.program_fd = keeper->program_fd,
 		.fds = {keeper->status_fd, keeper->input_fd, -1, keeper->log_fd},
+		.birth_at = keeper->birth_at,
 		.argv = argv,
 	};
 	return 0;

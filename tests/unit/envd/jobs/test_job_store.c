@@ -1,6 +1,10 @@
 /* Jobs on disk: files, extents, caps, input by offsets, lines that match. */
 #include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "envd/jobs/job_input.h"
@@ -17,8 +21,19 @@
 struct place {
 	struct job_store store;
 	struct job_files files;
+	struct job_record record;
 	char directory[64];
 };
+
+static void save_record(struct place *place)
+{
+	struct buf text;
+
+	buf_init(&text, 2 * JOB_RECORD_BYTES_MAX);
+	assert_int_equal(job_record_write(&place->record, &text), 0);
+	assert_int_equal(job_store_save(&place->store, ID, buf_str(&text)), 0);
+	buf_fini(&text);
+}
 
 static int setup(void **state)
 {
@@ -40,6 +55,7 @@ static int setup(void **state)
 	assert_false(job_store_exists(&place->store));
 	assert_int_equal(job_store_open(&place->store, &err), 0);
 	assert_int_equal(job_store_create(&place->store, &record, &place->files, &err), 0);
+	place->record = record;
 	*state = place;
 	return 0;
 }
@@ -356,6 +372,107 @@ static void patterns_that_could_explode_are_refused(void **state)
 	job_pattern_fini(&pattern);
 }
 
+/* ---- what a killed envd and a killed keeper have left ---- */
+
+static pid_t start_leader(struct place *place, struct child_birth *ret_birth)
+{
+	struct timespec now;
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		job_files_close(&place->files);
+		setsid();
+		for (;;)
+			pause();
+	}
+	assert_true(pid > 0);
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	*ret_birth = (struct child_birth){.pid = pid, .born_ms = now.tv_sec * 1000 + now.tv_nsec / 1000000};
+	return pid;
+}
+
+static void load_one(struct place *place, struct job_found *ret_found, size_t *ret_count)
+{
+	struct job_found *found;
+
+	job_files_close(&place->files);
+	found = job_store_load(&place->store, NULL, ret_count);
+	assert_true(*ret_count <= 1);
+	if (*ret_count == 1)
+		*ret_found = found[0];
+	free(found);
+}
+
+static void a_job_that_never_ran_is_not_there(void **state)
+{
+	struct job_found found;
+	size_t count;
+
+	load_one(*state, &found, &count);
+	assert_int_equal(count, 0);
+}
+
+static void a_command_that_began_without_its_keeper_is_lost_and_does_not_run_on(void **state)
+{
+	struct place *place = *state;
+	struct child_birth birth;
+	struct job_found found;
+	size_t count;
+	int status;
+	pid_t leader = start_leader(place, &birth);
+
+	job_store_boot_id(place->record.boot_id);
+	save_record(place);
+	assert_int_equal(pwrite(place->files.status, &birth, sizeof(birth), JOB_STATUS_BIRTH_AT), sizeof(birth));
+	load_one(place, &found, &count);
+	assert_int_equal(count, 1);
+	assert_int_equal(found.record.state, JOB_FAILED);
+	assert_int_equal(found.record.failure, JOB_FAILURE_LOST);
+	assert_non_null(strstr(found.record.message, "keeper was killed"));
+	job_record_fini(&found.record);
+	assert_int_equal(waitpid(leader, &status, 0), leader);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static void who_has_the_number_of_a_lost_leader_is_left_alone(void **state)
+{
+	struct place *place = *state;
+	struct child_birth birth;
+	struct job_found found;
+	size_t count;
+	pid_t stranger = start_leader(place, &birth);
+
+	job_store_boot_id(place->record.boot_id);
+	save_record(place);
+	birth.born_ms -= 3000;
+	assert_int_equal(pwrite(place->files.status, &birth, sizeof(birth), JOB_STATUS_BIRTH_AT), sizeof(birth));
+	load_one(place, &found, &count);
+	assert_int_equal(count, 1);
+	assert_int_equal(found.record.failure, JOB_FAILURE_LOST);
+	job_record_fini(&found.record);
+	assert_int_equal(waitpid(stranger, NULL, WNOHANG), 0);
+	kill(stranger, SIGKILL);
+	assert_int_equal(waitpid(stranger, NULL, 0), stranger);
+}
+
+static void what_is_known_to_have_run_is_not_said_to_have_never_begun(void **state)
+{
+	struct place *place = *state;
+	struct job_found found;
+	size_t count;
+
+	/* As after a power cut that the record has survived, and the status not. */
+	strcpy(place->record.boot_id, "another-boot");
+	place->record.state = JOB_RUNNING;
+	save_record(place);
+	load_one(place, &found, &count);
+	assert_int_equal(count, 1);
+	assert_int_equal(found.record.failure, JOB_FAILURE_LOST);
+	assert_non_null(strstr(found.record.message, "machine was restarted"));
+	job_record_fini(&found.record);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -368,6 +485,12 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_order_of_the_streams_is_kept, setup, teardown),
 		cmocka_unit_test_setup_teardown(the_order_is_bounded_and_every_byte_stays, setup, teardown),
 		cmocka_unit_test(patterns_that_could_explode_are_refused),
+		cmocka_unit_test_setup_teardown(a_job_that_never_ran_is_not_there, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_command_that_began_without_its_keeper_is_lost_and_does_not_run_on,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(who_has_the_number_of_a_lost_leader_is_left_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_known_to_have_run_is_not_said_to_have_never_begun, setup,
+						teardown),
 	};
 
 	json_init();
