@@ -113,6 +113,9 @@ static int choose_part(struct rest *rest, uint64_t *start, uint64_t *end)
 	/* Another unit than bytes is to be ignored (RFC 9110 section 14.2). */
 	if (!str_starts_with(value, STR("bytes=")))
 		return 200;
+	/* Which version of the output its client has, it cannot know from here (RFC 9110 section 13.1.5). */
+	if (http_headers_get(&rest->ex->request.headers, STR("If-Range")).len)
+		return 200;
 	switch (range_parse(value, (int64_t)rest->extent.end, ranges, &count)) {
 	case RANGE_WHOLE:
 		return 200;

@@ -37,6 +37,11 @@ struct background_job *jobs_find(struct rpc_call *call, const char *id)
 	return NULL;
 }
 
+bool jobs_is_state(int state)
+{
+	return state >= JOB_PENDING && state <= JOB_CANCELLED;
+}
+
 bool jobs_fail_unread(struct rpc_call *call)
 {
 	const struct err *err = job_table_load_error(jobs_table(call));

@@ -68,6 +68,8 @@ static int read_stdin(const Jobs__CreateRequest *request, struct job_spec *spec,
 	}
 	if (record->has_terminal && record->stdin_mode == JOB_STDIN_FILE)
 		return err_set(err, ERR_INVALID_ARGUMENT, "with a terminal, stdin cannot be a file");
+	if (record->stdin_mode != JOB_STDIN_FILE && *given->path)
+		return err_set(err, ERR_INVALID_ARGUMENT, "stdin.path needs the mode STDIN_MODE_FILE");
 	if (record->stdin_mode != JOB_STDIN_FILE)
 		return 0;
 	if (!*given->path)
@@ -91,8 +93,10 @@ static int read_webhook(const Jobs__Webhook *webhook, struct job_record *record,
 	struct job_webhook_target target;
 
 	record->webhook_url = record->webhook_key = "";
-	if (!webhook || !*webhook->url)
+	if (!webhook || (!*webhook->url && !*webhook->key))
 		return 0;
+	if (!*webhook->url)
+		return err_set(err, ERR_INVALID_ARGUMENT, "webhook.url is empty");
 	if (job_webhook_parse(webhook->url, &target) < 0)
 		return err_set(err, ERR_INVALID_ARGUMENT, "webhook.url is not http://host[:port][/path]");
 	record->webhook_url = webhook->url;

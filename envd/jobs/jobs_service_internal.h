@@ -10,6 +10,8 @@ struct job_table *jobs_table(const struct rpc_call *call);
 /* NULL, and the call has failed: not_found, failed_precondition for a command, or why there may be jobs that
  * are not known. */
 struct background_job *jobs_find(struct rpc_call *call, const char *id);
+/* Of a request: JOB_STATE_UNSPECIFIED is none. */
+bool jobs_is_state(int state);
 /* True when there may be jobs that cannot be read; the call has failed then. */
 bool jobs_fail_unread(struct rpc_call *call);
 /* Borrows the job's texts. NULL when the arena refuses. */

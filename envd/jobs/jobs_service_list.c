@@ -142,6 +142,12 @@ void jobs_list(struct rpc_call *call, const ProtobufCMessage *message)
 
 	if (jobs_fail_unread(call))
 		return;
+	for (size_t i = 0; i < request->n_states; i++) {
+		if (!jobs_is_state((int)request->states[i])) {
+			rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "unknown state %d", (int)request->states[i]);
+			return;
+		}
+	}
 	if (!read_token(request->page_token, &commands, &from)) {
 		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "invalid page token");
 		return;

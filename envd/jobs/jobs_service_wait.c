@@ -204,7 +204,7 @@ static int read_states(const Jobs__WaitCondition *until, unsigned *ret_states, s
 {
 	*ret_states = 0;
 	for (size_t i = 0; until && i < until->n_states; i++) {
-		if ((int)until->states[i] < JOB_PENDING || (int)until->states[i] > JOB_CANCELLED)
+		if (!jobs_is_state((int)until->states[i]))
 			return err_set(err, ERR_INVALID_ARGUMENT, "unknown state %d", (int)until->states[i]);
 		*ret_states |= 1U << until->states[i];
 	}

@@ -92,6 +92,7 @@ check("how a job fails is told by cause", async () => {
 });
 
 check("what cannot start is refused and leaves nothing", async () => {
+	await ended(jobs, (await create(shell("true"))).id);
 	const before = (await jobs.list({ pageSize: 1000 })).jobs.length, folders = new Set(readdirSync(directory));
 	await refused(jobs.create({}), Code.InvalidArgument, /argv/);
 	await refused(jobs.create({ command: { argv: ["true"], cwd: "/no/such/place" } }), Code.InvalidArgument, /does not exist/);
@@ -99,6 +100,9 @@ check("what cannot start is refused and leaves nothing", async () => {
 	await refused(jobs.create({ command: { argv: ["cat"] }, stdin: { mode: StdinMode.FILE, path: "/no/such/file" } }), Code.InvalidArgument);
 	await refused(jobs.create({ command: { argv: ["true"] }, webhook: { url: "https://example.org/" } }), Code.InvalidArgument, /http/);
 	await refused(jobs.create({ command: { argv: ["true"] }, name: "n".repeat(300) }), Code.InvalidArgument, /name/);
+	// What would be left out without a word.
+	await refused(jobs.create({ command: { argv: ["true"] }, webhook: { key: "k" } }), Code.InvalidArgument, /webhook.url is empty/);
+	await refused(jobs.create({ command: { argv: ["cat"] }, stdin: { path: "/etc/hostname" } }), Code.InvalidArgument, /STDIN_MODE_FILE/);
 	assert.equal((await jobs.list({ pageSize: 1000 })).jobs.length, before);
 	// Those of jobs that were deleted before may be going still.
 	await eventually(() => `their folders are gone: ${readdirSync(directory)}`, () => readdirSync(directory).every((each) => folders.has(each)));
@@ -198,6 +202,11 @@ check("the plain path serves ranges, follows, and says what there is", async () 
 	const part = await request(envd.url, { path, headers: { Range: "bytes=2-4" } });
 	assert.deepEqual([part.status, part.text, part.headers["content-range"]], [206, "234", "bytes 2-4/13"]);
 	assert.equal((await request(envd.url, { path, headers: { Range: "bytes=-3" } })).text, "abc");
+	// No validator is given out, so that none can be the right one.
+	for (const validator of ['"of-another"', "Sat, 28 Nov 2026 12:00:00 GMT"]) {
+		const whole = await request(envd.url, { path, headers: { Range: "bytes=2-4", "If-Range": validator } });
+		assert.deepEqual([whole.status, whole.text], [200, "0123456789abc"]);
+	}
 	const beyond = await request(envd.url, { path, headers: { Range: "bytes=50-" } });
 	assert.deepEqual([beyond.status, beyond.headers["content-range"]], [416, "bytes */13"]);
 	const lines = await request(envd.url, { path: `/jobs/${job.id}/stdout`, headers: { Range: "lines=0-1" } });
@@ -472,6 +481,8 @@ check("listing: pages, states, names; commands are there, too", async () => {
 	assert.deepEqual(seen, made);
 	assert.equal((await jobs.list({ name, states: [State.FAILED] })).jobs.length, 3);
 	await refused(jobs.list({ pageToken: "?" }), Code.InvalidArgument);
+	for (const state of [0, 77])
+		await refused(jobs.list({ states: [state] }), Code.InvalidArgument, /unknown state/);
 
 	const processes = createClient(service("process.Process"), createConnectTransport({ httpVersion: "1.1", baseUrl: envd.url }));
 	const leave = new AbortController();
