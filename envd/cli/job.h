@@ -36,9 +36,12 @@ int job_follow(struct target *target, const struct job_follow *what);
 int job_exit_code(const Jobs__Job *job);
 bool job_has_ended(const Jobs__Job *job);
 const char *job_state_text(Jobs__JobState state);
-/* "512M", "1.5G", "100" (bytes); false for anything else. */
-bool job_parse_size(const char *text, uint64_t *ret_bytes);
-/* "90", "1.5s", "10m", "2h", "1d"; NULL is 0. */
-bool job_parse_duration(const char *text, uint64_t *ret_ms);
+/* The value of an option: CLI_GO_ON, or the exit code after having said what is wrong. NULL leaves the number
+ * as it is; 0 comes from nothing but 0. "512M", "1.5G", "100" (bytes): */
+int job_read_size(const char *command, const char *option, const char *text, uint64_t *ret_bytes);
+/* "1.5" */
+int job_read_processors(const char *command, const char *option, const char *text, uint32_t *ret_millis);
+/* "90" (seconds), "300ms", "1.5s", "10m", "1h30m", "1d" */
+int job_read_duration(const char *command, const char *option, const char *text, uint64_t *ret_ms);
 
 #endif

@@ -29,31 +29,28 @@ static char *text_of(const char *text)
 	return (char *)(uintptr_t)(text ? text : "");
 }
 
-/* NULL when all is well, else the option that is not. */
-static const char *read_limits(struct run *run)
+static int read_limits(struct run *run)
 {
-	uint64_t cpus_ms;
+	Jobs__Limits *limits = &run->limits;
+	int result;
 
-	jobs__limits__init(&run->limits);
-	if (run->memory && !job_parse_size(run->memory, &run->limits.memory_bytes))
-		return "-memory";
-	if (run->output && !job_parse_size(run->output, &run->limits.output_bytes))
-		return "-output";
-	if (!job_parse_duration(run->time, &run->limits.wall_time_ms))
-		return "-time";
-	/* Thousandths of a processor, as of a second. */
-	if (!job_parse_duration(run->cpus, &cpus_ms) || cpus_ms > UINT32_MAX)
-		return "-cpus";
-	run->limits.cpu_millis = (uint32_t)cpus_ms;
-	if (run->pids < 0 || run->pids > INT32_MAX)
-		return "-pids";
-	run->limits.pids = (uint32_t)run->pids;
-	if (!job_parse_duration(run->grace, &run->request.stop_grace_ms))
-		return "-grace";
+	jobs__limits__init(limits);
+	result = job_read_size("job run", "-memory", run->memory, &limits->memory_bytes);
+	if (result == CLI_GO_ON)
+		result = job_read_size("job run", "-output", run->output, &limits->output_bytes);
+	if (result == CLI_GO_ON)
+		result = job_read_duration("job run", "-time", run->time, &limits->wall_time_ms);
+	if (result == CLI_GO_ON)
+		result = job_read_processors("job run", "-cpus", run->cpus, &limits->cpu_millis);
+	if (result == CLI_GO_ON)
+		result = job_read_duration("job run", "-grace", run->grace, &run->request.stop_grace_ms);
+	if (result == CLI_GO_ON && (run->pids < 0 || run->pids > INT32_MAX))
+		result = cli_usage("job run: -pids wants a number from 0 to %d", INT32_MAX);
+	limits->pids = (uint32_t)run->pids;
 	if (run->grace)
 		run->request.opt_stop_grace_ms_case =
 			JOBS__CREATE_REQUEST__OPT_STOP_GRACE_MS_STOP_GRACE_MS;
-	return NULL;
+	return result;
 }
 
 static bool read_environment(const struct option_list *list, Jobs__Command__EnvsEntry *entries,
@@ -148,11 +145,11 @@ static int start(struct run *run, char **argv, int argc)
 		xcalloc(run->environment.count + 1, sizeof(*entries));
 	auto_free Jobs__Command__EnvsEntry **pointers =
 		xcalloc(run->environment.count + 1, sizeof(*pointers));
-	const char *wrong = read_limits(run);
+	int result = read_limits(run);
 	struct err err;
 
-	if (wrong)
-		return cli_usage("job run: the value of %s is wrong", wrong);
+	if (result != CLI_GO_ON)
+		return result;
 	if (!read_environment(&run->environment, entries, pointers))
 		return cli_usage("job run: -env wants NAME=VALUE");
 	run->command.envs = pointers;

@@ -1,5 +1,4 @@
 /* `envd job list`, get, wait, stop, rm, and which sub-commands there are. */
-#include <math.h>
 #include <unistd.h>
 
 #include "envd/cli/job.h"
@@ -43,47 +42,6 @@ const char *job_state_text(Jobs__JobState state)
 	};
 
 	return (size_t)state < ARRAY_LENGTH(texts) ? texts[state] : "?";
-}
-
-/* A number and one of `units`, which are worth `factors` each. */
-static bool parse_scaled(const char *text, const char *units, const double *factors, double *ret_value)
-{
-	char *end;
-	double value = strtod(text, &end), factor = 1;
-
-	if (end == text || !(value >= 0) || !isfinite(value))
-		return false;
-	if (*end) {
-		const char *unit = strchr(units, *end);
-
-		if (!unit || end[1])
-			return false;
-		factor = factors[unit - units];
-	}
-	*ret_value = value * factor;
-	return *ret_value < 9e18;
-}
-
-bool job_parse_size(const char *text, uint64_t *ret_bytes)
-{
-	static const double factors[] = {1024, 1024, 1048576, 1048576, 1073741824, 1073741824};
-	double value;
-
-	if (!parse_scaled(text, "kKmMgG", factors, &value))
-		return false;
-	*ret_bytes = (uint64_t)value;
-	return true;
-}
-
-bool job_parse_duration(const char *text, uint64_t *ret_ms)
-{
-	static const double factors[] = {1, 60, 3600, 86400};
-	double value = 0;
-
-	if (text && !parse_scaled(text, "smhd", factors, &value))
-		return false;
-	*ret_ms = (uint64_t)(value * 1000);
-	return true;
 }
 
 /* ---- list ---- */
@@ -293,8 +251,8 @@ static int stop(int argc, char **argv)
 
 	target_init(&target);
 	result = open_for_ids(&target, options, &each, argc, argv, &rest);
-	if (result == CLI_GO_ON && !job_parse_duration(grace, &request.grace_ms))
-		result = cli_usage("job stop: %s is no time", grace);
+	if (result == CLI_GO_ON)
+		result = job_read_duration("job stop", "-grace", grace, &request.grace_ms);
 	if (result == CLI_GO_ON) {
 		request.force = force;
 		if (grace)
@@ -493,8 +451,8 @@ static int wait_for(int argc, char **argv)
 	arena_init(&arena, RPC_ARENA_BYTES);
 	target_init(&target);
 	result = open_for_ids(&target, options, &each, argc, argv, &rest);
-	if (result == CLI_GO_ON && !job_parse_duration(timeout, &request.timeout_ms))
-		result = cli_usage("job wait: %s is no time", timeout);
+	if (result == CLI_GO_ON)
+		result = job_read_duration("job wait", "-timeout", timeout, &request.timeout_ms);
 	if (result == CLI_GO_ON && (port < 0 || port > 65535))
 		result = cli_usage("job wait: there is no such port");
 	if (result == CLI_GO_ON) {

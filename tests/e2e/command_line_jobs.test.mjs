@@ -286,6 +286,33 @@ check("who was never reached is not waited for", async () => {
 		}
 });
 
+check("limits are what is written, or refused with what would be right", async () => {
+	const limits = async (...args) => {
+		const { code, stdout, stderr } = await job(["run", "-json", ...args, "true"]);
+		assert.equal(code, 0, stderr);
+		return JSON.parse(stdout).job;
+	};
+	assert.equal((await limits("-time", "300ms")).limits.wallTimeMs, "300");
+	assert.equal((await limits("-time", "1h30m")).limits.wallTimeMs, "5400000");
+	assert.equal((await limits("-grace", "1.5")).stopGraceMs, "1500");
+	// The smallest is not the same as none.
+	assert.equal((await limits("-time", "0.0001")).limits.wallTimeMs, "1");
+	assert.equal((await limits("-cpus", "1.5")).limits.cpuMillis, 1500);
+	const tooLittle = await job(["run", "-cpus", "0.0001", "true"]);
+	assert.deepEqual([tooLittle.code, /cpu_millis/.test(tooLittle.stderr)], [1, true]);
+	for (const [option, value, wants] of [
+		// Elsewhere that is half a processor.
+		["-cpus", "500m", "a number such as 1.5"], ["-cpus", "-1", "a number such as 1.5"],
+		["-memory", "512MB", "a size such as 512M"], ["-output", "much", "a size such as 512M"],
+		["-time", "1h-3m", "a time such as 90s, 10m or 1h30m"], ["-grace", "1x", "a time such as 90s, 10m or 1h30m"],
+	]) {
+		const { code, stderr } = await job(["run", option, value, "true"]);
+		assert.deepEqual([code, stderr], [2, `envd job run: ${option} wants ${wants}, not ${value}\n`]);
+	}
+	const waited = await job(["wait", "-timeout", "soon", "x"]);
+	assert.deepEqual([waited.code, waited.stderr], [2, "envd job wait: -timeout wants a time such as 90s, 10m or 1h30m, not soon\n"]);
+});
+
 check("mistakes", async () => {
 	for (const args of [["run"], ["logs"], ["logs", "a", "b"], ["wait", "-timeout", "soon", "x"], ["stop"], ["run", "-memory", "much", "true"],
 		["list", "-state", "odd"], ["logs", "-stdout", "-stderr", "x"], ["run", "-cpus", "-1", "true"]])
