@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "envd/jobs/job_reader.h"
@@ -36,6 +37,23 @@ static void a_job_runs_and_ends(void **state)
 	assert_null(job->run);
 	assert_int_equal(lab->table->running_count, 0);
 	assert_int_equal(lab->table->ended_count, 1);
+}
+
+/* Whatever becomes of its keeper and of envd, it cannot have run without a trace. */
+static void a_command_has_written_down_its_birth(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *job = jobs_lab_start(lab, "exit 0", 0);
+	struct job_status status;
+	struct timespec now;
+	int64_t now_ms;
+
+	clock_gettime(CLOCK_BOOTTIME, &now);
+	now_ms = now.tv_sec * 1000 + now.tv_nsec / 1000000;
+	jobs_lab_run_to_end(lab, job);
+	assert_int_equal(job_store_read_status(&lab->table->store, job->record.id, &status), 0);
+	assert_int_equal(status.birth.pid, job->record.pid);
+	assert_in_range(status.birth.born_ms, now_ms, now_ms + 60000);
 }
 
 static void time_limits_and_stops(void **state)
@@ -311,6 +329,7 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(name, jobs_lab_set_up, jobs_lab_tear_down)
 	const struct CMUnitTest tests[] = {
 		TEST(a_job_runs_and_ends),
+		TEST(a_command_has_written_down_its_birth),
 		TEST(time_limits_and_stops),
 		TEST(a_stop_right_after_the_start_reaches_it),
 		TEST(the_oldest_are_dropped),
