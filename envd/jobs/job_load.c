@@ -11,9 +11,6 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
-/* Between a leader's birth and its first words, on a machine that is busy. */
-#define BIRTH_SLACK_MS 1000
-
 static int read_record(const struct job_store *store, const char *id, struct job_record *ret_record)
 {
 	auto_close int fd = job_store_open_file(store, id, "record", O_RDONLY);
@@ -89,12 +86,10 @@ bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgrou
 	return is_there;
 }
 
-/* Its own word for when it was born, and the kernel's: the same but for how long it took to say so. */
-static bool is_born_then(uint64_t ticks, int64_t born_ms)
+/* The leader was there when it said so; whoever has its number now and is not it was born later. */
+static bool was_there(uint64_t start_ticks, int64_t at_ms)
 {
-	int64_t tick_ms = 1000 / sysconf(_SC_CLK_TCK), late_ms = born_ms - (int64_t)ticks * tick_ms;
-
-	return late_ms >= -tick_ms && late_ms <= BIRTH_SLACK_MS;
+	return (int64_t)start_ticks * (1000 / sysconf(_SC_CLK_TCK)) <= at_ms;
 }
 
 /* Nobody keeps it any more, whether its keeper had got as far as to begin or not. */
@@ -104,7 +99,7 @@ static bool kill_unkept(const struct job_status *status, struct cgroups *cgroups
 	struct proc_stat about;
 
 	if (!start.magic && status->birth.pid > 0 && proc_stat_read((pid_t)status->birth.pid, &about) &&
-	    is_born_then(about.start_ticks, status->birth.born_ms)) {
+	    was_there(about.start_ticks, status->birth.born_ms)) {
 		start.magic = JOB_STATUS_START_MAGIC;
 		start.leader_pid = (pid_t)status->birth.pid;
 		start.leader_ticks = about.start_ticks;
