@@ -46,10 +46,11 @@ class Short(Test):
         server = self.serve(script)
         proxy = self.start()
         # All that is allowed is busy. Who waits in the kernel's queue and sees nobody go is told so.
-        clients = [proxy.connect() for _ in range(150)]
-        for client in clients:
-            self.addCleanup(client.close)
-            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
+        clients = []
+        for _ in range(150):  # each says at once what it wants: one that only rests would make room
+            clients.append(proxy.connect())
+            self.addCleanup(clients[-1].close)
+            clients[-1].send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: close\r\n\r\n")
         wait_for(lambda: len(server.connections) >= 50, "a full house")
         before = self.cpu_ticks()
         wait_for(lambda: sum("no room" in line for line in proxy.log) > 0, "the first to be turned away")
