@@ -269,7 +269,6 @@ static void on_piece(struct job *work)
 		end(reader, reader->status);
 		return;
 	}
-	reader->is_opened = true;
 	reader->is_dry = reader->status == 0;
 	if (reader->is_dry)
 		reader->pieces[reader->reading].len = 0;

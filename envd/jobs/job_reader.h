@@ -71,7 +71,7 @@ struct job_reader {
 	struct job work;
 	struct job_reader_piece pieces[2];
 	unsigned next, reading;
-	bool is_working, is_full, is_dry, is_closed, has_ended, is_stale, ends_dry, is_opened;
+	bool is_working, is_full, is_dry, is_closed, has_ended, is_stale, ends_dry;
 	struct later later;
 	int status;
 };
