@@ -2,7 +2,8 @@
 # `make run`: builds what is shipped, starts one sandbox (`envd -standalone`) and the proxy in front of
 # it, takes a tour of both with the unmodified npm client, and stays up until Ctrl-C. With ONCE=1 it
 # ends after the tour; the exit status is 0 only if every step was right.
-# Works for root and for ordinary users; listens on loopback only. Logs are in build/run/.
+# Works for root and for ordinary users; listens on loopback only, at the ports ENVD_PORT and PROXY_PORT where these
+# are free. Logs are in build/run/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
