@@ -113,6 +113,8 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 		key = tickets->last;
 	}
 	pthread_rwlock_unlock(&tickets->lock);
+	if (result == 1 && SSL_version(ssl) == TLS1_3_VERSION)
+		result = 2; /* clients use each but once (RFC 8446 appendix C.4) */
 	if (encrypt) {
 		memcpy(name, key.name, NAME_BYTES);
 		if (RAND_bytes(iv, EVP_CIPHER_get_iv_length(tickets->cipher)) != 1 ||

@@ -528,6 +528,33 @@ static void s090_a_successor_with_the_keys_resumes_and_renews_them(void **state)
 	}
 }
 
+/* A client uses a ticket once (RFC 8446 appendix C.4), so whoever resumes needs another one for the next time. */
+static void s090_who_resumes_gets_a_ticket_for_the_next_time(void **state)
+{
+	SSL_SESSION *session = take_session(TLS1_3_VERSION, 0);
+
+	(void)state;
+	for (int i = 0; i < 3; i++) {
+		SSL_SESSION *used = session;
+		char room[8];
+
+		tls_lab_open(TLS1_3_VERSION, "a.sbx.localhost", used);
+		assert_int_equal(tls_lab_start(0), 0);
+		tls_lab_exchange(0);
+		assert_int_equal(tls_lab.ready, 0);
+		assert_true(SSL_session_reused(tls_lab.client));
+		tls_lab_answer("x");
+		tls_lab_exchange(0);
+		assert_int_equal(SSL_read(tls_lab.client, room, sizeof(room)), 1);
+		session = SSL_get1_session(tls_lab.client);
+		assert_ptr_not_equal(session, used);
+		assert_true(SSL_SESSION_has_ticket(session));
+		tls_lab_close();
+		SSL_SESSION_free(used);
+	}
+	SSL_SESSION_free(session);
+}
+
 static void s081_what_a_connection_covers(void **state)
 {
 	static const struct {
@@ -614,6 +641,7 @@ int main(void)
 		cmocka_unit_test(a_broken_carrier_is_the_end),
 		cmocka_unit_test(s090_tickets_of_the_last_key_still_resume),
 		cmocka_unit_test(s090_a_successor_with_the_keys_resumes_and_renews_them),
+		cmocka_unit_test(s090_who_resumes_gets_a_ticket_for_the_next_time),
 		cmocka_unit_test(s081_what_a_connection_covers),
 		cmocka_unit_test(torture_of_a_stream),
 	};
