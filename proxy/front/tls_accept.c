@@ -256,14 +256,15 @@ static void begin(struct handshake *h)
 {
 	struct tls_acceptor *acceptor = h->acceptor;
 
-	stream_read_stop(h->stream);
 	h->state = STATE_WAITING;
 	h->guest.idle_since_ms = 0;
 	later_call(acceptor->loop, &acceptor->later);
-	if (list_is_empty(&acceptor->waiting) && has_time(acceptor))
-		make_first_step(h);
-	else
-		list_append(&acceptor->waiting, &h->node);
+	if (list_is_empty(&acceptor->waiting) && has_time(acceptor)) {
+		make_first_step(h); /* reading goes on: to stop and start it again costs three system calls */
+		return;
+	}
+	stream_read_stop(h->stream);
+	list_append(&acceptor->waiting, &h->node);
 }
 
 /* ---- the first record ---- */

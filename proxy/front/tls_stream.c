@@ -529,6 +529,8 @@ int tls_stream_start(struct stream *s, const char *early, size_t len)
 	assert(status <= 0);
 	if (status == 0)
 		status = stream_read_start(s->carrier);
+	if (status < 0)
+		stream_read_stop(s->carrier);
 	t->input = (struct str){NULL, 0};
 	t->ended = t->failed = status < 0;
 	return status;
