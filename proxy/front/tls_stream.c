@@ -138,6 +138,14 @@ static void report_end(struct tls_stream *t, int status)
 		t->stream.events->on_end(&t->stream, status);
 }
 
+/* What is left of former failures would be taken for one of the call that follows. To clear what is empty
+ * costs as much as a header of a request. */
+static void forget_errors(void)
+{
+	if (ERR_peek_error())
+		ERR_clear_error();
+}
+
 /* The failure of the OpenSSL call that just returned `result`; 0 when it only wants more bytes. */
 static int failure_of(struct tls_stream *t, int result)
 {
@@ -160,7 +168,7 @@ static int advance_handshake(struct tls_stream *t)
 {
 	int result, status = 0;
 
-	ERR_clear_error();
+	forget_errors();
 	result = SSL_do_handshake(t->ssl);
 	if (result != 1)
 		status = failure_of(t, result);
@@ -180,11 +188,15 @@ static bool decrypt_some(struct tls_stream *t, size_t *ret_len, int *ret_end)
 	bool more = true;
 
 	*ret_end = 1;
-	ERR_clear_error();
+	forget_errors();
 	while (sizeof(buffers->plain) - len >= RECORD_BYTES) {
 		if (SSL_read_ex(t->ssl, buffers->plain + len, sizeof(buffers->plain) - len, &n)) {
 			len += n;
-			continue;
+			/* That there is no more, OpenSSL would find out by way of a buffer for the record. */
+			if (t->input.len || SSL_has_pending(t->ssl))
+				continue;
+			more = false;
+			break;
 		}
 		more = false;
 		if (SSL_get_error(t->ssl, 0) == SSL_ERROR_ZERO_RETURN)
@@ -388,7 +400,7 @@ static int write_pieces(struct stream *s, const struct iovec *pieces, size_t cou
 		return -EPIPE;
 	if (t->failure)
 		return t->failure;
-	ERR_clear_error();
+	forget_errors();
 	status = encrypt_pieces(t, pieces, count);
 	if (status == 0)
 		status = flush(t);
@@ -402,9 +414,9 @@ static void send_close_notify(struct tls_stream *t)
 {
 	if (!t->ready || t->failure || t->shut)
 		return;
-	ERR_clear_error();
+	forget_errors();
 	(void)SSL_shutdown(t->ssl); /* 0: the peer's is still to come */
-	ERR_clear_error();
+	forget_errors();
 	flush(t);
 }
 
