@@ -239,7 +239,7 @@ static void watch_stall(struct http_client *c)
 
 	if (deadline == UINT64_MAX)
 		return;
-	if (now >= deadline) {
+	if (now >= deadline && loop_has_looked_since(c->loop, deadline)) {
 		close_client(c, -ETIMEDOUT, true);
 		return;
 	}
@@ -251,7 +251,7 @@ static void watch_stall(struct http_client *c)
 		c->handles++;
 	}
 	c->timer_running = true;
-	uv_timer_start(&c->timer, on_timer, deadline - now, 0);
+	uv_timer_start(&c->timer, on_timer, deadline > now ? deadline - now : LOOP_LOOK_AGAIN_MS, 0);
 }
 
 static void update_reading(struct http_client *c)

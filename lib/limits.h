@@ -9,6 +9,8 @@
 #define STREAM_HIGH_MARK_BYTES (256 * 1024)
 #define STREAM_LOW_MARK_BYTES (64 * 1024)
 #define LOOP_SCRATCH_BYTES (64 * 1024)
+/* A timer that is due before what is ready was looked at comes again after so long (lib/loop.h). */
+#define LOOP_LOOK_AGAIN_MS 1
 
 /* HTTP/1.1 message heads (contract/proxy.md 3.11: at least 32 KiB and 100 fields are expected). */
 #define HTTP_HEAD_BYTES_MAX (64 * 1024)

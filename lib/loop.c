@@ -30,6 +30,14 @@ static void on_idle(uv_idle_t *handle)
 	(void)handle; /* its presence alone makes the loop poll instead of sleep */
 }
 
+static void on_check(uv_check_t *handle)
+{
+	struct loop *loop = container_of(handle, struct loop, look_check);
+
+	/* Of the moment when the kernel was asked, not when the last callback was done. */
+	loop->looked_ms = uv_now(&loop->uv);
+}
+
 void loop_init(struct loop *loop)
 {
 	int status = uv_loop_init(&loop->uv);
@@ -49,6 +57,10 @@ void loop_init(struct loop *loop)
 	uv_prepare_start(&loop->later_prepare, on_prepare);
 	uv_unref((uv_handle_t *)&loop->later_prepare);
 	uv_idle_init(&loop->uv, &loop->later_idle);
+	loop->looked_ms = uv_now(&loop->uv);
+	uv_check_init(&loop->uv, &loop->look_check);
+	uv_check_start(&loop->look_check, on_check);
+	uv_unref((uv_handle_t *)&loop->look_check);
 }
 
 void loop_run(struct loop *loop)
@@ -63,6 +75,7 @@ static void count_foreign(uv_handle_t *handle, void *user)
 
 	if (handle != (const uv_handle_t *)&loop->later_prepare &&
 	    handle != (const uv_handle_t *)&loop->later_idle &&
+	    handle != (const uv_handle_t *)&loop->look_check &&
 	    handle != (const uv_handle_t *)&loop->hangup_poll)
 		(*count)++;
 }
@@ -83,6 +96,7 @@ void loop_fini(struct loop *loop)
 	assert(loop_is_empty(loop));
 	uv_close((uv_handle_t *)&loop->later_prepare, NULL);
 	uv_close((uv_handle_t *)&loop->later_idle, NULL);
+	uv_close((uv_handle_t *)&loop->look_check, NULL);
 	hangup_close(loop);
 	uv_run(&loop->uv, UV_RUN_DEFAULT);
 	status = uv_loop_close(&loop->uv);
@@ -94,6 +108,11 @@ void loop_fini(struct loop *loop)
 uint64_t loop_now_ms(struct loop *loop)
 {
 	return uv_now(&loop->uv);
+}
+
+bool loop_has_looked_since(const struct loop *loop, uint64_t due_ms)
+{
+	return loop->looked_ms >= due_ms;
 }
 
 void later_init(struct later *later, void (*fn)(struct later *later))

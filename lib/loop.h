@@ -19,6 +19,8 @@ struct loop {
 	uv_loop_t uv;
 	uv_prepare_t later_prepare; /* runs the deferred calls before the loop sleeps */
 	uv_idle_t later_idle;       /* keeps the loop from sleeping while some are queued */
+	uv_check_t look_check;      /* notes when what is ready was last looked at */
+	uint64_t looked_ms;
 	struct list_node later;
 	size_t jobs_running, file_jobs; /* queued ones included; of these, those that touch files */
 	struct list_node jobs_waiting;	/* held back; see lib/job.h */
@@ -45,6 +47,10 @@ void loop_fini(struct loop *loop);
 bool loop_is_empty(struct loop *loop);
 /* Monotonic milliseconds, cached per loop iteration. */
 uint64_t loop_now_ms(struct loop *loop);
+/* Whether what has become ready by `due_ms` has been looked at since. After a standstill (a paused sandbox, a
+ * busy host) timers are due before that: who judges a peer by what it has not done asks this first, and again
+ * LOOP_LOOK_AGAIN_MS later. */
+bool loop_has_looked_since(const struct loop *loop, uint64_t due_ms);
 static inline struct loop *loop_of(const uv_handle_t *handle)
 {
 	return container_of(handle->loop, struct loop, uv);

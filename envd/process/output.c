@@ -244,6 +244,10 @@ uint64_t output_check_stalls(struct output *output)
 
 		if (!reader->full || output->finished)
 			continue;
+		if (reader->stall_due_ms <= now && !loop_has_looked_since(output->loop, reader->stall_due_ms)) {
+			next = now + LOOP_LOOK_AGAIN_MS;
+			continue;
+		}
 		if (reader->stall_due_ms <= now) {
 			size_t queued = reader->ops->queued ? reader->ops->queued(reader) : 0;
 

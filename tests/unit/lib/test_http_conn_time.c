@@ -7,6 +7,7 @@
 #include "tests/support/cmocka.h"
 #include "tests/support/conn_lab.h"
 #include "tests/support/long_waits.h"
+#include "tests/support/standstill.h"
 #include "tests/support/stream_mem.h"
 #include "tests/support/turn.h"
 
@@ -72,6 +73,30 @@ static void an_idle_connection_is_closed(void **state)
 	assert_false(conn.m->closed);
 	TURN_UNTIL(&conn.loop, conn.m->closed);
 	assert_false(conn.m->reset);
+}
+
+static void ask(void *user)
+{
+	static const char request[] = GET("/");
+
+	(void)user;
+	stream_mem_feed(conn.m, request, sizeof(request) - 1);
+}
+
+/* After a standstill its time is over before the request that came in time has been looked at. */
+static void an_idle_connection_outlives_a_standstill(void **state)
+{
+	struct http_server_timeouts timeouts = long_waits;
+	struct standstill standstill;
+
+	(void)state;
+	timeouts.first_byte = 30;
+	open_with_timeouts(timeouts, 60000);
+	conn.respond_in_dispatch = true;
+	standstill_plan(&standstill, &conn.loop, loop_now_ms(&conn.loop) + 30, ask, NULL);
+	TURN_UNTIL(&conn.loop, standstill.is_over);
+	assert_false(conn.m->closed);
+	assert_int_equal(conn.dispatched, 1);
 }
 
 static void a_busy_connection_is_not_idle(void **state)
@@ -280,6 +305,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(s056_a_silent_connection_is_closed),
 		TEST(an_idle_connection_is_closed),
+		TEST(an_idle_connection_outlives_a_standstill),
 		TEST(a_busy_connection_is_not_idle),
 		TEST(s054_a_slow_head_gets_408),
 		TEST(s055_a_slow_body_gets_408),

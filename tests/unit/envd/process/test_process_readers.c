@@ -1,9 +1,11 @@
 /* Who reads a command, how fast, how long, and what it means to the command. */
 #include <unistd.h>
 
+#include "envd/process/process_internal.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
+#include "tests/support/standstill.h"
 
 static void open_with_stdin(struct process_lab *lab, struct capture *run, const char *script)
 {
@@ -204,6 +206,47 @@ static void case_006_slow_reader_with_progress_stays(void **state)
 	slow.subscriber.reader.stall_due_ms = loop_now_ms(&lab.loop);
 	later_call(&lab.loop, &slow.process->replan);
 	lab_run_until(&lab, &slow.failed);
+	capture_fini(&slow);
+	lab_close(&lab);
+}
+
+static void take_ten(void *user)
+{
+	struct capture *capture = user;
+
+	capture->queued -= 10;
+}
+
+static bool more_is_waiting(void *user)
+{
+	const struct capture *capture = user;
+
+	return output_pending(&capture->process->output) > 0;
+}
+
+/* After a standstill its time is over before what it took meanwhile has been looked at. */
+static void case_006_reader_outlives_a_standstill(void **state)
+{
+	struct process_lab lab;
+	struct standstill standstill;
+	struct capture slow;
+	uint64_t due_ms;
+
+	lab_open(&lab, NULL);
+	capture_init(&slow);
+	slow.slow = true;
+	slow.queued = 1000000;
+	capture_shell(&lab, &slow, "exec yes");
+	lab_run_until_true(&lab, is_held_up, &slow);
+	lab_run_until_true(&lab, more_is_waiting, &slow);
+	due_ms = loop_now_ms(&lab.loop) + 1;
+	slow.subscriber.reader.stall_due_ms = due_ms;
+	process_plan_timer(slow.process);
+	standstill_plan(&standstill, &lab.loop, due_ms, take_ten, &slow);
+	lab_run_until(&lab, &standstill.is_over);
+	while (slow.subscriber.reader.stall_due_ms == due_ms && !slow.failed)
+		lab_run_for(&lab, 1);
+	assert_false(slow.failed);
 	capture_fini(&slow);
 	lab_close(&lab);
 }
@@ -431,6 +474,7 @@ int main(void)
 		cmocka_unit_test(case_004_the_rest_arrives_after_a_long_pause),
 		cmocka_unit_test(case_006_stalled_reader_is_cut_and_the_others_go_on),
 		cmocka_unit_test(case_006_slow_reader_with_progress_stays),
+		cmocka_unit_test(case_006_reader_outlives_a_standstill),
 		cmocka_unit_test(case_007_readers_come_and_go),
 		cmocka_unit_test(case_034_nobody_attached_never_blocks),
 		cmocka_unit_test(case_005_disconnect_is_not_an_end),
