@@ -133,6 +133,14 @@ static enum options_result complain(const char *what)
 	return OPTIONS_BAD;
 }
 
+/* The workers share a port, so the kernel would share it between the two as well: half of the clients would speak
+ * TLS to the listener without. */
+static bool are_the_same(const struct config_endpoint *a, const struct config_endpoint *b)
+{
+	return !a->none && !b->none && a->port != 0 && a->port == b->port &&
+	       strcmp(a->address, b->address) == 0;
+}
+
 static enum options_result check_listeners(struct config *config, const char *listen_text,
 					   const char *listen_tls_text)
 {
@@ -142,6 +150,8 @@ static enum options_result check_listeners(struct config *config, const char *li
 		return complain("-listen-tls must be ADDRESS:PORT with an IP address, or \"none\"");
 	if (config->listen.none && config->listen_tls.none)
 		return complain("-listen and -listen-tls cannot both be \"none\"");
+	if (are_the_same(&config->listen, &config->listen_tls))
+		return complain("-listen and -listen-tls cannot both be the same port");
 	if (!config->listen_tls.none && config->certificates.count == 0)
 		return complain("-listen-tls needs -certificate");
 	if (config->listen_tls.none && config->certificates.count > 0)

@@ -161,6 +161,7 @@ class Names(Tls):
         for flags, says, code in ((["--listen-tls", "127.0.0.1:0"], "needs -certificate", 2),
                                   (["--listen-tls", "nonsense"], "-listen-tls must be", 2),
                                   (["--listen", "none"], "cannot both be", 2),
+                                  (["--listen", "127.0.0.1:9", "--listen-tls", "127.0.0.1:9"], "the same port", 2),
                                   (["--certificate", one], "needs -listen-tls", 2),
                                   (["--listen-tls", "127.0.0.1:0", "--certificate", mixed], "does not belong", 1),
                                   (["--listen-tls", "127.0.0.1:0", "--certificate", "/nowhere"], "/nowhere", 1)):
