@@ -1,5 +1,7 @@
 #include "lib/http_conn.h"
 
+#include <sys/ioctl.h>
+
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -414,7 +416,19 @@ static void on_end(struct stream *s, int status)
 		c->exchange->ex.peer_ended = true;
 	if (status < 0)
 		c->broken = status;
+	else
+		stream_read_stop(c->stream); /* from now on a reset is told, also if nothing is sent */
 	run(c, NULL, 0);
+}
+
+/* Whether what has come, with what waits in the kernel, is less than the whole body: nothing more does. */
+static bool is_cut_short(const struct http_conn *c)
+{
+	const struct http_exchange *ex = &c->exchange->ex;
+	int waiting;
+
+	return ex->request.length > 0 && ioctl(stream_fd(c->stream), FIONREAD, &waiting) == 0 &&
+	       ex->received + buf_length(&c->held) + (uint64_t)waiting < (uint64_t)ex->request.length;
 }
 
 /* While an upload is held back. Behind an end there may be the rest of the body in the kernel, but who
@@ -426,7 +440,7 @@ static void on_hangup(struct stream *s, bool reset)
 
 	if (reset)
 		c->broken = -ECONNRESET;
-	else if (c->state == HTTP_CONN_EXCHANGE && x->ex.abort_on_eof && !x->tunnel)
+	else if (c->state == HTTP_CONN_EXCHANGE && !x->tunnel && (x->ex.abort_on_eof || is_cut_short(c)))
 		c->left = true;
 	run(c, NULL, 0);
 }
@@ -453,7 +467,7 @@ static void on_later(struct later *later)
 }
 
 static const struct stream_events events = {
-	.on_room = http_conn_body_room,
+	.on_room = http_conn_room,
 	.on_read = on_read,
 	.on_end = on_end,
 	.on_hangup = on_hangup,

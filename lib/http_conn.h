@@ -122,7 +122,7 @@ bool http_conn_step_discard(struct http_conn *c, struct str *in);
  * begun. */
 void http_conn_refuse_body(struct http_conn *c, int error, int status, const char *reason);
 /* For stream_events.on_room. */
-char *http_conn_body_room(struct stream *s, size_t *ret_len);
+char *http_conn_room(struct stream *s, size_t *ret_len);
 
 /* http_conn_wait.c */
 enum http_conn_lateness {

@@ -171,10 +171,36 @@ bool http_conn_step_discard(struct http_conn *c, struct str *in)
 	return true;
 }
 
-/* Past the head, a body of known length is all that can come next, as far as that goes. */
-char *http_conn_body_room(struct stream *s, size_t *ret_len)
+/* As much as can be used or kept of what is next. What comes with a request's head waits with it for its
+ * turn. */
+static size_t wanted(const struct http_conn *c)
 {
-	struct http_conn *c = s->user;
+	const struct http_conn_exchange *x = c->exchange;
+	size_t held = buf_length(&c->held);
+	bool is_early;
+
+	switch ((enum http_conn_state)c->state) {
+	case HTTP_CONN_IDLE:
+	case HTTP_CONN_READ_HEAD:
+		return HTTP_EARLY_BYTES_MAX;
+	case HTTP_CONN_EXCHANGE:
+		is_early = !x->started || (x->request_complete && !x->tunnel);
+		if (is_early && held < HTTP_EARLY_BYTES_MAX)
+			return HTTP_EARLY_BYTES_MAX - held;
+		if (x->ex.body_read_max)
+			return size_min(x->ex.body_read_max, LOOP_SCRATCH_BYTES);
+		break;
+	case HTTP_CONN_DISCARD:
+	case HTTP_CONN_LINGER:
+	case HTTP_CONN_CLOSING:
+		break;
+	}
+	return LOOP_SCRATCH_BYTES;
+}
+
+/* Past the head, a body of known length is all that can come next, as far as that goes. */
+static char *body_room(struct http_conn *c, size_t *ret_len)
+{
 	struct http_conn_exchange *x = c->exchange;
 	struct http_exchange *ex = x ? &x->ex : NULL;
 	uint64_t left;
@@ -188,4 +214,15 @@ char *http_conn_body_room(struct stream *s, size_t *ret_len)
 	room = ex->handler->on_body_room(ex, ret_len);
 	*ret_len = (size_t)(room && left < *ret_len ? left : *ret_len);
 	return room;
+}
+
+char *http_conn_room(struct stream *s, size_t *ret_len)
+{
+	struct http_conn *c = s->user;
+	char *room = body_room(c, ret_len);
+
+	if (room)
+		return room;
+	*ret_len = wanted(c);
+	return s->loop->scratch;
 }

@@ -85,6 +85,9 @@ struct http_exchange {
 	 * to say. Who must choose may take it for gone. */
 	bool peer_ended;
 	bool can_lend; /* http_response_lend may be used; set by who makes the exchange */
+	/* So many bytes of the body, or fewer, are wanted at once, where a connection can see to that; 0: as
+	 * many as there are. Set by handlers. */
+	size_t body_read_max;
 	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
 	/* Set before http_response_begin by handlers of tunnels that may: once the head of the response
 	 * is out, both heads may be forgotten, except what an access log tells of a request: method,

@@ -400,10 +400,14 @@ static enum http_parse_event failed(struct http_parser *p)
 	return HTTP_PARSE_ERROR;
 }
 
-/* The room for names and values, sized by what there is to read. */
+/* The room for names and values, sized by what there is to read of the head. */
 static int begin(struct http_parser *p, const char *data, size_t len)
 {
 	size_t size = size_min(len, TEXT_BLOCK_FIRST_MOST);
+	const char *end = memmem(data, size, "\r\n\r\n", 4);
+
+	if (end)
+		size = (size_t)(end - data);
 
 	p->begun = true;
 	p->first = data[0];

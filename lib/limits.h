@@ -41,8 +41,8 @@
 /* ... and this long if it keeps sending. */
 #define HTTP_LINGER_TOTAL_MS (30 * 1000)
 /* Bytes kept of what comes before it can be used (pipelined requests, a body nobody started, frames
- * before the 101); at most one read more. */
-#define HTTP_EARLY_BYTES_MAX (16 * 1024)
+ * before the 101); at most one read more where a stream reads as it likes. Thousands of requests may wait. */
+#define HTTP_EARLY_BYTES_MAX (4 * 1024)
 /* Accepted connections at once; beyond, new ones wait in the kernel's queue. */
 #define HTTP_CONNECTIONS_MAX 16384
 /* A connection that has been idle for less may have a request on its way: it is not closed to make
@@ -105,6 +105,9 @@
 #define JOB_BULK_MAX 2
 #define JOB_LONG_MAX 1
 #define JOB_BLOCKING_MAX 3
+/* First pieces of transfers that may wait while others begin (lib/job.h), and how many those of one are. */
+#define JOB_PIECES_WAITING_MAX 16
+#define FILE_FIRST_PIECES 4
 #define JOB_COMPUTE_MAX 2
 #define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + 1)
 /* Of each of these threads, unless RLIMIT_STACK forbids as much; the kernel's own default. */
@@ -248,9 +251,10 @@
 #define FILE_UPLOAD_CHUNK_BYTES (1024 * 1024)
 /* An upload that brings nothing for so long keeps no memory for what it has brought. */
 #define UPLOAD_REST_MS 500
-/* All transfers of a loop together hold about so much; many at once have smaller chunks each. */
+/* All transfers of a loop that have begun hold about so much together; many at once have smaller chunks each. */
 #define FILE_TRANSFERS_BYTES (32 * 1024 * 1024)
 #define FILE_CHUNK_BYTES_MIN (16 * 1024)
+#define FILE_CHUNK_BYTES_LEAST (4 * 1024)
 /* What is sent uncopied in one go (file_send.h), of a file that is in memory about a millisecond's work. At
  * first, at most, and of a file that is slow: ... */
 #define FILE_SEND_BYTES_FIRST (2 * 1024 * 1024)

@@ -286,6 +286,60 @@ static void s020_a_client_that_resets_is_noticed(void **state)
 	stop();
 }
 
+static void send_block(int fd, size_t len)
+{
+	auto_free char *block = xcalloc(1, len);
+
+	assert_int_equal(send(fd, block, len, MSG_NOSIGNAL), (ssize_t)len);
+}
+
+static void a_client_that_leaves_within_a_body_that_waits_is_noticed(void **state)
+{
+	int fd;
+
+	(void)state;
+	start((struct http_server_config){.send_date = false});
+	fd = connect_to(http_server_port(w.server));
+	send_text(fd, "POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+	send_block(fd, 50000);
+	TURN_UNTIL(&w.loop, w.waiting);
+	close(fd);
+	TURN_UNTIL(&w.loop, w.closed);
+	assert_int_equal(w.status, -ECONNRESET);
+	/* One that has sent all of it may be waiting for its answer. */
+	w.closed = 0;
+	fd = connect_to(http_server_port(w.server));
+	send_text(fd, "POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n");
+	send_block(fd, 100000);
+	TURN_UNTIL(&w.loop, w.waiting);
+	shutdown(fd, SHUT_WR);
+	http_request_body_start(w.waiting);
+	TURN_UNTIL(&w.loop, w.waiting->peer_ended);
+	http_respond(w.waiting, 200, NULL, STR(""));
+	TURN_UNTIL(&w.loop, w.closed);
+	assert_int_equal(w.status, 0);
+	close(fd);
+	stop();
+}
+
+static void a_reset_behind_the_end_of_a_request_is_noticed(void **state)
+{
+	struct linger linger = {.l_onoff = 1};
+	int fd;
+
+	(void)state;
+	start((struct http_server_config){.send_date = false});
+	fd = connect_to(http_server_port(w.server));
+	send_text(fd, "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+	shutdown(fd, SHUT_WR);
+	TURN_UNTIL(&w.loop, w.waiting && w.waiting->peer_ended);
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
+	close(fd);
+	TURN_UNTIL(&w.loop, w.closed);
+	assert_int_equal(w.status, -ECONNRESET);
+	stop();
+}
+
 static void beyond_the_maximum_connections_wait(void **state)
 {
 	int fds[3];
@@ -625,6 +679,8 @@ int main(void)
 		cmocka_unit_test(s059_a_large_echo_passes_with_bounded_memory),
 		cmocka_unit_test(s065_half_close_passes_through_a_tunnel),
 		cmocka_unit_test(s020_a_client_that_resets_is_noticed),
+		cmocka_unit_test(a_client_that_leaves_within_a_body_that_waits_is_noticed),
+		cmocka_unit_test(a_reset_behind_the_end_of_a_request_is_noticed),
 		cmocka_unit_test(beyond_the_maximum_connections_wait),
 		cmocka_unit_test(s025_without_descriptors_accepting_pauses),
 		cmocka_unit_test(s094_two_servers_share_a_port),
