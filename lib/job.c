@@ -7,6 +7,8 @@
 
 #include "lib/limits.h"
 
+static_assert(JOB_LONG + 1 == LOOP_JOB_QUEUES, "a queue for each class");
+
 /* Belongs to its thread, as does what it tells about. */
 static __thread bool stack_is_own;
 
@@ -55,6 +57,7 @@ static void count(struct loop *loop, enum job_class class, int change)
 		loop->compute_running += (size_t)change;
 		break;
 	case JOB_FILES:
+	case JOB_BEGIN:
 		loop->files_running += (size_t)change;
 		break;
 	case JOB_LONG:
@@ -62,6 +65,7 @@ static void count(struct loop *loop, enum job_class class, int change)
 		loop->bulk_running += (size_t)change;
 		break;
 	case JOB_BULK:
+	case JOB_PIECE:
 		loop->bulk_running += (size_t)change;
 		break;
 	}
@@ -78,9 +82,12 @@ static bool may_run(const struct loop *loop, enum job_class class)
 		return loop->compute_running < JOB_COMPUTE_MAX;
 	case JOB_FILES:
 		return may_block;
+	case JOB_BEGIN:
+		return may_block && loop->pieces_waiting < JOB_PIECES_WAITING_MAX;
 	case JOB_LONG:
 		return may_block && loop->bulk_running < JOB_BULK_MAX && loop->long_running < JOB_LONG_MAX;
 	case JOB_BULK:
+	case JOB_PIECE:
 		return may_block && loop->bulk_running < JOB_BULK_MAX;
 	}
 	return true;
@@ -88,7 +95,7 @@ static bool may_run(const struct loop *loop, enum job_class class)
 
 static bool touches_files(enum job_class class)
 {
-	return class == JOB_FILES || class == JOB_BULK || class == JOB_LONG;
+	return class != JOB_QUICK && class != JOB_COMPUTE;
 }
 
 /* Those that wait for a dead file system must not keep the others out. */
@@ -143,28 +150,82 @@ static int submit(struct job *job)
 static void count_waiting(const struct job *job, int change)
 {
 	_Atomic size_t *waiting = &job->loop->file_jobs_waiting;
-
 	size_t before = atomic_load_explicit(waiting, memory_order_relaxed);
 
 	if (touches_files(job->class))
 		atomic_store_explicit(waiting, before + (size_t)(ssize_t)change, memory_order_relaxed);
+	if (job->class == JOB_PIECE)
+		job->loop->pieces_waiting += (size_t)(ssize_t)change;
 }
 
-/* In order, but a job that must wait on does not hold up one that need not. */
-static void submit_waiting(struct loop *loop)
+static void hold_back(struct job *job)
 {
-	struct list_node *node, *following;
+	job->place = job->loop->jobs_held_back++;
+	list_append(&job->loop->jobs_waiting[job->class], &job->node);
+	count_waiting(job, 1);
+}
 
-	LIST_FOR_EACH_SAFE(node, following, &loop->jobs_waiting) {
-		struct job *job = container_of(node, struct job, node);
+static void take_out(struct job *job)
+{
+	list_remove(&job->node);
+	count_waiting(job, -1);
+}
 
-		if (!may_run(loop, job->class))
-			continue;
-		list_remove(&job->node);
-		count_waiting(job, -1);
-		submit(job);
-		return;
+static struct job *first_of(const struct loop *loop, enum job_class class)
+{
+	const struct list_node *queue = &loop->jobs_waiting[class];
+
+	return list_is_empty(queue) || !may_run(loop, class) ? NULL
+							     : container_of(queue->next, struct job, node);
+}
+
+static struct job *oldest_but_pieces(const struct loop *loop)
+{
+	struct job *oldest = NULL;
+
+	for (enum job_class class = 0; class < LOOP_JOB_QUEUES; class++) {
+		struct job *job = class == JOB_PIECE ? NULL : first_of(loop, class);
+
+		if (job && (!oldest || job->place < oldest->place))
+			oldest = job;
 	}
+	return oldest;
+}
+
+/* In order, but a job that must wait on does not hold up one that need not, and pieces come before what
+ * begins and take turns with the other bulk jobs. */
+static struct job *next_waiting(const struct loop *loop)
+{
+	struct job *piece = first_of(loop, JOB_PIECE), *other = oldest_but_pieces(loop);
+
+	if (!piece || !other)
+		return piece ? piece : other;
+	switch (other->class) {
+	case JOB_BULK:
+	case JOB_LONG:
+		return loop->piece_was_last ? other : piece;
+	case JOB_BEGIN:
+	case JOB_PIECE:
+		return piece;
+	case JOB_QUICK:
+	case JOB_COMPUTE:
+	case JOB_FILES:
+		break;
+	}
+	return other->place < piece->place ? other : piece;
+}
+
+static bool submit_next(struct loop *loop)
+{
+	struct job *job = next_waiting(loop);
+
+	if (!job)
+		return false;
+	if (job->class == JOB_PIECE || job->class == JOB_BULK || job->class == JOB_LONG)
+		loop->piece_was_last = job->class == JOB_PIECE;
+	take_out(job);
+	submit(job);
+	return true;
 }
 
 static void on_done(uv_work_t *work, int status)
@@ -177,7 +238,8 @@ static void on_done(uv_work_t *work, int status)
 	loop->file_jobs -= touches_files(job->class);
 	count(loop, job->class, -1);
 	if (job->class != JOB_QUICK)
-		submit_waiting(loop);
+		while (submit_next(loop))
+			;
 	job->active = false;
 	job->done(job);
 }
@@ -197,8 +259,7 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	job->abandoned = false;
 	list_init(&job->node);
 	if (!may_run(loop, class)) {
-		list_append(&loop->jobs_waiting, &job->node);
-		count_waiting(job, 1);
+		hold_back(job);
 	} else {
 		status = submit(job);
 		if (status < 0)
@@ -208,6 +269,27 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	loop->jobs_running++;
 	loop->file_jobs += touches_files(class);
 	return 0;
+}
+
+bool job_waits(const struct job *job)
+{
+	return job->active && !list_is_empty(&job->node);
+}
+
+bool job_cancel(struct job *job)
+{
+	struct loop *loop = job->loop;
+
+	if (!job_waits(job))
+		return false;
+	take_out(job);
+	job->active = false;
+	loop->jobs_running--;
+	loop->file_jobs -= touches_files(job->class);
+	/* One that begins may have waited for pieces to become fewer. */
+	while (submit_next(loop))
+		;
+	return true;
 }
 
 bool job_is_awaited(const struct job *job)

@@ -14,6 +14,11 @@
  * stopping processes, answering about the sandbox. Beyond JOB_QUEUE_MAX queued jobs that touch files,
  * or as many of the other two kinds, job_run refuses with -EAGAIN.
  *
+ * A transfer holds next to nothing until its JOB_BEGIN (a JOB_FILES that opens a file) has run, and then
+ * file, buffers and what else it works with. So its first pieces are JOB_PIECE, bulk jobs that take turns with
+ * all others, and while JOB_PIECES_WAITING_MAX of them wait no other transfer begins. Many at once are
+ * done one after the other then, instead of all little by little.
+ *
  * Threads of the pool start no children: their stacks are left out of what a clone copies. Where libc
  * is musl its fork() must not be used any more, by no thread; envd/process/child.h does without libc.
  */
@@ -22,7 +27,7 @@
 
 #include "lib/loop.h"
 
-enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_FILES, JOB_BULK, JOB_LONG };
+enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_FILES, JOB_BEGIN, JOB_PIECE, JOB_BULK, JOB_LONG };
 
 struct job {
 	uv_work_t work;
@@ -31,6 +36,7 @@ struct job {
 	enum job_class class;
 	void (*fn)(struct job *job);   /* pool thread */
 	void (*done)(struct job *job); /* loop thread; the job may be freed or reused here */
+	uint64_t place; /* among those that wait */
 	bool abandoned;
 	bool active;
 };
@@ -39,6 +45,11 @@ struct job {
 int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)(struct job *job),
 	    void (*done)(struct job *job)) NODISCARD;
 void job_abandon(struct job *job);
+/* Whether it waits for its turn: neither fn nor done has been called, nor will be before the loop goes on. */
+bool job_waits(const struct job *job);
+/* Takes a job that waits for its turn back: false when it runs already or is not submitted, else neither fn
+ * nor done will be called. */
+bool job_cancel(struct job *job);
 /* From within a job that touches files and could go on: whether others like it wait for a thread. */
 bool job_is_awaited(const struct job *job);
 /* Sets the pool's size; once, before the first job. */

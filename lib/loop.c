@@ -49,7 +49,11 @@ void loop_init(struct loop *loop)
 		abort();
 	}
 	list_init(&loop->later);
-	list_init(&loop->jobs_waiting);
+	for (size_t i = 0; i < ARRAY_LENGTH(loop->jobs_waiting); i++)
+		list_init(&loop->jobs_waiting[i]);
+	loop->jobs_held_back = 0;
+	loop->pieces_waiting = 0;
+	loop->piece_was_last = false;
 	loop->jobs_running = loop->file_jobs = 0;
 	loop->bulk_running = loop->long_running = loop->files_running = loop->compute_running = 0;
 	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
@@ -85,8 +89,7 @@ bool loop_is_empty(struct loop *loop)
 	size_t foreign = 0;
 
 	uv_walk(&loop->uv, count_foreign, &foreign);
-	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 &&
-	       list_is_empty(&loop->jobs_waiting) && list_is_empty(&loop->later);
+	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 && list_is_empty(&loop->later);
 }
 
 void loop_fini(struct loop *loop)

@@ -15,6 +15,9 @@
 #include "lib/base.h"
 #include "lib/list.h"
 
+/* What waits for the pool waits in so many queues (enum job_class of lib/job.h). */
+#define LOOP_JOB_QUEUES 7
+
 struct loop {
 	uv_loop_t uv;
 	uv_prepare_t later_prepare; /* runs the deferred calls before the loop sleeps */
@@ -23,9 +26,11 @@ struct loop {
 	uint64_t looked_ms;
 	struct list_node later;
 	size_t jobs_running, file_jobs; /* queued ones included; of these, those that touch files */
-	struct list_node jobs_waiting;	/* held back; see lib/job.h */
+	struct list_node jobs_waiting[LOOP_JOB_QUEUES]; /* held back; see lib/job.h */
+	uint64_t jobs_held_back;	  /* so many have been, ever */
 	_Atomic size_t file_jobs_waiting; /* of these, those that touch files; the pool looks at it */
-	size_t bulk_running, long_running, files_running, compute_running;
+	size_t bulk_running, long_running, files_running, compute_running, pieces_waiting;
+	bool piece_was_last; /* to get its turn */
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 	uv_poll_t hangup_poll; /* of lib/hangup.h */
 	int hangup_fd;

@@ -16,6 +16,7 @@ static struct {
 	pthread_cond_t changed;
 	int running, most_running;
 	int open; /* so many more jobs may pass */
+	bool may_leave;
 } gate = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static void pass_gate(void)
@@ -294,6 +295,123 @@ static void too_much_queued_work_is_refused(void **state)
 	free(work);
 }
 
+static void a_job_that_waits_can_be_taken_back(void **state)
+{
+	struct loop loop;
+	struct work work[JOB_BULK_MAX + 2] = {0};
+	size_t taken = JOB_BULK_MAX;
+
+	(void)state;
+	loop_init(&loop);
+	assert_false(job_cancel(&work[0].job)); /* not submitted */
+	for (size_t i = 0; i < ARRAY_LENGTH(work); i++)
+		assert_int_equal(job_run(&loop, &work[i].job, JOB_BULK, compute_at_gate, on_done), 0);
+	assert_false(job_waits(&work[0].job));
+	assert_false(job_cancel(&work[0].job));
+	assert_true(job_waits(&work[taken].job));
+	assert_true(job_cancel(&work[taken].job));
+	assert_false(job_waits(&work[taken].job));
+	assert_false(job_cancel(&work[taken].job));
+	open_gate(ARRAY_LENGTH(work));
+	loop_run(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(work); i++)
+		assert_int_equal(work[i].done, i != taken);
+	assert_int_equal(work[taken].ran, 0);
+	/* And can be used again. */
+	assert_int_equal(job_run(&loop, &work[taken].job, JOB_BULK, compute, on_done), 0);
+	loop_run(&loop);
+	assert_int_equal(work[taken].done, 1);
+	loop_fini(&loop);
+}
+
+/* Jobs of these tests note the order in which they were let through. */
+struct mark {
+	struct job job;
+	int is_at;
+};
+static atomic_int marks;
+
+static void note_at_gate(struct job *job)
+{
+	container_of(job, struct mark, job)->is_at = atomic_fetch_add(&marks, 1);
+	pass_gate();
+}
+
+static void on_noted(struct job *job)
+{
+	(void)job;
+}
+
+static void transfers_do_not_begin_while_many_wait_for_their_first_pieces(void **state)
+{
+	struct loop loop;
+	struct mark bulk[JOB_BULK_MAX] = {0}, pieces[JOB_PIECES_WAITING_MAX] = {0}, begin = {0};
+	struct work files = {0};
+
+	(void)state;
+	atomic_store(&marks, 0);
+	loop_init(&loop);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, note_at_gate, on_noted), 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(pieces); i++)
+		assert_int_equal(job_run(&loop, &pieces[i].job, JOB_PIECE, note_at_gate, on_noted), 0);
+	assert_int_equal(job_run(&loop, &begin.job, JOB_BEGIN, note_at_gate, on_noted), 0);
+	assert_true(job_waits(&begin.job));
+	/* Others that touch files are not held up, and one piece less is enough. */
+	assert_int_equal(job_run(&loop, &files.job, JOB_FILES, compute, on_done), 0);
+	TURN_UNTIL(&loop, files.done);
+	assert_true(job_waits(&begin.job));
+	assert_true(job_cancel(&pieces[0].job));
+	assert_false(job_waits(&begin.job));
+	open_gate(100);
+	loop_run(&loop);
+	for (size_t i = 1; i < ARRAY_LENGTH(pieces); i++)
+		assert_false(pieces[i].job.active);
+	assert_int_equal(loop.bulk_running + loop.files_running + loop.pieces_waiting, 0);
+	loop_fini(&loop);
+}
+
+/* Keeps a thread until the test says so. */
+static void stay(struct job *job)
+{
+	(void)job;
+	pthread_mutex_lock(&gate.lock);
+	while (!gate.may_leave)
+		pthread_cond_wait(&gate.changed, &gate.lock);
+	pthread_mutex_unlock(&gate.lock);
+}
+
+static void pieces_and_other_bulk_jobs_take_turns(void **state)
+{
+	struct loop loop;
+	struct mark first = {0}, bulk[20] = {0}, pieces[20] = {0};
+	struct job staying[JOB_BULK_MAX - 1] = {0};
+
+	(void)state;
+	atomic_store(&marks, 0);
+	loop_init(&loop);
+	/* All but one of the threads are taken. */
+	for (size_t i = 0; i < ARRAY_LENGTH(staying); i++)
+		assert_int_equal(job_run(&loop, &staying[i], JOB_BULK, stay, on_noted), 0);
+	assert_int_equal(job_run(&loop, &first.job, JOB_BULK, note_at_gate, on_noted), 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(job_run(&loop, &bulk[i].job, i % 2 ? JOB_LONG : JOB_BULK, note_at_gate, on_noted), 0);
+	for (size_t i = 0; i < ARRAY_LENGTH(pieces); i++)
+		assert_int_equal(job_run(&loop, &pieces[i].job, JOB_PIECE, note_at_gate, on_noted), 0);
+	open_gate(1 + ARRAY_LENGTH(bulk) + ARRAY_LENGTH(pieces));
+	TURN_UNTIL(&loop, loop.jobs_running == ARRAY_LENGTH(staying));
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++) {
+		assert_int_equal(pieces[i].is_at, 1 + 2 * i);
+		assert_int_equal(bulk[i].is_at, 2 + 2 * i);
+	}
+	pthread_mutex_lock(&gate.lock);
+	gate.may_leave = true;
+	pthread_cond_broadcast(&gate.changed);
+	pthread_mutex_unlock(&gate.lock);
+	loop_run(&loop);
+	loop_fini(&loop);
+}
+
 /* What the kernel says about the mapping around an address: a line of two-letter words. */
 static void find_flags(const void *address, char flags[256])
 {
@@ -406,6 +524,9 @@ int main(void)
 		cmocka_unit_test_setup(stuck_file_work_does_not_hold_up_computing, reset),
 		cmocka_unit_test_setup(computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(too_much_queued_work_is_refused, reset),
+		cmocka_unit_test_setup(a_job_that_waits_can_be_taken_back, reset),
+		cmocka_unit_test_setup(transfers_do_not_begin_while_many_wait_for_their_first_pieces, reset),
+		cmocka_unit_test_setup(pieces_and_other_bulk_jobs_take_turns, reset),
 		cmocka_unit_test(stacks_of_the_pool_are_not_for_children),
 	};
 
