@@ -12,7 +12,7 @@ struct gzip_reader {
 	bool is_started;   /* a byte has come */
 	bool in_member;    /* the member's end has not */
 	bool had_header;   /* output or an end was reached, so the first header was right */
-	unsigned char output[OUTPUT_BYTES];
+	char *output;      /* OUTPUT_BYTES, while something is fed */
 };
 
 struct gzip_reader *gzip_reader_new(void)
@@ -40,13 +40,13 @@ static int inflate_some(struct gzip_reader *reader, int (*sink)(void *user, cons
 	size_t len;
 	int status, sunk;
 
-	stream->next_out = reader->output;
-	stream->avail_out = sizeof(reader->output);
+	stream->next_out = (unsigned char *)reader->output;
+	stream->avail_out = OUTPUT_BYTES;
 	status = inflate(stream, Z_NO_FLUSH);
-	len = sizeof(reader->output) - stream->avail_out;
+	len = OUTPUT_BYTES - stream->avail_out;
 	if (len || status == Z_STREAM_END)
 		reader->had_header = true;
-	sunk = len ? sink(user, (const char *)reader->output, len) : 0;
+	sunk = len ? sink(user, reader->output, len) : 0;
 	if (sunk < 0)
 		return sunk;
 	if (status == Z_STREAM_END) {
@@ -64,6 +64,8 @@ int gzip_reader_feed(struct gzip_reader *reader, const char *data, size_t len,
 	z_stream *stream = &reader->stream;
 	int status = 0;
 
+	/* Thousands may rest, between what a client sends. */
+	reader->output = xmalloc(OUTPUT_BYTES);
 	while (len && status == 0) {
 		size_t piece = size_min(len, INT_MAX);
 
@@ -79,6 +81,7 @@ int gzip_reader_feed(struct gzip_reader *reader, const char *data, size_t len,
 		data += piece;
 		len -= piece;
 	}
+	free_ptr(&reader->output);
 	return status;
 }
 

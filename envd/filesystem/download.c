@@ -171,8 +171,7 @@ int download_open(struct download *download, const struct download_request *requ
 	return status;
 }
 
-/* The descriptor has everything; many slow clients need not hold this. */
-static void drop_start(struct download *download)
+void download_drop_start(struct download *download)
 {
 	download->start_len = 0;
 	free_ptr(&download->start);
@@ -194,7 +193,7 @@ ssize_t download_read(struct download *download, int64_t offset, char *buffer, s
 	}
 	if (download->fd < 0)
 		return 0;
-	drop_start(download);
+	download_drop_start(download);
 	if (download->length < 0)
 		return read_some(download->fd, buffer, size);
 	do
@@ -210,7 +209,7 @@ ssize_t download_send(struct download *download, int64_t offset, size_t len, str
 	ssize_t sent = file_send(send, download->fd, offset, len);
 	struct stat st;
 
-	drop_start(download);
+	download_drop_start(download);
 	if (sent < 0)
 		return sent;
 	if (fstat(download->fd, &st) < 0)

@@ -47,6 +47,8 @@ ssize_t download_read(struct download *download, int64_t offset, char *buffer, s
 /* The same through a socket, uncopied, of a file whose length is known; as file_send. -EIO also when the file
  * has become shorter anywhere: then what was sent before may be wrong, and the answer must not end. */
 ssize_t download_send(struct download *download, int64_t offset, size_t len, struct file_send *send) NODISCARD;
+/* The first bytes need not be held any longer: the descriptor has them, or nobody wants them again. */
+void download_drop_start(struct download *download);
 void download_close(struct download *download);
 
 #endif

@@ -26,6 +26,11 @@ size_t files_chunk_bytes(size_t most)
 	return size_max(FILE_CHUNK_BYTES_MIN, size_min(share, most));
 }
 
+bool files_are_crowded(void)
+{
+	return files_chunk_bytes(FILE_CHUNK_BYTES) < FILE_CHUNK_BYTES;
+}
+
 bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
 		      struct files_query *ret_query)
 {

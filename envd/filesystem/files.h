@@ -24,11 +24,13 @@ struct files_query {
 /* False when it has answered the request itself. */
 bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
 		      struct files_query *ret_query);
-/* Transfers of this thread's loop are counted, each from its start to its end, to share memory between
- * them: how much one of them may take at once right now, `most` at most. */
+/* Transfers of this thread's loop are counted, each from its first job to its end, to share memory between
+ * them: how much one of them may take at once right now, `most` at most; and whether they are so many that
+ * what waits for its turn has to do without. */
 void files_transfer_started(void);
 void files_transfer_ended(void);
 size_t files_chunk_bytes(size_t most);
+bool files_are_crowded(void);
 /* The error as {"code":..,"message":..}, with the status of its kind. */
 void files_fail(struct http_exchange *ex, const struct err *err);
 /* A written file as uploads tell it: "name":..,"path":..,"type":"file". NULL for `path`: -ENOMEM. */

@@ -1,8 +1,9 @@
 /*
  * GET /files: one job opens the file, decides how to answer and makes the start of the body, which is
  * all of a small one; then jobs make a chunk each, one ahead of what the client has taken. A client
- * that stops reading stops the jobs. Of a large file jobs send most of it themselves, uncopied, and the
- * end comes in chunks again (file_send.h).
+ * that stops reading stops the jobs. In a crowd no memory is held for what a job that waits for its
+ * turn will make. When the client leaves, such a job is taken back. Of a large file jobs send most of it
+ * themselves, uncopied, and the end comes in chunks again (file_send.h).
  */
 #include "envd/filesystem/content_type.h"
 #include "envd/filesystem/files.h"
@@ -13,7 +14,7 @@
 #include "lib/log.h"
 
 struct chunk {
-	char *data; /* heap, made when first needed */
+	char *data; /* heap, made by the job that first needs it */
 	size_t capacity;
 	size_t len; /* made and not yet written; 0: free */
 };
@@ -32,9 +33,11 @@ struct get {
 	struct chunk chunks[2];
 	unsigned next; /* the chunk to be written next; the other one follows */
 	unsigned reading;
+	unsigned pieces; /* that jobs have made or will, no longer counted when they are not the first */
 	struct file_send send;
 	size_t send_most; /* in one go */
 	uint64_t sent;    /* by the last job */
+	bool has_begun;  /* the file has been open */
 	bool is_working; /* a job has the download */
 	bool is_full;    /* the client is behind */
 	bool at_end;     /* of the body */
@@ -46,19 +49,19 @@ struct get {
 /* Downloads of this thread's loop whose client would like gzip, which costs memory for each. */
 static _Thread_local size_t compressions;
 
-static void free_get(struct get *get)
+/* All but the file. */
+static void release(struct get *get)
 {
-	struct http_exchange *ex = get->ex;
-
 	for (size_t i = 0; i < ARRAY_LENGTH(get->chunks); i++)
 		free(get->chunks[i].data);
+	close_fd(&get->send.socket);
 	download_body_fini(&get->body);
 	arena_release(&get->arena);
 	if (get->may_be_compressed)
 		compressions--;
-	free(get);
-	files_transfer_ended();
-	http_exchange_release(ex);
+	if (get->has_begun)
+		files_transfer_ended();
+	http_exchange_release(get->ex);
 }
 
 static void close_file(struct job *job)
@@ -70,19 +73,21 @@ static void close_file(struct job *job)
 
 static void on_file_closed(struct job *job)
 {
-	free_get(container_of(job, struct get, job));
+	free(container_of(job, struct get, job));
 }
 
 /* The last close of a deleted file frees its blocks, so that is a job, too. */
 static void finish(struct get *get)
 {
+	struct loop *loop = get->ex->loop;
+
 	if (!get->is_closed || get->is_working)
 		return;
-	if (get->download.fd >= 0 &&
-	    job_run(get->ex->loop, &get->job, JOB_FILES, close_file, on_file_closed) == 0)
+	release(get);
+	if (get->download.fd >= 0 && job_run(loop, &get->job, JOB_FILES, close_file, on_file_closed) == 0)
 		return;
 	download_close(&get->download);
-	free_get(get);
+	free(get);
 }
 
 static void pump(struct get *get);
@@ -91,8 +96,11 @@ static void read_chunk(struct job *job)
 {
 	struct get *get = container_of(job, struct get, job);
 	struct chunk *chunk = &get->chunks[get->reading];
-	ssize_t got = download_body_read(&get->body, chunk->data, chunk->capacity, &get->at_end);
+	ssize_t got;
 
+	if (!chunk->data)
+		chunk->data = xmalloc(chunk->capacity);
+	got = download_body_read(&get->body, chunk->data, chunk->capacity, &get->at_end);
 	get->status = got < 0 ? (int)got : 0;
 	chunk->len = got > 0 ? (size_t)got : 0;
 }
@@ -120,9 +128,24 @@ static void size_chunk(struct chunk *chunk, size_t capacity)
 {
 	if (chunk->capacity == capacity)
 		return;
-	free(chunk->data);
-	chunk->data = capacity ? xmalloc(capacity) : NULL;
+	free_ptr(&chunk->data);
 	chunk->capacity = capacity;
+}
+
+/* The job, when it is its turn, makes memory for what it needs. */
+static void drop_empty_chunks(struct get *get)
+{
+	for (size_t i = 0; i < ARRAY_LENGTH(get->chunks); i++)
+		if (get->chunks[i].len == 0)
+			free_ptr(&get->chunks[i].data);
+}
+
+static int run_piece(struct get *get, void (*fn)(struct job *job), void (*done)(struct job *job))
+{
+	enum job_class class = get->pieces < FILE_FIRST_PIECES ? JOB_PIECE : JOB_BULK;
+
+	get->pieces += class == JOB_PIECE;
+	return job_run(get->ex->loop, &get->job, class, fn, done);
 }
 
 static bool start_reading(struct get *get)
@@ -139,7 +162,7 @@ static bool start_reading(struct get *get)
 	/* It follows the share that transfers have right now. */
 	size_chunk(&get->chunks[into], files_chunk_bytes(FILE_CHUNK_BYTES));
 	get->reading = into;
-	if (job_run(get->ex->loop, &get->job, JOB_BULK, read_chunk, on_chunk) < 0)
+	if (run_piece(get, read_chunk, on_chunk) < 0)
 		return false;
 	get->is_working = true;
 	return true;
@@ -196,7 +219,7 @@ static bool start_sending(struct get *get)
 	get->reading = get->next;
 	file_send_lend(&get->send, fd);
 	get->send_most = files_chunk_bytes(FILE_SEND_BYTES);
-	if (job_run(get->ex->loop, &get->job, JOB_BULK, send_piece, on_sent) < 0) {
+	if (run_piece(get, send_piece, on_sent) < 0) {
 		close_fd(&get->send.socket);
 		http_response_take_back(get->ex, 0);
 		return false;
@@ -247,6 +270,8 @@ static void pump(struct get *get)
 		http_exchange_abort(get->ex);
 		return;
 	}
+	if (job_waits(&get->job) && files_are_crowded())
+		drop_empty_chunks(get);
 	if (!get->is_working && get->at_end && !get->chunks[0].len && !get->chunks[1].len && !get->is_full)
 		http_response_end(get->ex, NULL);
 }
@@ -307,6 +332,8 @@ static void on_opened(struct job *job)
 		files_fail(ex, &get->err);
 		return;
 	}
+	get->has_begun = true;
+	files_transfer_started();
 	add_headers(get);
 	switch (answer->status) {
 	case 304:
@@ -356,6 +383,8 @@ static int begin_body(struct get *get)
 	if (got < 0)
 		return (int)got;
 	chunk->len = (size_t)got;
+	if (get->at_end || (get->download.fd >= 0 && get->download.length >= 0))
+		download_drop_start(&get->download);
 	return 0;
 }
 
@@ -388,6 +417,7 @@ static void on_closed(struct http_exchange *ex, int status)
 
 	(void)status;
 	get->is_closed = true;
+	get->is_working &= !job_cancel(&get->job);
 	finish(get);
 }
 
@@ -437,10 +467,9 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox)
 		http_respond_error(ex, 503, "too many compressed downloads at once");
 		return;
 	}
-	files_transfer_started();
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, get);
-	if (job_run(ex->loop, &get->job, JOB_FILES, open_file, on_opened) < 0)
+	if (job_run(ex->loop, &get->job, JOB_BEGIN, open_file, on_opened) < 0)
 		http_respond_error(ex, 503, "too much work is queued");
 	else
 		get->is_working = true;

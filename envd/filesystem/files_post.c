@@ -2,7 +2,8 @@
  * POST /files: one job makes the checks and opens what can be opened before the body flows; then the
  * body is collected into chunks (read straight into them when its length is known), and a job takes a
  * chunk through the content coding and the form into files while the next one fills. Two full chunks
- * pause the client.
+ * pause the client, and in a crowd one that waits for its turn does. When the client leaves, what waits is
+ * taken back.
  */
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
@@ -17,17 +18,23 @@
 /* What one read may bring on top of an almost full chunk. */
 #define CHUNK_BYTES_MAX (FILE_UPLOAD_CHUNK_BYTES + 2 * FILE_CHUNK_BYTES)
 
+/* What there is of an upload from its first job on. */
+struct intake {
+	struct arena arena; /* the jobs'; the loop's when none runs */
+	struct receive receive;
+};
+
 struct post {
 	struct job job;
-	struct arena arena; /* the jobs'; the loop's when none runs */
 	struct http_exchange *ex;
 	struct receive_request request;
-	struct receive receive;
+	struct intake *intake;  /* NULL: the first job waits */
 	struct err err;
 	int status;             /* of the job that ran last */
 	struct buf chunks[2];
 	uv_timer_t rest;        /* until memory is given back */
 	unsigned filling;       /* the other one is with the job */
+	unsigned pieces;        /* for jobs, no longer counted when they are not the first */
 	bool is_last;           /* the job has the body's end */
 	bool is_working;        /* a job runs */
 	bool is_receiving;      /* receive_begin was successful, receive_abort not yet called */
@@ -40,14 +47,13 @@ struct post {
 static void on_rest_closed(uv_handle_t *handle)
 {
 	struct post *post = container_of((uv_timer_t *)handle, struct post, rest);
-	struct http_exchange *ex = post->ex;
 
-	buf_fini(&post->chunks[0]);
-	buf_fini(&post->chunks[1]);
-	arena_release(&post->arena);
+	if (post->intake) {
+		arena_release(&post->intake->arena);
+		free(post->intake);
+		files_transfer_ended();
+	}
 	free(post);
-	files_transfer_ended();
-	http_exchange_release(ex);
 }
 
 static void free_post(struct post *post)
@@ -59,7 +65,7 @@ static void abort_receiving(struct job *job)
 {
 	struct post *post = container_of(job, struct post, job);
 
-	receive_abort(&post->receive);
+	receive_abort(&post->intake->receive);
 }
 
 static void on_aborted(struct job *job)
@@ -70,13 +76,18 @@ static void on_aborted(struct job *job)
 /* The client left, or has its answer. Dropping staged content frees blocks, so that is a job. */
 static void finish(struct post *post)
 {
+	struct loop *loop = post->ex->loop;
+
 	if (!post->is_closed || post->is_working)
 		return;
+	http_exchange_release(post->ex);
+	buf_reset(&post->chunks[0]);
+	buf_reset(&post->chunks[1]);
 	if (post->is_receiving &&
-	    job_run(post->ex->loop, &post->job, JOB_FILES, abort_receiving, on_aborted) == 0)
+	    job_run(loop, &post->job, JOB_FILES, abort_receiving, on_aborted) == 0)
 		return;
 	if (post->is_receiving)
-		receive_abort(&post->receive);
+		receive_abort(&post->intake->receive);
 	free_post(post);
 }
 
@@ -102,7 +113,7 @@ static int write_file(struct buf *body, const struct received_file *file, struct
 
 static void answer(struct post *post)
 {
-	struct receive *receive = &post->receive;
+	struct receive *receive = &post->intake->receive;
 	struct buf body;
 	int status;
 
@@ -112,7 +123,7 @@ static void answer(struct post *post)
 		if (i)
 			status = buf_append_str(&body, STR(","));
 		if (status == 0)
-			status = write_file(&body, &receive->files[i], &post->arena);
+			status = write_file(&body, &receive->files[i], &post->intake->arena);
 	}
 	if (status == 0)
 		status = buf_append_str(&body, STR("]"));
@@ -133,16 +144,17 @@ static void fail(struct post *post)
 static void receive_chunk(struct job *job)
 {
 	struct post *post = container_of(job, struct post, job);
+	struct receive *receive = &post->intake->receive;
 	struct buf *chunk = &post->chunks[post->filling ^ 1];
 
 	post->status = 0;
 	if (buf_length(chunk))
-		post->status = receive_feed(&post->receive, buf_data(chunk), buf_length(chunk), &post->err);
+		post->status = receive_feed(receive, buf_data(chunk), buf_length(chunk), &post->err);
 	if (post->status == 0 && post->is_last)
-		post->status = receive_finish(&post->receive, &post->err);
+		post->status = receive_finish(receive, &post->err);
 	if (post->status == 0 && !post->is_last)
 		return;
-	receive_abort(&post->receive);
+	receive_abort(receive);
 	post->is_receiving = false;
 }
 
@@ -161,6 +173,36 @@ static void give_back(uv_timer_t *timer)
 			buf_reset(&post->chunks[i]);
 }
 
+static void pause_client(struct post *post)
+{
+	if (post->is_paused)
+		return;
+	post->is_paused = true;
+	http_request_body_pause(post->ex);
+}
+
+static void resume_client(struct post *post)
+{
+	if (!post->is_paused)
+		return;
+	post->is_paused = false;
+	http_request_body_resume(post->ex);
+}
+
+static void go_on(struct post *post)
+{
+	size_t waiting = buf_length(&post->chunks[post->filling]);
+
+	/* Paused: it was full, which may be less than what is full now that others have ended. */
+	if (post->has_ended || (waiting && post->is_paused) ||
+	    waiting >= files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES)) {
+		submit(post);
+		return;
+	}
+	resume_client(post);
+	uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
+}
+
 static void on_received(struct job *job)
 {
 	struct post *post = container_of(job, struct post, job);
@@ -173,20 +215,8 @@ static void on_received(struct job *job)
 		fail(post);
 	else if (post->is_last)
 		answer(post);
-	/* Paused: it was full, which may be less than what is full now that others have ended. */
-	else if (post->has_ended || post->is_paused ||
-		 buf_length(&post->chunks[post->filling]) >= files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES))
-		submit(post);
 	else
-		uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
-}
-
-static void resume(struct post *post)
-{
-	if (!post->is_paused)
-		return;
-	post->is_paused = false;
-	http_request_body_resume(post->ex);
+		go_on(post);
 }
 
 static void refuse(struct post *post)
@@ -198,14 +228,29 @@ static void refuse(struct post *post)
 /* Hands the chunk that fills to a job. None runs. */
 static void submit(struct post *post)
 {
+	enum job_class class = post->pieces < FILE_FIRST_PIECES ? JOB_PIECE : JOB_BULK;
+
 	post->filling ^= 1;
 	post->is_last = post->has_ended;
-	if (job_run(post->ex->loop, &post->job, JOB_BULK, receive_chunk, on_received) < 0) {
+	post->pieces += class == JOB_PIECE;
+	if (job_run(post->ex->loop, &post->job, class, receive_chunk, on_received) < 0) {
 		refuse(post);
 		return;
 	}
 	post->is_working = true;
-	resume(post);
+	/* Thousands may wait, with one chunk each. */
+	if (job_waits(&post->job) && files_are_crowded())
+		pause_client(post);
+	else
+		resume_client(post);
+}
+
+/* It may be full already, now that there are more transfers: then it is after this. */
+static size_t room_of(const struct buf *chunk)
+{
+	size_t most = files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES), used = buf_length(chunk);
+
+	return most > used + FILE_CHUNK_BYTES_LEAST ? most - used : FILE_CHUNK_BYTES_LEAST;
 }
 
 /* The rest of the chunk, so that nothing is copied on its way from the socket to the file. */
@@ -213,10 +258,10 @@ static char *on_body_room(struct http_exchange *ex, size_t *ret_len)
 {
 	struct post *post = ex->user;
 	struct buf *chunk = &post->chunks[post->filling];
-	size_t most = files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES), used = buf_length(chunk);
+	size_t used = buf_length(chunk), most = used + room_of(chunk);
 	char *room;
 
-	if (post->is_answered || used >= most)
+	if (post->is_answered)
 		return NULL;
 	if ((uint64_t)ex->request.length - ex->received < most - used)
 		most = used + (size_t)((uint64_t)ex->request.length - ex->received);
@@ -254,13 +299,13 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 		len -= piece;
 		if (buf_length(chunk) < files_chunk_bytes(FILE_UPLOAD_CHUNK_BYTES))
 			continue;
-		if (!post->is_working) {
+		if (!post->is_working)
 			submit(post);
-		} else if (!post->is_paused) {
-			post->is_paused = true;
-			http_request_body_pause(ex);
-		}
+		else
+			pause_client(post);
 	}
+	if (!post->is_answered)
+		ex->body_read_max = room_of(&post->chunks[post->filling]);
 }
 
 static void on_body_end(struct http_exchange *ex)
@@ -280,6 +325,7 @@ static void on_closed(struct http_exchange *ex, int status)
 	if (status < 0 && !post->is_answered)
 		log_info("files", "upload broke off", LOG_S("error", errno_text(status)),
 			 LOG_I("received", ex->received));
+	post->is_working &= !job_cancel(&post->job);
 	finish(post);
 }
 
@@ -293,10 +339,13 @@ static const struct http_exchange_handler handler = {
 static void begin(struct job *job)
 {
 	struct post *post = container_of(job, struct post, job);
+	struct intake *intake = xcalloc(1, sizeof(*intake));
 
-	post->status = receive_begin(&post->receive, &post->request, &post->arena, &post->err);
+	post->intake = intake;
+	arena_init(&intake->arena, UPLOAD_ARENA_BYTES);
+	post->status = receive_begin(&intake->receive, &post->request, &intake->arena, &post->err);
 	if (post->status < 0)
-		receive_abort(&post->receive);
+		receive_abort(&intake->receive);
 	else
 		post->is_receiving = true;
 }
@@ -306,12 +355,15 @@ static void on_begun(struct job *job)
 	struct post *post = container_of(job, struct post, job);
 
 	post->is_working = false;
+	files_transfer_started();
 	if (post->is_closed)
 		finish(post);
 	else if (post->status < 0)
 		fail(post);
-	else
+	else {
+		post->ex->body_read_max = FILE_CHUNK_BYTES_MIN;
 		http_request_body_start(post->ex);
+	}
 }
 
 static bool collect_fields(struct http_exchange *ex, struct receive_request *request)
@@ -349,14 +401,12 @@ void files_post(struct http_exchange *ex, struct sandbox *sandbox)
 	post = xcalloc(1, sizeof(*post));
 	post->ex = ex;
 	post->request = request;
-	arena_init(&post->arena, UPLOAD_ARENA_BYTES);
 	buf_init(&post->chunks[0], CHUNK_BYTES_MAX);
 	buf_init(&post->chunks[1], CHUNK_BYTES_MAX);
 	uv_timer_init(&ex->loop->uv, &post->rest);
-	files_transfer_started();
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, post);
-	if (job_run(ex->loop, &post->job, JOB_FILES, begin, on_begun) < 0)
+	if (job_run(ex->loop, &post->job, JOB_BEGIN, begin, on_begun) < 0)
 		refuse(post);
 	else
 		post->is_working = true;
