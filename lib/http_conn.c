@@ -421,13 +421,15 @@ static void on_end(struct stream *s, int status)
 	run(c, NULL, 0);
 }
 
-/* Whether what has come, with what waits in the kernel, is less than the whole body: nothing more does. */
+/* Whether what has come, with what waits in the kernel, is less than the whole body: nothing more does. A
+ * stream that is not just the socket may hold some as well. */
 static bool is_cut_short(const struct http_conn *c)
 {
 	const struct http_exchange *ex = &c->exchange->ex;
 	int waiting;
 
-	return ex->request.length > 0 && ioctl(stream_fd(c->stream), FIONREAD, &waiting) == 0 &&
+	return ex->request.length > 0 && stream_can_lend(c->stream) &&
+	       ioctl(stream_fd(c->stream), FIONREAD, &waiting) == 0 &&
 	       ex->received + buf_length(&c->held) + (uint64_t)waiting < (uint64_t)ex->request.length;
 }
 
