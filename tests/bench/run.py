@@ -8,19 +8,17 @@ import ctypes
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import socket
-import ssl
 import statistics
-import struct
 import subprocess
 import sys
 import tempfile
 import time
 
 import relay_part
+import tls_part
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 OUT = os.environ.get("OUT", "build")
@@ -386,236 +384,6 @@ backend back
         shutil.rmtree(folder)
 
 
-def idle_tls_kib(pid, port, host, count=2000):
-    """Resident memory of a connection over TLS that has served a request and rests."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-
-    def connect():
-        client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
-        client.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        if not client.recv(4096).startswith(b"HTTP/1.1 200"):
-            raise RuntimeError("no answer over TLS")
-        return client
-
-    def resident():
-        return sum(status_kib(each, "RssAnon") for each in family(pid))
-
-    held = [connect() for _ in range(100)]
-    before = resident()
-    held += [connect() for _ in range(count)]
-    after = resident()
-    for client in held:
-        client.close()
-    return (after - before) / count
-
-
-def part_tls():
-    folder = tempfile.mkdtemp(prefix="bench-")
-    os.chmod(folder, 0o755)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    try:
-        subprocess.run([PROXY, "dev-certificate", folder], check=True, stdout=subprocess.DEVNULL)
-        os.chmod(f"{folder}/tls.key", 0o644)
-        with open(f"{folder}/both.pem", "w", encoding="ascii") as both:
-            for name in ("tls.crt", "tls.key"):
-                with open(f"{folder}/{name}", encoding="ascii") as file:
-                    both.write(file.read())
-        with Running(BACKEND, stdout=subprocess.PIPE, text=True) as backend:
-            back = int(backend.process.stdout.readline())
-            ports = {name: free_port() for name in ("nginx", "haproxy", "proxy")}
-            with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
-                file.write(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
-                events {{ worker_connections 8000; }} worker_rlimit_nofile 20000;
-                http {{ access_log off; {nginx_paths(folder)} keepalive_requests 100000000;
-                  upstream back {{ server 127.0.0.1:{back}; keepalive 64; keepalive_requests 100000000; }}
-                  server {{ listen 127.0.0.1:{ports['nginx']} ssl; ssl_protocols TLSv1.2 TLSv1.3;
-                    ssl_certificate {folder}/tls.crt; ssl_certificate_key {folder}/tls.key;
-                    location / {{ proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection "";
-                      proxy_set_header Host $host; }} }} }}""")
-            with open(f"{folder}/haproxy.cfg", "w", encoding="ascii") as file:
-                file.write(f"""
-global
-    nbthread 1
-    maxconn 8000
-    tune.ssl.default-dh-param 2048
-defaults
-    mode http
-    timeout connect 3s
-    timeout client 60s
-    timeout server 60s
-    http-reuse always
-frontend front
-    bind 127.0.0.1:{ports['haproxy']} ssl crt {folder}/both.pem alpn http/1.1
-    default_backend back
-backend back
-    server back 127.0.0.1:{back}
-""")
-
-            def measure(name, running, host):
-                wait_for_port(ports[name], running.process)
-                return (load(name, running.pid, ports[name], host, scheme="https"),
-                        load(name, running.pid, ports[name], host, "-H", "Connection: close", scheme="https"),
-                        idle_tls_kib(running.pid, ports[name], host))
-
-            results = {}
-            with nginx(folder, ports["nginx"]) as other:
-                results["nginx"] = measure("nginx", other, "bench")
-            with Running("haproxy", "-q", "-f", f"{folder}/haproxy.cfg", stderr=subprocess.DEVNULL) as other:
-                results["haproxy"] = measure("haproxy", other, "bench")
-            log = open(f"{OUT}/bench-proxy.log", "ab")
-            with Running(PROXY, "--listen", "none", "--listen-tls", f"127.0.0.1:{ports['proxy']}", "--admin", "none",
-                         "--certificate", folder, "--workers", "1", "--sandbox", f"bench=127.0.0.1,envd={back}",
-                         stdout=log, stderr=log) as ours:
-                results["proxy"] = measure("proxy", ours, "49983-bench.localhost")
-        better = {i: min(results["nginx"][i][0], results["haproxy"][i][0]) for i in (0, 1)}
-        for i, what, target in ((0, "proxied request over TLS 1.3, CPU", True), (1, "  the same, each on a connection of its own", False)):
-            cost, rate = results["proxy"][i]
-            for name in ("haproxy", "nginx"):
-                beside, beside_rate = results[name][i]
-                hold = {"target": "≤ 1.00 ×", "good": cost <= beside} if target and beside == better[i] else {}
-                row(f"{what} (beside {name})", f"{cost:.1f} µs, {rate:.0f}/s", f"{name} {beside:.1f} µs, {beside_rate:.0f}/s",
-                    cost / beside, **hold)
-        idle = results["proxy"][2]
-        row("idle TLS connection, of 2,000", f"{idle:.1f} KiB",
-            f"haproxy {results['haproxy'][2]:.1f}, nginx {results['nginx'][2]:.1f} KiB", target="≤ 20 KiB", good=idle <= 20)
-    finally:
-        shutil.rmtree(folder)
-
-
-def http2_frame(kind, flags=0, stream=0, payload=b""):
-    return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
-
-
-def idle_http2_kib(pid, port, host, count=2000):
-    """The same of one that speaks HTTP/2, once it has been idle for two seconds."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
-    head = b"\x82\x87\x84\x01" + bytes([len(host)]) + host.encode()
-
-    def connect():
-        client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
-        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4) + http2_frame(1, 5, 1, head))
-        data, ended = b"", False
-        while not ended:
-            piece = client.recv(65536)
-            if not piece:
-                raise RuntimeError("no answer by HTTP/2")
-            data += piece
-            while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
-                kind, flags = data[3:5]
-                if kind == 4 and not flags:
-                    client.sendall(http2_frame(4, 1))
-                ended |= kind in (0, 1) and flags & 1
-                data = data[9 + int.from_bytes(data[:3], "big"):]
-        return client
-
-    def resident():
-        time.sleep(2)
-        return sum(status_kib(each, "RssAnon") for each in family(pid))
-
-    held = [connect() for _ in range(100)]
-    before = resident()
-    held += [connect() for _ in range(count)]
-    after = resident()
-    for client in held:
-        client.close()
-    return (after - before) / count
-
-
-def load_http2(name, pid, port, host, scheme):
-    """The same by HTTP/2: eight connections with 16 requests at once on each."""
-    command = ["h2load", "-t1", "-c8", "-m16", "--warm-up-time=1", "-D3", f"--connect-to=127.0.0.1:{port}", f"{scheme}://{host}:{port}/"]
-    before, began = cpu_seconds(family(pid)), time.monotonic()
-    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    used, took = cpu_seconds(family(pid)) - before, time.monotonic() - began
-    counts = re.search(r"(\d+) total, \d+ started, (\d+) done, (\d+) succeeded", out)
-    rate = float(re.search(r"finished in [\d.]+\w+, ([\d.]+) req/s", out).group(1))
-    if not counts or counts.group(2) != counts.group(3):
-        raise RuntimeError(f"{name}: {out}")
-    # h2load counts after the warm-up only; what the processes used is of all of it.
-    return used / (rate * took) * 1e6, rate
-
-
-def part_http2():
-    folder = tempfile.mkdtemp(prefix="bench-")
-    os.chmod(folder, 0o755)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    try:
-        subprocess.run([PROXY, "dev-certificate", folder], check=True, stdout=subprocess.DEVNULL)
-        os.chmod(f"{folder}/tls.key", 0o644)
-        with open(f"{folder}/both.pem", "w", encoding="ascii") as both:
-            for name in ("tls.crt", "tls.key"):
-                with open(f"{folder}/{name}", encoding="ascii") as file:
-                    both.write(file.read())
-        with Running(BACKEND, stdout=subprocess.PIPE, text=True) as backend:
-            back = int(backend.process.stdout.readline())
-            ports = {(name, scheme): free_port() for name in ("nginx", "haproxy", "proxy") for scheme in ("http", "https")}
-            with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
-                file.write(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
-                events {{ worker_connections 8000; }} worker_rlimit_nofile 20000;
-                http {{ access_log off; {nginx_paths(folder)} keepalive_requests 100000000;
-                  upstream back {{ server 127.0.0.1:{back}; keepalive 200; keepalive_requests 100000000; }}
-                  server {{ listen 127.0.0.1:{ports['nginx', 'http']} http2; listen 127.0.0.1:{ports['nginx', 'https']} ssl http2;
-                    ssl_protocols TLSv1.2 TLSv1.3; ssl_certificate {folder}/tls.crt; ssl_certificate_key {folder}/tls.key;
-                    location / {{ proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection "";
-                      proxy_set_header Host $host; }} }} }}""")
-            with open(f"{folder}/haproxy.cfg", "w", encoding="ascii") as file:
-                file.write(f"""
-global
-    nbthread 1
-    maxconn 8000
-    tune.ssl.default-dh-param 2048
-defaults
-    mode http
-    timeout connect 3s
-    timeout client 60s
-    timeout server 60s
-    http-reuse always
-frontend front
-    bind 127.0.0.1:{ports['haproxy', 'http']} proto h2
-    bind 127.0.0.1:{ports['haproxy', 'https']} ssl crt {folder}/both.pem alpn h2
-    default_backend back
-backend back
-    server back 127.0.0.1:{back}
-""")
-
-            hosts = {"nginx": "bench", "haproxy": "bench", "proxy": "49983-bench.localhost"}
-            log = open(f"{OUT}/bench-proxy.log", "ab")
-            with nginx(folder, ports["nginx", "https"]) as nginx_, Running(
-                    "haproxy", "-q", "-f", f"{folder}/haproxy.cfg", stderr=subprocess.DEVNULL) as haproxy, Running(
-                    PROXY, "--listen", f"127.0.0.1:{ports['proxy', 'http']}", "--admin", "none", "--certificate", folder,
-                    "--listen-tls", f"127.0.0.1:{ports['proxy', 'https']}", "--workers", "1",
-                    "--sandbox", f"bench=127.0.0.1,envd={back}", stdout=log, stderr=log) as ours:
-                pids = {"nginx": nginx_.pid, "haproxy": haproxy.pid, "proxy": ours.pid}
-                for port in ports.values():
-                    wait_for_port(port)
-
-                def best(name, scheme):
-                    return min(rounds[name, scheme] for rounds in measured)
-
-                # In turn, and the better of two each: how many requests come together decides what one costs,
-                # and on a busy machine they come one by one.
-                measured = [{(name, scheme): load_http2(name, pids[name], ports[name, scheme], hosts[name], scheme)
-                             for scheme in ("http", "https") for name in pids} for _ in range(2)]
-                results = {name: {**{scheme: best(name, scheme) for scheme in ("http", "https")},
-                                  "idle": idle_http2_kib(pids[name], ports[name, "https"], hosts[name])} for name in pids}
-        for scheme, what in (("https", "proxied request by HTTP/2 over TLS, CPU"), ("http", "  the same in plain text")):
-            cost, rate = results["proxy"][scheme]
-            better = min(results[name][scheme][0] for name in ("haproxy", "nginx"))
-            for name in ("haproxy", "nginx"):
-                beside, beside_rate = results[name][scheme]
-                hold = {"target": "≤ 1.00 ×", "good": cost <= beside} if beside == better else {}
-                row(f"{what} (beside {name})", f"{cost:.1f} µs, {rate:.0f}/s", f"{name} {beside:.1f} µs, {beside_rate:.0f}/s",
-                    cost / beside, **hold)
-        idle = results["proxy"]["idle"]
-        row("idle HTTP/2 connection over TLS, of 2,000", f"{idle:.1f} KiB",
-            f"haproxy {results['haproxy']['idle']:.1f}, nginx {results['nginx']['idle']:.1f} KiB", target="≤ 20 KiB", good=idle <= 20)
-    finally:
-        shutil.rmtree(folder)
-
-
 def part_jobs():
     import jobs
     folder = tempfile.mkdtemp(prefix="bench-")
@@ -628,6 +396,14 @@ def part_jobs():
 
 def part_relay():
     relay_part.measure(sys.modules[__name__])
+
+
+def part_tls():
+    tls_part.measure_http1(sys.modules[__name__])
+
+
+def part_http2():
+    tls_part.measure_http2(sys.modules[__name__])
 
 
 PARTS = ("size", "start", "footprint", "exec", "stream", "parallel", "files", "jobs", "proxy", "relay", "tls", "http2")
