@@ -348,6 +348,13 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 	return s->full ? STREAM_FULL : 0;
 }
 
+/* Without this each sendfile pushes what does not fill a segment, and a reader on this machine
+ * is woken twice as often. */
+static void cork(int fd, int on)
+{
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, sizeof(on));
+}
+
 static int lend(struct stream *stream)
 {
 	struct stream_uv *s = of(stream);
@@ -365,6 +372,7 @@ static int lend(struct stream *stream)
 	fd = fcntl(descriptor(stream), F_DUPFD_CLOEXEC, 0);
 	if (fd < 0)
 		return -errno;
+	cork(fd, 1);
 	s->lent = true;
 	return fd;
 }
@@ -377,6 +385,7 @@ static void take_back(struct stream *stream)
 	s->lent = false;
 	if (s->closing)
 		return;
+	cork(descriptor(stream), 0);
 	if (buf_length(&s->queue))
 		start_write(s);
 	else if (s->shutdown_wanted)

@@ -1,5 +1,7 @@
 /* A stream over TCP whose socket is lent, to send a file through it. */
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -137,6 +139,33 @@ static void expect_to_end(struct stream_lab *f, const char *want)
 	assert_string_equal(text, want);
 }
 
+static int is_corked(int fd)
+{
+	socklen_t len = sizeof(int);
+	int on = -1;
+
+	assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_CORK, &on, &len), 0);
+	return on;
+}
+
+/* Pieces leave in whole segments, which costs the reader half of its wake-ups, and nothing is held back once the
+ * socket is ours again. */
+static void segments_are_filled_while_it_is_lent(void **state)
+{
+	struct stream_lab f;
+	int fd;
+
+	stream_lab_start_tcp(&f);
+	assert_int_equal(is_corked(stream_fd(f.stream)), 0);
+	fd = stream_lend(f.stream);
+	assert_true(fd >= 0);
+	assert_int_equal(is_corked(fd), 1);
+	close_fd(&fd);
+	stream_take_back(f.stream);
+	assert_int_equal(is_corked(stream_fd(f.stream)), 0);
+	stream_lab_finish(&f);
+}
+
 static void what_is_written_meanwhile_waits(void **state)
 {
 	struct stream_lab f;
@@ -271,6 +300,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_is_sent_without_loss),
+		cmocka_unit_test(segments_are_filled_while_it_is_lent),
 		cmocka_unit_test(what_is_written_meanwhile_waits),
 		cmocka_unit_test(a_stream_is_shut_down_once_it_is_taken_back),
 		cmocka_unit_test(a_stream_with_bytes_waiting_is_not_lent),
