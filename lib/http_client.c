@@ -233,13 +233,12 @@ static void on_timer(uv_timer_t *timer)
 
 static void watch_stall(struct http_client *c)
 {
-	uint64_t now = loop_now_ms(c->loop);
-	uint64_t deadline = stall_clock_deadline(&c->stall, c->written, stream_queued(c->stream), now,
-						 HTTP_WRITE_STALL_TIMEOUT_MS);
+	uint64_t deadline = stall_clock_deadline(&c->stall, c->written, stream_queued(c->stream),
+						 loop_now_ms(c->loop), HTTP_WRITE_STALL_TIMEOUT_MS);
 
 	if (deadline == UINT64_MAX)
 		return;
-	if (now >= deadline && loop_has_looked_since(c->loop, deadline)) {
+	if (loop_is_past(c->loop, deadline)) {
 		close_client(c, -ETIMEDOUT, true);
 		return;
 	}
@@ -251,7 +250,7 @@ static void watch_stall(struct http_client *c)
 		c->handles++;
 	}
 	c->timer_running = true;
-	uv_timer_start(&c->timer, on_timer, deadline > now ? deadline - now : LOOP_LOOK_AGAIN_MS, 0);
+	uv_timer_start(&c->timer, on_timer, loop_wait_ms(c->loop, deadline), 0);
 }
 
 static void update_reading(struct http_client *c)

@@ -70,33 +70,24 @@ static uint64_t stall_deadline(struct http_conn *c)
 void http_conn_update_timer(struct http_conn *c, uv_timer_cb on_timer)
 {
 	uint64_t stall = stall_deadline(c), deadline = state_deadline(c);
-	uint64_t now;
 
 	/* While the last answer is still going out, lingering has not begun. */
 	if (stall < deadline || (stall != UINT64_MAX && c->state == HTTP_CONN_LINGER))
 		deadline = stall;
 	if (deadline == UINT64_MAX || (c->armed_for_ms && c->armed_for_ms <= deadline))
 		return;
-	now = loop_now_ms(c->shared->loop);
 	c->armed_for_ms = deadline;
-	uv_timer_start(&c->timer, on_timer, deadline > now ? deadline - now : LOOP_LOOK_AGAIN_MS, 0);
-}
-
-/* What has come or gone in time may not have been looked at yet. */
-static bool is_past(struct http_conn *c, uint64_t deadline_ms)
-{
-	struct loop *loop = c->shared->loop;
-
-	return loop_now_ms(loop) >= deadline_ms && loop_has_looked_since(loop, deadline_ms);
+	uv_timer_start(&c->timer, on_timer, loop_wait_ms(c->shared->loop, deadline), 0);
 }
 
 enum http_conn_lateness http_conn_overdue(struct http_conn *c)
 {
+	const struct loop *loop = c->shared->loop;
 	uint64_t stall = stall_deadline(c);
 
-	if (is_past(c, stall))
+	if (loop_is_past(loop, stall))
 		return HTTP_CONN_WRITE_STALLED;
 	if (c->state == HTTP_CONN_LINGER && stall != UINT64_MAX)
 		return HTTP_CONN_NOT_OVERDUE;
-	return is_past(c, state_deadline(c)) ? HTTP_CONN_STATE_OVERDUE : HTTP_CONN_NOT_OVERDUE;
+	return loop_is_past(loop, state_deadline(c)) ? HTTP_CONN_STATE_OVERDUE : HTTP_CONN_NOT_OVERDUE;
 }

@@ -113,9 +113,16 @@ uint64_t loop_now_ms(struct loop *loop)
 	return uv_now(&loop->uv);
 }
 
-bool loop_has_looked_since(const struct loop *loop, uint64_t due_ms)
+bool loop_is_past(const struct loop *loop, uint64_t due_ms)
 {
-	return loop->looked_ms >= due_ms;
+	return uv_now(&loop->uv) >= due_ms && loop->looked_ms >= due_ms;
+}
+
+uint64_t loop_wait_ms(const struct loop *loop, uint64_t due_ms)
+{
+	uint64_t now = uv_now(&loop->uv);
+
+	return due_ms > now ? due_ms - now : LOOP_LOOK_AGAIN_MS;
 }
 
 void later_init(struct later *later, void (*fn)(struct later *later))

@@ -52,10 +52,11 @@ void loop_fini(struct loop *loop);
 bool loop_is_empty(struct loop *loop);
 /* Monotonic milliseconds, cached per loop iteration. */
 uint64_t loop_now_ms(struct loop *loop);
-/* Whether what has become ready by `due_ms` has been looked at since. After a standstill (a paused sandbox, a
- * busy host) timers are due before that: who judges a peer by what it has not done asks this first, and again
- * LOOP_LOOK_AGAIN_MS later. */
-bool loop_has_looked_since(const struct loop *loop, uint64_t due_ms);
+/* For who judges a peer by what it has not done: whether `due_ms` is over and what has become ready by then has
+ * been looked at. After a standstill (a paused sandbox, a busy host) timers are due before that. */
+bool loop_is_past(const struct loop *loop, uint64_t due_ms);
+/* How long a timer has to wait before it asks that, again if need be; never 0. */
+uint64_t loop_wait_ms(const struct loop *loop, uint64_t due_ms);
 static inline struct loop *loop_of(const uv_handle_t *handle)
 {
 	return container_of(handle->loop, struct loop, uv);

@@ -241,14 +241,11 @@ uint64_t output_check_stalls(struct output *output)
 
 	LIST_FOR_EACH_SAFE(node, following, &output->readers) {
 		struct output_reader *reader = container_of(node, struct output_reader, node);
+		uint64_t due;
 
 		if (!reader->full || output->finished)
 			continue;
-		if (reader->stall_due_ms <= now && !loop_has_looked_since(output->loop, reader->stall_due_ms)) {
-			next = now + LOOP_LOOK_AGAIN_MS;
-			continue;
-		}
-		if (reader->stall_due_ms <= now) {
+		if (loop_is_past(output->loop, reader->stall_due_ms)) {
 			size_t queued = reader->ops->queued ? reader->ops->queued(reader) : 0;
 
 			if (holds_up(reader) && (!reader->ops->queued || queued >= reader->stall_mark)) {
@@ -258,8 +255,8 @@ uint64_t output_check_stalls(struct output *output)
 			}
 			mark_full(reader);
 		}
-		if (reader->stall_due_ms < next)
-			next = reader->stall_due_ms;
+		due = now + loop_wait_ms(output->loop, reader->stall_due_ms);
+		next = due < next ? due : next;
 	}
 	return next;
 }
