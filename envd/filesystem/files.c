@@ -31,6 +31,14 @@ bool files_are_crowded(void)
 	return files_chunk_bytes(FILE_CHUNK_BYTES) < FILE_CHUNK_BYTES;
 }
 
+enum job_class files_piece_class(unsigned *pieces)
+{
+	if (*pieces == FILE_FIRST_PIECES)
+		return JOB_BULK;
+	++*pieces;
+	return JOB_PIECE;
+}
+
 bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
 		      struct files_query *ret_query)
 {

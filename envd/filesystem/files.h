@@ -8,6 +8,7 @@
 
 #include "envd/sandbox/sandbox.h"
 #include "lib/http_exchange.h"
+#include "lib/job.h"
 
 void files_get(struct http_exchange *ex, struct sandbox *sandbox);
 void files_post(struct http_exchange *ex, struct sandbox *sandbox);
@@ -31,6 +32,8 @@ void files_transfer_started(void);
 void files_transfer_ended(void);
 size_t files_chunk_bytes(size_t most);
 bool files_are_crowded(void);
+/* Of a transfer's next piece; `pieces` are those that were the first (lib/job.h), 0 at the beginning. */
+enum job_class files_piece_class(unsigned *pieces);
 /* The error as {"code":..,"message":..}, with the status of its kind. */
 void files_fail(struct http_exchange *ex, const struct err *err);
 /* A written file as uploads tell it: "name":..,"path":..,"type":"file". NULL for `path`: -ENOMEM. */

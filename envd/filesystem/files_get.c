@@ -33,7 +33,7 @@ struct get {
 	struct chunk chunks[2];
 	unsigned next; /* the chunk to be written next; the other one follows */
 	unsigned reading;
-	unsigned pieces; /* that jobs have made or will, no longer counted when they are not the first */
+	unsigned pieces; /* see files_piece_class */
 	struct file_send send;
 	size_t send_most; /* in one go */
 	uint64_t sent;    /* by the last job */
@@ -142,10 +142,7 @@ static void drop_empty_chunks(struct get *get)
 
 static int run_piece(struct get *get, void (*fn)(struct job *job), void (*done)(struct job *job))
 {
-	enum job_class class = get->pieces < FILE_FIRST_PIECES ? JOB_PIECE : JOB_BULK;
-
-	get->pieces += class == JOB_PIECE;
-	return job_run(get->ex->loop, &get->job, class, fn, done);
+	return job_run(get->ex->loop, &get->job, files_piece_class(&get->pieces), fn, done);
 }
 
 static bool start_reading(struct get *get)

@@ -34,7 +34,7 @@ struct post {
 	struct buf chunks[2];
 	uv_timer_t rest;        /* until memory is given back */
 	unsigned filling;       /* the other one is with the job */
-	unsigned pieces;        /* for jobs, no longer counted when they are not the first */
+	unsigned pieces;        /* see files_piece_class */
 	bool is_last;           /* the job has the body's end */
 	bool is_working;        /* a job runs */
 	bool is_receiving;      /* receive_begin was successful, receive_abort not yet called */
@@ -228,11 +228,10 @@ static void refuse(struct post *post)
 /* Hands the chunk that fills to a job. None runs. */
 static void submit(struct post *post)
 {
-	enum job_class class = post->pieces < FILE_FIRST_PIECES ? JOB_PIECE : JOB_BULK;
+	enum job_class class = files_piece_class(&post->pieces);
 
 	post->filling ^= 1;
 	post->is_last = post->has_ended;
-	post->pieces += class == JOB_PIECE;
 	if (job_run(post->ex->loop, &post->job, class, receive_chunk, on_received) < 0) {
 		refuse(post);
 		return;
