@@ -130,21 +130,12 @@ def echo(_, port, host):
 
 
 def idle_kib(bench, pid, port, host, count=IDLE):
-    def resident():
-        return sum(bench.status_kib(each, "RssAnon") for each in bench.family(pid))
-
     def connect():
         client = ask(port, host)
         head(client)
         return client
 
-    held = [connect() for _ in range(100)]
-    before = resident()
-    held += [connect() for _ in range(count)]
-    after = resident()
-    for client in held:
-        client.close()
-    return (after - before) / count
+    return bench.connection_kib(pid, connect, count)
 
 
 def write_nginx(bench, folder, ports, back, files, streams):

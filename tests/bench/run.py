@@ -112,6 +112,21 @@ def family(pid):
     return found
 
 
+def connection_kib(pid, connect, count, rest_s=0):
+    """Resident memory of a program and its children for each connection that `connect()` makes, once all have rested so long."""
+    def resident():
+        time.sleep(rest_s)
+        return sum(status_kib(each, "RssAnon") for each in family(pid))
+
+    held = [connect() for _ in range(100)]
+    before = resident()
+    held += [connect() for _ in range(count)]
+    after = resident()
+    for client in held:
+        client.close()
+    return (after - before) / count
+
+
 def cpu_seconds(pids):
     """What the scheduler gave them so far, in nanosecond resolution, all threads."""
     total = 0

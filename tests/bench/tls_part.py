@@ -147,16 +147,7 @@ def idle_tls_kib(bench, pid, port, host, count=2000):
             raise RuntimeError("no answer over TLS")
         return client
 
-    def resident():
-        return sum(bench.status_kib(each, "RssAnon") for each in bench.family(pid))
-
-    held = [connect() for _ in range(100)]
-    before = resident()
-    held += [connect() for _ in range(count)]
-    after = resident()
-    for client in held:
-        client.close()
-    return (after - before) / count
+    return bench.connection_kib(pid, connect, count)
 
 
 def http2_frame(kind, flags=0, stream=0, payload=b""):
@@ -187,17 +178,7 @@ def idle_http2_kib(bench, pid, port, host, count=2000):
                 data = data[9 + int.from_bytes(data[:3], "big"):]
         return client
 
-    def resident():
-        time.sleep(2)
-        return sum(bench.status_kib(each, "RssAnon") for each in bench.family(pid))
-
-    held = [connect() for _ in range(100)]
-    before = resident()
-    held += [connect() for _ in range(count)]
-    after = resident()
-    for client in held:
-        client.close()
-    return (after - before) / count
+    return bench.connection_kib(pid, connect, count, rest_s=2)
 
 
 def load_http2(bench, name, pid, port, host, scheme):

@@ -151,17 +151,23 @@ static void case_004_the_rest_arrives_after_a_long_pause(void **state)
 	lab_close(&lab);
 }
 
+/* A reader that takes nothing by itself, and a command that never stops. */
+static void open_slow(struct process_lab *lab, struct capture *slow, size_t queued)
+{
+	lab_open(lab, NULL);
+	capture_init(slow);
+	slow->slow = true;
+	slow->queued = queued;
+	capture_shell(lab, slow, "exec yes");
+}
+
 static void case_006_stalled_reader_is_cut_and_the_others_go_on(void **state)
 {
 	struct process_lab lab;
 	struct capture stalled, fine;
 	size_t before;
 
-	lab_open(&lab, NULL);
-	capture_init(&stalled);
-	stalled.slow = true;
-	stalled.queued = 1000;
-	capture_shell(&lab, &stalled, "exec yes");
+	open_slow(&lab, &stalled, 1000);
 	lab_run_until(&lab, &stalled.started);
 	capture_init(&fine);
 	capture_subscribe(&fine, stalled.process);
@@ -190,11 +196,7 @@ static void case_006_slow_reader_with_progress_stays(void **state)
 	struct capture slow;
 	size_t i;
 
-	lab_open(&lab, NULL);
-	capture_init(&slow);
-	slow.slow = true;
-	slow.queued = 1000000;
-	capture_shell(&lab, &slow, "exec yes");
+	open_slow(&lab, &slow, 1000000);
 	lab_run_for(&lab, 100);
 	for (i = 0; i < 3; i++) {
 		slow.queued -= 10;
@@ -232,11 +234,7 @@ static void case_006_reader_outlives_a_standstill(void **state)
 	struct capture slow;
 	uint64_t due_ms;
 
-	lab_open(&lab, NULL);
-	capture_init(&slow);
-	slow.slow = true;
-	slow.queued = 1000000;
-	capture_shell(&lab, &slow, "exec yes");
+	open_slow(&lab, &slow, 1000000);
 	lab_run_until_true(&lab, is_held_up, &slow);
 	lab_run_until_true(&lab, more_is_waiting, &slow);
 	due_ms = loop_now_ms(&lab.loop) + 1;
