@@ -1,6 +1,5 @@
 #include "envd/jobs/job_search.h"
 
-
 struct job_searches {
 	struct background_job *job;
 	struct job_listener listener;

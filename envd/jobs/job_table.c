@@ -1,6 +1,5 @@
 #include "envd/jobs/job_table.h"
 
-
 #include "envd/jobs/job_life.h"
 #include "lib/limits.h"
 #include "lib/log.h"
