@@ -188,7 +188,7 @@ def suite_relay_asan():
 def suite_relay_tls():
     """What streams, tunnels, ends and misuse are tested with in plain text, over TLS."""
     yield Step("asan", make("PROFILE=asan", "CI=1", "all"), timeout=900, check=True)
-    for name in ("streams", "tunnels", "hostile", "smuggling", "lifecycle"):
+    for name in ("upstreams", "responses", "bodies", "tunnels", "hostile", "smuggling", "lifecycle"):
         command = [sys.executable, "-B", f"tests/relay/test_{name}.py"]
         yield Step(f"test_{name}.py", command, timeout=600, env={"PROXY_BIN": f"{OUT}/asan/bin/proxy", "RELAY_TLS": "1"})
 

@@ -6,6 +6,8 @@ import struct
 import threading
 import time
 
+from support import Test, wait_for
+
 A, AAAA = 1, 28
 NOERROR, SERVFAIL, NXDOMAIN, REFUSED = 0, 2, 3, 5
 
@@ -145,3 +147,27 @@ class NameServer:
             sock.close()
         for thread in self.threads:
             thread.join(5)
+
+
+class DnsTest(Test):
+    def start_dns(self, *flags, template="{id}.pods.test", sandboxes=()):
+        self.dns = NameServer()
+        self.addCleanup(self.dns.stop)
+        return self.start("--dns-template", template, "--dns-server", self.dns.address, "--allow-loopback-upstreams",
+                          *flags, sandboxes=sandboxes)
+
+    def known(self, sandbox):
+        return self.proxy.call("GET", f"/sandboxes/{sandbox}")[0] == 200
+
+    def cause(self, host):
+        answer = self.proxy.ask(host)
+        return answer.status, answer.get("X-Proxy-Error")
+
+    def told(self, host, *expected):
+        """A machine that stalls may be too late with the name server's answer; then it is asked once more."""
+        def is_told():
+            got = self.cause(host)
+            self.assertIn(got, (expected, (503, "catalog_unavailable")))
+            return got == expected
+
+        wait_for(is_told, f"{expected}")

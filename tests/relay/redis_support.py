@@ -1,4 +1,5 @@
 """A real redis-server for one test: on a unix socket and a port of its own, in a directory of its own."""
+import json
 import os
 import shutil
 import socket
@@ -6,9 +7,13 @@ import subprocess
 import tempfile
 import unittest
 
-from support import PATIENCE, wait_for
+from support import PATIENCE, Test, wait_for
 
 NOTIFY = "Kg$xe"
+KEY = "sandbox:catalog:"
+# What one proxy changes, the others are told: within a second where the machine does nothing else. Until the next scan
+# would find it, it is a minute.
+SOON = 15
 
 
 def encode(*arguments):
@@ -121,11 +126,6 @@ class Redis:
         secret = f":{self.password}@" if self.password else ""
         return f"unix://{secret}{self.path}"
 
-    @property
-    def tcp_url(self):
-        secret = f":{self.password}@" if self.password else ""
-        return f"redis://{secret}127.0.0.1:{self.port}"
-
     def stop(self):
         if self.client:
             self.client.close()
@@ -141,3 +141,31 @@ class Redis:
     def close(self):
         self.stop()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def record(address="127.0.0.1", execution="e1", **more):
+    """As E2B writes it."""
+    return json.dumps({"orchestrator_id": "node1", "orchestrator_ip": address, "execution_id": execution,
+                       "sandbox_started_at": "2026-11-28T00:00:00Z", "sandbox_max_length_in_hours": 24, **more})
+
+
+class RedisTest(Test):
+    def start_redis(self, **options):
+        redis = Redis(**options)
+        self.addCleanup(redis.close)
+        return redis
+
+    def start_proxy(self, redis, *flags, url=None):
+        proxy = self.start("--redis", url or redis.url, "--allow-loopback-upstreams", *flags, sandboxes=())
+        return proxy
+
+    def connected(self, proxy=None):
+        proxy = proxy or self.proxy
+        wait_for(lambda: proxy.metric("proxy_redis_connected") == 1, "the connection to Redis")
+
+    def scanned(self, proxy=None, times=1):
+        proxy = proxy or self.proxy
+        wait_for(lambda: proxy.metric("proxy_redis_scans_total") >= times, "a scan", 2 * PATIENCE)
+
+    def known(self, sandbox, proxy=None):
+        return (proxy or self.proxy).call("GET", f"/sandboxes/{sandbox}")[0] == 200

@@ -6,7 +6,7 @@ import threading
 import time
 
 from support import PATIENCE, Test, answer, main, wait_for
-from test_tunnels import ASK, SWITCH
+from tunnel_support import ASK, SWITCH
 
 LONG = 400  # milliseconds
 

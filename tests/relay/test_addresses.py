@@ -1,22 +1,16 @@
 #!/usr/bin/env python3
 """Names with several addresses, of which the first swallows what is sent to it: nobody waits for that one alone.
 """
-import os
 import socket
-import subprocess
 import tempfile
 import time
 import unittest
 
-from redis_support import Redis
+from netns_support import can_mount
+from redis_support import Redis, record
 from support import Test, answer, in_time, main, one_of, wait_for
-from test_redis import record
 
 HERE, DEAD, NAME = "127.0.4.1", "127.0.4.2", "twofold.test"
-
-
-def can_mount():
-    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "true"], stderr=subprocess.DEVNULL, check=False).returncode == 0
 
 
 def swallow(port):

@@ -3,32 +3,8 @@ import threading
 import time
 import unittest
 
-from dns_support import NOERROR, REFUSED, SERVFAIL, NameServer
-from support import PATIENCE, Proxy, Test, answered, in_time, main, one_of, wait_for
-
-
-class DnsTest(Test):
-    def start_dns(self, *flags, template="{id}.pods.test", sandboxes=()):
-        self.dns = NameServer()
-        self.addCleanup(self.dns.stop)
-        return self.start("--dns-template", template, "--dns-server", self.dns.address, "--allow-loopback-upstreams",
-                          *flags, sandboxes=sandboxes)
-
-    def known(self, sandbox):
-        return self.proxy.call("GET", f"/sandboxes/{sandbox}")[0] == 200
-
-    def cause(self, host):
-        answer = self.proxy.ask(host)
-        return answer.status, answer.get("X-Proxy-Error")
-
-    def told(self, host, *expected):
-        """A machine that stalls may be too late with the name server's answer; then it is asked once more."""
-        def is_told():
-            got = self.cause(host)
-            self.assertIn(got, (expected, (503, "catalog_unavailable")))
-            return got == expected
-
-        wait_for(is_told, f"{expected}")
+from dns_support import NOERROR, REFUSED, SERVFAIL, DnsTest, NameServer
+from support import PATIENCE, Proxy, answered, in_time, main, one_of, wait_for
 
 
 class Answers(DnsTest):
@@ -46,7 +22,7 @@ class Answers(DnsTest):
         self.assertLessEqual(self.dns.count("abc"), 1 + int(time.monotonic() - began))
 
     def test_found_by_ipv6_alone(self):
-        proxy = self.start_dns()
+        self.start_dns()
         server = self.serve(host="::1")
         self.dns.names["abc"] = ["::1"]
         self.told(self.host(server), 200, None)
@@ -220,7 +196,7 @@ class Time(DnsTest):
         self.assertEqual(proxy.call("GET", "/sandboxes/abc")[1]["revision"], before["revision"])
 
     def test_gone_pod_is_not_found(self):
-        proxy = self.start_dns()
+        self.start_dns()
         server = self.serve()
         self.dns.names["abc"] = ["127.0.0.1"]
         self.told(self.host(server), 200, None)

@@ -9,10 +9,9 @@ import threading
 import time
 import unittest
 
-from dns_support import A, SERVFAIL, NameServer
+from dns_support import A, SERVFAIL, DnsTest, NameServer
+from netns_support import can_mount
 from support import in_time, main, wait_for
-from test_addresses import can_mount
-from test_dns import DnsTest
 
 
 def cname(label, ttl=60):

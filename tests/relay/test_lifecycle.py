@@ -4,21 +4,8 @@ import random
 import threading
 import time
 
-from support import PATIENCE, Connection, Test, answer, answered, closed_port, main, one_of, plain, wait_for
-from test_tunnels import ASK, SWITCH
-
-STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
-DOWNLOAD = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\nx"
-
-
-def held(connection):
-    """Begins what the path asks for, and stays."""
-    path = connection.request().line.split()[1]
-    if path == "/tunnel":
-        connection.send(SWITCH + b"x")
-    elif path != "/wait":
-        connection.send({"/stream": STREAM, "/download": DOWNLOAD}[path])
-    connection.take_all()
+from support import PATIENCE, Connection, Test, answer, answered, closed_port, main, one_of, wait_for
+from tunnel_support import ASK, STREAM, SWITCH, held
 
 
 class Lifecycle(Test):

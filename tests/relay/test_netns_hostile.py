@@ -8,9 +8,9 @@ import threading
 import time
 import unittest
 
+from netns_support import Namespace, can_unshare
 from support import Test, in_time, main, wait_for
-from test_netns import Namespace, can_unshare
-from test_tunnels import ASK
+from tunnel_support import ASK
 
 # Mounts a file system at argv[1] whose server never says a word, in a mount namespace of its own, and becomes the
 # rest of argv, which keeps the server's descriptor: when that ends, so does the file system.

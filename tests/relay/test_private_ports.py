@@ -7,7 +7,7 @@ import time
 import urllib.parse
 
 from support import Test, answer, main, wait_for
-from test_tunnels import ASK, SWITCH
+from tunnel_support import ASK, SWITCH
 
 BROWSER = "User-Agent: Mozilla/5.0 (X11; Linux x86_64) Chrome/140\r\nAccept: text/html,*/*\r\n"
 OPENED = BROWSER + "Sec-Fetch-Mode: navigate\r\nSec-Fetch-Dest: document\r\nSec-Fetch-Site: none\r\n"

@@ -6,9 +6,8 @@ import random
 import threading
 import time
 
-from redis_support import RedisClient
+from redis_support import KEY, RedisClient, RedisTest, record
 from support import PATIENCE, answer, main, one_of, wait_for
-from test_redis import KEY, RedisTest, record
 
 
 def playing(answer_to):

@@ -12,9 +12,9 @@ import threading
 import time
 import unittest
 
+from handover_support import Following, is_alive, resume
 from support import PATIENCE, Test, answer, main, program, wait_for
-from test_handover import Following, is_alive, resume
-from test_tls import anyone
+from tls_support import anyone
 
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: rest\r\nConnection: Upgrade\r\n\r\n"
 # Seconds that pass in the proxy in one of ours.

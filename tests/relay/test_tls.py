@@ -1,84 +1,18 @@
 #!/usr/bin/env python3
-"""TLS in front of sandboxes: which certificate whom, ALPN, tickets, reloads, ends, and clients that mean harm."""
-import hashlib
+"""TLS in front of sandboxes: which certificate whom, ALPN, tickets, ends, and clients that mean harm."""
 import json
 import os
 import random
-import re
-import shutil
 import signal
 import socket
 import ssl
 import subprocess
-import tempfile
 import threading
 import time
 import unittest
 
-from support import PATIENCE, Certificates, Connection, Test, TlsSocket, answer, in_time, main, one_of, program, unread, wait_for
-
-MEGABYTE = 1 << 20
-
-
-def development(domain="sbx.localhost"):
-    """A directory made by `proxy dev-certificate`."""
-    directory = tempfile.mkdtemp(prefix="tls-")
-    subprocess.run([program(), "dev-certificate", directory, "--domain", domain], check=True, stdout=subprocess.DEVNULL)
-    return directory
-
-
-def self_signed(directory, name, alternatives, key="ec"):
-    """NAME.crt and NAME.key, by openssl's own program; "CERT,KEY" as the proxy takes it."""
-    paths = [os.path.join(directory, f"{name}.{end}") for end in ("crt", "key")]
-    kind = ["ec", "-pkeyopt", "ec_paramgen_curve:P-256"] if key == "ec" else ["rsa:2048"]
-    subprocess.run(["openssl", "req", "-x509", "-newkey", *kind, "-nodes", "-days", "30", "-subj", f"/CN={name}", "-addext",
-                    f"subjectAltName={alternatives}", "-out", paths[0], "-keyout", paths[1]],
-                   check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    return ",".join(paths)
-
-
-def fingerprint(path):
-    with open(path, encoding="ascii") as file:
-        text = file.read()
-    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(text[:text.index("-----END") + 26])).hexdigest()
-
-
-def anyone(**options):
-    """A client that believes everything."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    for name, value in options.items():
-        setattr(context, name, value)
-    return context
-
-
-class Tls(Test):
-    def start(self, *flags, **options):
-        options.setdefault("over_tls", True)
-        return super().start(*flags, **options)
-
-    def directory(self, make=tempfile.mkdtemp):
-        path = make()
-        self.addCleanup(shutil.rmtree, path, ignore_errors=True)
-        return path
-
-    def raw(self, port=None):
-        sock = socket.create_connection(("127.0.0.1", port or self.proxy.tls_port), PATIENCE)
-        self.addCleanup(sock.close)
-        return sock
-
-    def connect(self, name=None, context=None, session=None):
-        client = Connection(TlsSocket(self.raw(), context or anyone(), name, session))
-        self.addCleanup(client.close)
-        return client
-
-    def shown(self, client):
-        return hashlib.sha256(client.sock.tls.getpeercert(True)).hexdigest()
-
-    def ask(self, client, host, close=True):
-        client.send(f"GET / HTTP/1.1\r\nHost: {host}\r\n" + ("Connection: close\r\n" if close else "") + "\r\n")
-        return client.response()
+from support import PATIENCE, Certificates, Connection, TlsSocket, answer, in_time, main, one_of, program, unread, wait_for
+from tls_support import Tls, anyone, fingerprint, self_signed
 
 
 class Names(Tls):
@@ -101,7 +35,7 @@ class Names(Tls):
             (f"{here}.wild.test", f"{here}.wild.test", "wild", 200),
             (f"{here}.WILD.test", f"{here}.wild.test:{proxy.tls_port}", "wild", 200),
             (f"{here}.wild.test", f"{here}.wild.test.", "wild", 200),
-            (f"1-other.wild.test", f"{here}.wild.test", "wild", 200),      # another name of the same certificate
+            ("1-other.wild.test", f"{here}.wild.test", "wild", 200),      # another name of the same certificate
             ("wild.test", f"{here}.wild.test", "wild", 200),
             ("1-exact.wild.test", "1-exact.wild.test", "exact", 502),
             # What the certificate of this connection does not stand for (421, RFC 9110 section 15.5.20).
@@ -504,104 +438,6 @@ class Ends(Tls):
         before = idle(50)
         after = idle(500)
         self.assertLess((after - before) / 500, 20)
-
-
-class Reload(Tls):
-    def replace(self, directory, fresh):
-        """As an administrator does: one file after the other, each in one go."""
-        for name in ("tls.key", "tls.crt"):
-            shutil.copy(os.path.join(fresh, name), os.path.join(directory, name + ".new"))
-            os.rename(os.path.join(directory, name + ".new"), os.path.join(directory, name))
-
-    def is_shown(self, directory):
-        return self.shown(self.connect()) == fingerprint(os.path.join(directory, "tls.crt"))
-
-    def test_s090_reload_under_load(self):
-        directory, fresh = self.directory(development), self.directory(development)
-        server = self.serve()
-        proxy = self.start("--certificate", directory)
-        host = self.host(server)
-        stop, failures, count = threading.Event(), [], [0, 0]
-
-        def kept(context):
-            client = Connection(TlsSocket(self.raw(), context))
-            while not stop.is_set():
-                response = self.ask(client, host, close=False)
-                if response is None or response.status != 200:
-                    failures.append(response)
-                    return
-                count[0] += 1
-
-        def anew(context):
-            while not stop.is_set():
-                try:
-                    with Connection(TlsSocket(self.raw(), context)) as client:
-                        response = self.ask(client, host)
-                    if response is None or response.status != 200:
-                        failures.append(response)
-                    count[1] += 1
-                except (OSError, ssl.SSLError) as error:
-                    failures.append(error)
-
-        threads = [threading.Thread(target=target, args=(anyone(),)) for target in (kept, kept, anew)]
-        for thread in threads:
-            thread.start()
-        try:
-            for number in range(6):
-                wait_for(lambda: min(count) > number * 3, "requests")
-                self.replace(directory, fresh)
-                directory_now, fresh = fresh, self.directory(development)
-                how = number % 3
-                if how == 1:
-                    proxy.process.send_signal(signal.SIGHUP)
-                elif how == 2:
-                    self.assertEqual(proxy.call("POST", "/certificates/reload"), (200, {"certificates": 1}))
-                wait_for(lambda: self.is_shown(directory_now), "the new certificate")
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        self.assertEqual(failures, [])
-        self.assertGreater(min(count), 15)
-
-    def test_s090_a_bad_file_keeps_the_old_certificate(self):
-        directory = self.directory(development)
-        proxy = self.start("--certificate", directory)
-        good = fingerprint(os.path.join(directory, "tls.crt"))
-        for damage in ("garbage", "", None):
-            key = os.path.join(directory, "tls.key")
-            if damage is None:
-                shutil.copy(os.path.join(directory, "ca-key.pem"), key)
-            else:
-                with open(key, "w", encoding="ascii") as file:
-                    file.write(damage)
-            status, body = proxy.call("POST", "/certificates/reload")
-            self.assertEqual(status, 409)
-            self.assertIn("tls.key", body["message"])
-            self.assertEqual(self.shown(self.connect()), good)
-        self.assertGreaterEqual(proxy.metric("proxy_certificate_reload_failures_total"), 3)
-        proxy.logged("the old ones stay", '"error"')
-        shutil.rmtree(directory)
-        self.assertEqual(proxy.call("POST", "/certificates/reload")[0], 409)
-        self.assertEqual(self.shown(self.connect()), good)
-        self.assertEqual(proxy.call("GET", "/certificates/reload")[0], 405)
-
-    def test_links_may_change_all_at_once(self):
-        # As a volume of Kubernetes does: files are links into ..data, which is a link that is replaced.
-        top = self.directory()
-        generations = [self.directory(development) for _ in range(2)]
-        os.symlink(generations[0], os.path.join(top, "..data"))
-        for name in ("tls.crt", "tls.key"):
-            os.symlink(os.path.join("..data", name), os.path.join(top, name))
-        self.start("--certificate", f"{top}/tls.crt,{top}/tls.key")
-        self.assertTrue(self.is_shown(generations[0]))
-        os.symlink(generations[1], os.path.join(top, "..data_tmp"))
-        os.rename(os.path.join(top, "..data_tmp"), os.path.join(top, "..data"))
-        wait_for(lambda: self.is_shown(generations[1]), "the new generation")
-
-    def test_without_tls_there_is_nothing_to_reload(self):
-        proxy = self.start(over_tls=False)
-        self.assertEqual(proxy.call("POST", "/certificates/reload")[0], 404)
 
 
 if __name__ == "__main__":

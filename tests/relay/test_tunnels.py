@@ -6,13 +6,9 @@ import threading
 import time
 
 from support import OVER_TLS, Connection, Test, answer, main, program, wait_for
+from tunnel_support import ASK, SWITCH
 
 MEGABYTE = 1 << 20
-ASK = ("Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-       "sec-websocket-version: 13\r\nSec-WebSocket-Protocol: chat, superchat\r\n"
-       "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\nOrigin: http://page.test\r\nCookie: a=b\r\n")
-SWITCH = (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: WebSocket\r\nConnection: Upgrade\r\n"
-          b"Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\nSec-WebSocket-Protocol: chat\r\n\r\n")
 
 
 class Tunnels(Test):

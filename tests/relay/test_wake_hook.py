@@ -5,10 +5,10 @@ get the answer that the catalog allows, and neither memory nor connections stay 
 import json
 import time
 
+from handover_support import Following
 from http2_support import Client
 from support import PATIENCE, answer, closed_port, main
-from test_handover import Following
-from test_wake import SLEEPS, Hook, Waking
+from wake_support import SLEEPS, Hook, Waking
 
 YES = '{"state":"running"}'
 
