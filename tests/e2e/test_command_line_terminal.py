@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import termios
-import time
 import unittest
 
 from support.programs import eventually, main, start_envd
