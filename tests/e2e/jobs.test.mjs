@@ -1,31 +1,23 @@
-// Background jobs: their life, output, input, waiting, watching and stopping.
+// Background jobs: their life, waiting for them, watching and stopping them, webhooks.
 import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
 import { createHmac, randomBytes } from "node:crypto";
-import { chmodSync, existsSync, readFileSync, readdirSync, statSync, writeFileSync } from "node:fs";
-import { get } from "node:http";
+import { readFileSync, readdirSync, readlinkSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { join } from "node:path";
-import { buffer } from "node:stream/consumers";
-import { test } from "node:test";
-import { Code } from "@connectrpc/connect";
+import { Code, createClient } from "@connectrpc/connect";
+import { createConnectTransport } from "@connectrpc/connect-node";
 import { request } from "./support/connect.mjs";
 import {
-	Cause, OutputMode, State, StdinMode, Stream, ended, jobsClient, keeperOf, keepers, readOutput, refused, shell,
+	Cause, State, StdinMode, checkWithin, ended, jobsClient, jobsWorld, keeperOf, nothingIsLeft, readOutput, refused, shell,
 } from "./support/jobs.mjs";
-import { eventually, freePort, inTime, processesWith, serve, startEnvd, startProxy, temporaryFolder } from "./support/programs.mjs";
+import { eventually, freePort, inTime, processTable, processesWith, serve, startEnvd, startProxy, temporaryFolder } from "./support/programs.mjs";
 import { service } from "./support/schema.mjs";
-import { createClient } from "@connectrpc/connect";
-import { createConnectTransport } from "@connectrpc/connect-node";
 
-const folder = temporaryFolder();
-chmodSync(folder, 0o755);
-const directory = join(folder, "jobs");
-const envd = await startEnvd({ flags: ["-jobs-dir", directory] });
+const world = await jobsWorld();
+const { folder, directory, envd, jobs, create } = world;
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
-const jobs = jobsClient(envd.url);
-const create = async (message, client = jobs) => (await client.create(message)).job;
-
-const check = (name, body) => test(`jobs: ${name}`, { timeout: 120000 }, body);
+const check = checkWithin(120000);
 
 for (const [road, client] of Object.entries({
 	binary: jobs,
@@ -129,290 +121,6 @@ check("a client key makes one job, also at once and after its end", async () => 
 	const again = await jobs.create(message);
 	assert.deepEqual([again.job.id, again.existed, again.job.state], [answers[0].job.id, true, State.COMPLETED]);
 	assert.equal((await readOutput(jobs, { id: again.job.id })).stdout.toString(), "once\n");
-});
-
-check("split output is exact for each stream, merged output in exact order", async () => {
-	const script = "i=0; while [ $i -lt 500 ]; do echo out$i; echo err$i >&2; i=$((i+1)); done";
-	const split = await create(shell(script)), merged = await create({ ...shell(script), outputMode: OutputMode.MERGED });
-	await ended(jobs, split.id);
-	await ended(jobs, merged.id);
-	const lines = (word) => Array.from({ length: 500 }, (_, i) => `${word}${i}\n`).join("");
-	const both = await readOutput(jobs, { id: split.id, stream: Stream.BOTH });
-	assert.equal(both.stdout.toString(), lines("out"));
-	assert.equal(both.stderr.toString(), lines("err"));
-	assert.equal((await readOutput(jobs, { id: split.id, stream: Stream.STDERR })).stderr.toString(), lines("err"));
-	assert.equal((await readOutput(jobs, { id: merged.id })).stdout.toString(),
-		Array.from({ length: 500 }, (_, i) => `out${i}\nerr${i}\n`).join(""));
-});
-
-check("offsets, limits and follow", async () => {
-	const job = await create(shell("printf 0123456789; sleep 0.2; printf abcdef; sleep 0.2; printf XYZ"));
-	const followed = readOutput(jobs, { id: job.id, follow: true, stdoutOffset: 5n });
-	const late = readOutput(jobs, { id: job.id, follow: true, stdoutOffset: 12n });
-	assert.equal((await followed).stdout.toString(), "56789abcdefXYZ");
-	assert.equal((await late).stdout.toString(), "cdefXYZ");
-	assert.equal((await followed).job.state, State.COMPLETED);
-	const part = await readOutput(jobs, { id: job.id, stdoutOffset: 8n, maxBytes: 4n });
-	assert.equal(part.stdout.toString(), "89ab");
-	assert.equal(part.last.endOffset, 19n);
-	await refused(readOutput(jobs, { id: job.id, stdoutOffset: 20n }), Code.OutOfRange);
-	assert.equal((await readOutput(jobs, { id: job.id, stdoutOffset: 19n })).stdout.length, 0);
-});
-
-check("a reader that leaves 1,000 times and comes back sees the exact stream", async () => {
-	const job = await create(shell("i=0; while [ $i -lt 4000 ]; do echo \"line $i\"; i=$((i+1)); [ $((i%200)) != 0 ] || sleep 0.05; done"));
-	const want = Array.from({ length: 4000 }, (_, i) => `line ${i}\n`).join("");
-	const got = [];
-	let offset = 0, visits = 0, over = false;
-	while (!over) {
-		const leave = new AbortController();
-		visits++;
-		try {
-			for await (const message of jobs.output({ id: job.id, follow: true, stdoutOffset: BigInt(offset), maxBytes: 33n },
-				{ signal: leave.signal })) {
-				if (message.data.length) {
-					assert.equal(Number(message.offset), offset);
-					got.push(Buffer.from(message.data));
-					offset += message.data.length;
-					if (visits % 2) // in the middle
-						leave.abort();
-				}
-				over = message.job !== undefined && message.job.state === State.COMPLETED && offset === want.length;
-			}
-		} catch (error) {
-			if (!leave.signal.aborted)
-				throw error;
-		}
-	}
-	assert.ok(visits >= 1000, `${visits} visits`);
-	assert.equal(Buffer.concat(got).toString(), want);
-});
-
-check("the plain path serves ranges, follows, and says what there is", async () => {
-	const go = join(folder, "print-the-rest");
-	const job = await create(shell(`printf 0123456789; printf oops >&2; until [ -e ${go} ]; do sleep 0.05; done; printf abc`));
-	await jobs.wait({ ids: [job.id], until: { pattern: "9" } });
-	const path = `/jobs/${job.id}/stdout`;
-	const live = request(envd.url, { path: `${path}?follow=1`, headers: { Range: "bytes=8-" } });
-	const now = await request(envd.url, { path });
-	assert.deepEqual([now.status, now.text, now.headers["job-state"], now.headers["content-length"]], [200, "0123456789", "running", "10"]);
-	writeFileSync(go, "");
-	const followed = await live;
-	assert.deepEqual([followed.status, followed.text, followed.headers["job-start-offset"]], [200, "89abc", "8"]);
-	const part = await request(envd.url, { path, headers: { Range: "bytes=2-4" } });
-	assert.deepEqual([part.status, part.text, part.headers["content-range"]], [206, "234", "bytes 2-4/13"]);
-	assert.equal((await request(envd.url, { path, headers: { Range: "bytes=-3" } })).text, "abc");
-	// No validator is given out, so that none can be the right one.
-	for (const validator of ['"of-another"', "Sat, 28 Nov 2026 12:00:00 GMT"]) {
-		const whole = await request(envd.url, { path, headers: { Range: "bytes=2-4", "If-Range": validator } });
-		assert.deepEqual([whole.status, whole.text], [200, "0123456789abc"]);
-	}
-	const beyond = await request(envd.url, { path, headers: { Range: "bytes=50-" } });
-	assert.deepEqual([beyond.status, beyond.headers["content-range"]], [416, "bytes */13"]);
-	const lines = await request(envd.url, { path: `/jobs/${job.id}/stdout`, headers: { Range: "lines=0-1" } });
-	assert.deepEqual([lines.status, lines.headers["content-range"], lines.headers["content-length"]], [200, undefined, "13"]);
-	assert.equal((await request(envd.url, { path: `/jobs/${job.id}/stderr` })).text, "oops");
-	const head = await request(envd.url, { method: "HEAD", path });
-	assert.deepEqual([head.status, head.text, head.headers["content-length"]], [200, "", "13"]);
-	assert.equal((await request(envd.url, { path: "/jobs/0nothere/stdout" })).status, 404);
-	assert.equal((await request(envd.url, { path: `/jobs/${job.id}/other` })).status, 404);
-	const posted = await request(envd.url, { method: "POST", path, body: "x" });
-	assert.deepEqual([posted.status, posted.headers.allow], [405, "GET, HEAD"]);
-});
-
-// A client that has the head and then takes nothing until it is told to: what it gets in all.
-const slowClient = async (path, base = envd.url) => {
-	const answer = await new Promise((done, failed) => get(new URL(path, base), { agent: false }, done).on("error", failed));
-	return { answer, rest: () => buffer(answer) };
-};
-
-check("a replay of an ended job is exact: in parts, for slow clients, and when the job is deleted meanwhile", async () => {
-	const job = await create(shell("seq 1 2000000"));
-	await ended(jobs, job.id);
-	const want = Buffer.from(Array.from({ length: 2000000 }, (_, i) => `${i + 1}\n`).join(""));
-	const path = `/jobs/${job.id}/stdout`, size = want.length;
-	assert.equal(Number((await jobs.get({ id: job.id })).stdout.endOffset), size);
-	assert.ok((await (await slowClient(path)).rest()).equals(want), "all of it");
-	for (const [first, last] of [[0, 0], [4095, 4096], [65535, 65536], [1048575, 1048577], [1, 3000001], [size - 1, size - 1], [size - 70000, size + 5]]) {
-		const part = await request(envd.url, { path, headers: { Range: `bytes=${first}-${last}` } });
-		assert.deepEqual([part.status, part.headers["content-range"]], [206, `bytes ${first}-${Math.min(last, size - 1)}/${size}`]);
-		assert.equal(part.text, want.subarray(first, last + 1).toString(), `${first}-${last}`);
-	}
-	// Several that rest, one that leaves; then the job is deleted, and nothing of its files is left.
-	const slow = await Promise.all(Array.from({ length: 5 }, () => slowClient(path)));
-	const leaver = await slowClient(path);
-	leaver.answer.destroy();
-	await jobs.delete({ id: job.id });
-	await eventually("its files are gone", () => !existsSync(join(directory, job.id)));
-	for (const { rest } of slow)
-		assert.ok((await rest()).equals(want), "after the deletion");
-});
-
-check("a replay while the cap drops what is being read never has a hole in it", async () => {
-	// 40 MB through a cap of 1 MB, in lines that say where they are.
-	const job = await create({ ...shell("seq -f '%015.0f' 1 2500000; sleep 0.3; seq -f '%015.0f' 1 10"), limits: { outputBytes: 1000000n } });
-	const path = `/jobs/${job.id}/stdout`;
-	// One whose offset is dropped meanwhile is cut off; what came until then is right.
-	const replay = async () => {
-		const got = [];
-		let start = 0, length = 0;
-		try {
-			const { answer } = await slowClient(path);
-			start = Number(answer.headers["job-start-offset"]);
-			length = Number(answer.headers["content-length"]);
-			for await (const piece of answer)
-				got.push(piece);
-		} catch (error) {
-			assert.equal(error.code, "ECONNRESET");
-		}
-		const text = Buffer.concat(got);
-		assert.equal(text.indexOf(0), -1, "zeros");
-		for (const at of [0, text.length - 40]) {
-			const line = Math.ceil((start + at) / 16), from = line * 16 - start;
-			if (at >= 0 && line < 2500000 && from + 16 <= text.length)
-				assert.equal(text.subarray(from, from + 16).toString(), `${String(line + 1).padStart(15, "0")}\n`);
-		}
-		return text.length === length;
-	};
-	let isOver = false;
-	const over = ended(jobs, job.id).then(() => (isOver = true));
-	while (!isOver)
-		await replay();
-	await over;
-	assert.ok(await replay(), "whole");
-});
-
-check("the cap drops the oldest, and readers are told", async () => {
-	const job = await create({ ...shell("head -c 8000000 /dev/zero | tr '\\0' x; sleep 0.5; printf END"), limits: { outputBytes: 1000000n } });
-	await jobs.wait({ ids: [job.id], until: { pattern: "END" } });
-	await ended(jobs, job.id);
-	const { stdout } = await jobs.get({ id: job.id });
-	assert.equal(stdout.endOffset, 8000003n);
-	assert.ok(stdout.oldestOffset > 6500000n && stdout.oldestOffset <= 7000003n, String(stdout.oldestOffset));
-	const { blocks } = statSync(join(directory, job.id, "stdout"));
-	assert.ok(blocks * 512 < 1500000, `${blocks} blocks`);
-	const read = await readOutput(jobs, { id: job.id });
-	assert.deepEqual(read.gaps, [{ stream: 1, from: 0, to: Number(stdout.oldestOffset) }]);
-	assert.equal(read.stdout.length, 8000003 - Number(stdout.oldestOffset));
-	assert.ok(read.stdout.subarray(0, -3).every((byte) => byte === 0x78) && read.stdout.subarray(-3).toString() === "END");
-	const plain = await request(envd.url, { path: `/jobs/${job.id}/stdout`, headers: { Range: "bytes=0-7000999" } });
-	assert.deepEqual([plain.status, plain.headers["content-range"]], [206, `bytes ${stdout.oldestOffset}-7000999/8000003`]);
-	assert.equal((await request(envd.url, { path: `/jobs/${job.id}/stdout`, headers: { Range: "bytes=0-9" } })).status, 416);
-});
-
-check("input that is sent twice arrives once", async () => {
-	const job = await create({ command: { argv: ["cat"] }, stdin: { mode: StdinMode.PIPE } });
-	const write = (offset, data, close = false) => jobs.writeStdin({ id: job.id, offset: BigInt(offset), data: Buffer.from(data), close });
-	assert.equal((await write(0, "hello ")).taken, 6n);
-	assert.equal((await write(0, "hello ")).taken, 6n);
-	assert.equal((await write(3, "lo wor")).taken, 9n);
-	await refused(write(10, "ld"), Code.OutOfRange, /9 bytes/);
-	const last = await write(9, "ld", true);
-	assert.deepEqual([last.taken, last.closed], [11n, true]);
-	assert.equal((await write(9, "ld", true)).closed, true);
-	await ended(jobs, job.id);
-	assert.equal((await readOutput(jobs, { id: job.id })).stdout.toString(), "hello world");
-	assert.equal((await jobs.get({ id: job.id })).stdinOffset, 11n);
-	// The answer to the last write may have been lost with its connection, and the job be over since.
-	const again = await write(9, "ld", true);
-	assert.deepEqual([again.taken, again.closed], [11n, true]);
-	await refused(write(11, "!"), Code.FailedPrecondition, /does not run/);
-});
-
-check("much input passes through a slow job", async () => {
-	const data = randomBytes(3000000);
-	const job = await create({ ...shell("sleep 0.3; sha1sum; wc -c < /dev/null"), stdin: { mode: StdinMode.PIPE } });
-	for (let at = 0; at < data.length;) {
-		const { taken } = await jobs.writeStdin({ id: job.id, offset: BigInt(at), data: data.subarray(at, at + 700000), close: at + 700000 >= data.length });
-		at = Number(taken);
-	}
-	await ended(jobs, job.id);
-	const { createHash } = await import("node:crypto");
-	assert.match((await readOutput(jobs, { id: job.id })).stdout.toString(), new RegExp(`^${createHash("sha1").update(data).digest("hex")} `));
-});
-
-check("stdin from a file, from nowhere, and one that is not read any more", async () => {
-	writeFileSync("/tmp/jobs-input", "from a file\n");
-	const file = await create({ command: { argv: ["cat"], user: "user", cwd: "/tmp" }, stdin: { mode: StdinMode.FILE, path: "jobs-input" } });
-	const none = await create({ command: { argv: ["cat"] } });
-	await ended(jobs, file.id);
-	await ended(jobs, none.id);
-	assert.equal((await readOutput(jobs, { id: file.id })).stdout.toString(), "from a file\n");
-	await refused(jobs.writeStdin({ id: none.id, data: Buffer.from("x") }), Code.FailedPrecondition, /without a stdin/);
-	const deaf = await create({ ...shell("exec 0<&-; echo closed; sleep 30"), stdin: { mode: StdinMode.PIPE } });
-	await jobs.wait({ ids: [deaf.id], until: { pattern: "closed" } });
-	await eventually("writing is refused", async () => {
-		try {
-			const { stdinOffset } = await jobs.get({ id: deaf.id });
-			await jobs.writeStdin({ id: deaf.id, offset: stdinOffset, data: Buffer.from("x") });
-			return false;
-		} catch (error) {
-			return error.code === Code.FailedPrecondition;
-		}
-	});
-	await jobs.stop({ id: deaf.id, force: true });
-});
-
-check("a terminal: size, output, input, end of input", async () => {
-	const job = await create({ command: { argv: ["sh", "-c", "tty; stty size; read a; echo got $a; cat"], terminal: { cols: 91, rows: 17 } } });
-	assert.equal(job.hasTerminal, true);
-	await jobs.wait({ ids: [job.id], until: { pattern: "17 91" } });
-	await jobs.writeStdin({ id: job.id, offset: 0n, data: Buffer.from("word\n") });
-	await jobs.wait({ ids: [job.id], until: { pattern: "got word" } });
-	await jobs.writeStdin({ id: job.id, offset: 5n, close: true });
-	const done = await ended(jobs, job.id);
-	assert.equal(done.state, State.COMPLETED);
-	assert.match((await readOutput(jobs, { id: job.id })).stdout.toString(), /^\/dev\/pts\/\d+\r\n17 91\r\nword\r\ngot word\r\n/);
-});
-
-// What is there of a line goes with the first ^D, and only the next one is the end.
-check("the end of a terminal's input is one, also in the middle of a line", async () => {
-	for (const [settings, input, expected] of [["", "abc", "   a   b   c"], ["", "abc\n", "   a   b   c  \\n"], ["", "", ""], ["stty raw -echo;", "abc", null]]) {
-		const job = await create({ command: { argv: ["sh", "-c", `${settings} echo ready; od -An -c; echo over`], terminal: {} } });
-		await jobs.wait({ ids: [job.id], until: { pattern: "ready" } });
-		await jobs.writeStdin({ id: job.id, offset: 0n, data: Buffer.from(input), close: true });
-		if (expected === null) {
-			// Who reads keys and no lines is told nothing of an end; the job is there to be stopped.
-			assert.equal((await jobs.wait({ ids: [job.id], until: { states: [State.COMPLETED] }, timeoutMs: 200n })).timedOut, true);
-			await jobs.stop({ id: job.id, force: true });
-			continue;
-		}
-		assert.equal((await ended(jobs, job.id)).state, State.COMPLETED);
-		const lines = (await readOutput(jobs, { id: job.id })).stdout.toString().split("\r\n");
-		assert.equal(lines.at(-2), "over");
-		assert.ok(lines.at(-3).endsWith(expected), lines.join("|"));
-	}
-});
-
-check("a terminal gets another size, which the command is told, also of an envd that adopted it", async () => {
-	const own = join(folder, "resized"), port = await freePort();
-	let here = await startEnvd({ port, flags: ["-jobs-dir", own], keep: true }), client = jobsClient(here.url);
-	const { job } = await client.create({ command: {
-		// A signal ends a read.
-		argv: ["sh", "-c", "trap 'echo now $(stty size)' WINCH; echo ready; while :; do read line && echo $line: $(stty size); done"],
-		terminal: { cols: 80, rows: 24 },
-	} });
-	await client.wait({ ids: [job.id], until: { pattern: "ready" } });
-	const resized = (await client.resize({ id: job.id, terminal: { cols: 100, rows: 30 } })).job;
-	assert.deepEqual([resized.command.terminal.cols, resized.command.terminal.rows], [100, 30]);
-	// Input that is written after it finds it in force.
-	await client.writeStdin({ id: job.id, data: Buffer.from("word\n") });
-	await client.wait({ ids: [job.id], until: { pattern: "word: 30 100" } });
-	await client.wait({ ids: [job.id], until: { pattern: "now 30 100" } });
-	await here.kill();
-	here = await startEnvd({ port, flags: ["-jobs-dir", own], keep: true });
-	client = jobsClient(here.url);
-	assert.deepEqual((await client.get({ id: job.id })).job.command.terminal.cols, 100);
-	await client.resize({ id: job.id, terminal: { cols: 65535, rows: 1 } });
-	await client.writeStdin({ id: job.id, offset: 5n, data: Buffer.from("again\n") });
-	await client.wait({ ids: [job.id], until: { pattern: "1 65535" } });
-	await refused(client.resize({ id: job.id, terminal: { cols: 65536, rows: 1 } }), Code.InvalidArgument, /terminal size/);
-	await client.stop({ id: job.id, force: true });
-	await refused(client.resize({ id: job.id, terminal: { cols: 1, rows: 1 } }), Code.FailedPrecondition, /does not run/);
-	const plain = (await client.create(shell("exec sleep 100"))).job;
-	await refused(client.resize({ id: plain.id, terminal: { cols: 1, rows: 1 } }), Code.FailedPrecondition, /no terminal/);
-	await client.stop({ id: plain.id, force: true });
-	await here.stop();
 });
 
 check("waiting: states, several jobs, patterns, ports, time", async () => {
@@ -668,8 +376,54 @@ check("a token is asked for as everywhere", async () => {
 	await own.stop();
 });
 
-check("nothing is left behind", async () => {
-	for (const job of (await jobs.list({ states: [State.RUNNING], withoutCommands: true })).jobs)
-		await jobs.stop({ id: job.id, force: true });
-	await eventually("no keeper is left", () => keepers().filter((each) => each.parent === envd.pid).length === 0);
+check("an ordinary user has jobs, too", async () => {
+	const home = temporaryFolder();
+	execFileSync("chown", ["user", home]);
+	execFileSync("chmod", ["755", home]);
+	const id = execFileSync("id", ["-u", "user"]).toString().trim();
+	const envd = await startEnvd({
+		prefix: ["setpriv", `--reuid=${id}`, `--regid=${id}`, "--clear-groups"], init: null,
+		flags: ["-standalone", "-jobs-dir", join(home, "state", "jobs")], env: { HOME: home },
+	});
+	const jobs = jobsClient(envd.url);
+	const { job } = await jobs.create(shell("id -un; (setsid sleep 57.5 &); echo ready; exec sleep 57.5"));
+	await jobs.wait({ ids: [job.id], until: { pattern: "ready" } });
+	assert.equal((await jobs.stop({ id: job.id })).job.state, State.CANCELLED);
+	assert.deepEqual(processTable().filter((each) => each.state !== "Z" && each.arguments.includes("57.5")), []);
+	assert.equal((await readOutput(jobs, { id: job.id })).stdout.toString(), "user\nready\n");
+	await envd.stop();
 });
+
+check("what leaves its session at once is the job's all the same", async () => {
+	const envd = await startEnvd({ flags: ["-jobs-dir", join(temporaryFolder(), "jobs"), "-no-cgroups"] });
+	const jobs = jobsClient(envd.url);
+	const all = await Promise.all(Array.from({ length: 40 }, () => jobs.create(shell("(setsid sleep 57.25 &); exec sleep 57.25"))));
+	const escaped = () => processTable().filter((each) => each.state !== "Z" && each.session === each.pid && each.arguments.includes("57.25"));
+	await eventually("all run", () => escaped().length === 2 * all.length);
+	await Promise.all(all.map(({ job }) => jobs.stop({ id: job.id, force: true })));
+	assert.deepEqual(escaped(), []);
+	await envd.stop();
+});
+
+check("nothing that envd was born with reaches a keeper or its job", async () => {
+	const directory = join(temporaryFolder(), "jobs");
+	const envd = await startEnvd({
+		flags: ["-jobs-dir", directory], prefix: ["sh", "-c", 'exec 5</etc/hostname 9</etc/passwd; exec "$0" "$@"'],
+	});
+	const jobs = jobsClient(envd.url);
+	const job = (await jobs.create(shell("exec sleep 1000"))).job;
+	const keeper = keeperOf(job);
+	const names = (pid) => readdirSync(`/proc/${pid}/fd`).flatMap((fd) => {
+		try {
+			return [readlinkSync(`/proc/${pid}/fd/${fd}`)];
+		} catch {
+			return []; // closed meanwhile
+		}
+	});
+	assert.ok(names(envd.child.pid).includes("/etc/passwd"), "envd has it");
+	for (const pid of [keeper, job.pid])
+		assert.ok(!names(pid).some((name) => name.startsWith("/etc/")), `${pid}: ${names(pid)}`);
+	await jobs.stop({ id: job.id, force: true });
+});
+
+check("nothing is left behind", nothingIsLeft(world));
