@@ -228,6 +228,17 @@ static void start_make_directory(struct rpc_call *call, const ProtobufCMessage *
 		submit(operation, JOB_FILES);
 }
 
+/* "", "x/.", "x/..": nobody means to remove or to move what these come out as. */
+static bool names_nothing(const char *path)
+{
+	struct str rest = str_of(path), piece, last = {NULL, 0};
+
+	while (str_split(&rest, '/', &piece))
+		if (piece.len)
+			last = piece;
+	return !path[0] || str_equal(last, STR(".")) || str_equal(last, STR(".."));
+}
+
 /* ---- Move ---- */
 
 static int run_move(struct operation *operation, const struct user *user, struct err *err)
@@ -235,8 +246,14 @@ static int run_move(struct operation *operation, const struct user *user, struct
 	Filesystem__MoveResponse *response = arena_new(&operation->arena, Filesystem__MoveResponse);
 	const char *source, *destination;
 	struct entry entry;
-	int status = resolve(operation, user, operation->path, &source, err);
+	int status;
 
+	/* A field that was left out must not move a whole home away. */
+	if (names_nothing(operation->path) || !operation->destination[0])
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "error renaming: the path \"%s\" does not name one",
+			       names_nothing(operation->path) ? operation->path : operation->destination);
+	status = resolve(operation, user, operation->path, &source, err);
 	if (status == 0)
 		status = resolve(operation, user, operation->destination, &destination, err);
 	if (status == 0)
@@ -310,17 +327,6 @@ static void start_list(struct rpc_call *call, const ProtobufCMessage *message)
 }
 
 /* ---- Remove ---- */
-
-/* "", "x/.", "x/..": nobody means to remove what these come out as. */
-static bool names_nothing(const char *path)
-{
-	struct str rest = str_of(path), piece, last = {NULL, 0};
-
-	while (str_split(&rest, '/', &piece))
-		if (piece.len)
-			last = piece;
-	return !path[0] || str_equal(last, STR(".")) || str_equal(last, STR(".."));
-}
 
 static int run_remove(struct operation *operation, const struct user *user, struct err *err)
 {

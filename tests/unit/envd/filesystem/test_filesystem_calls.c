@@ -150,6 +150,26 @@ static void removing_nothing_in_particular_is_refused(void **state)
 	}
 }
 
+/* What is moved would be the home of root: the destination exists, so that nothing can happen to it. */
+static void moving_nothing_in_particular_is_refused(void **state)
+{
+	static const char *const sources[] = {"", ".", "./", "x/..", "x/./"};
+	struct answer answer;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(sources); i++) {
+		answer = site_call("Move", arena_printf(&site.arena, "{\"source\":\"%s\",\"destination\":\"%s\"}",
+							sources[i], site.folder.path));
+		assert_int_equal(answer.status, 400);
+		assert_non_null(strstr(answer.body, "does not name one"));
+	}
+	site_write_bytes("f", "stays", 5);
+	answer = site_call("Move", arena_printf(&site.arena, "{\"source\":\"%s\"}", site_at("f")));
+	assert_int_equal(answer.status, 400);
+	assert_non_null(strstr(answer.body, "does not name one"));
+	site_check_file("f", "stays", 5);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, site_setup, site_teardown)
 
 int main(void)
@@ -159,6 +179,7 @@ int main(void)
 		TEST(case_097_hostile_names_round_trip),
 		TEST(calls_answer_as_the_contract_says),
 		TEST(removing_nothing_in_particular_is_refused),
+		TEST(moving_nothing_in_particular_is_refused),
 	};
 
 	return cmocka_run_group_tests(tests, site_start_thread, NULL);
