@@ -14,8 +14,9 @@ if ! cmp -s package-lock.json node_modules/.installed; then
 	cp package-lock.json node_modules/.installed
 fi
 for name in "" -old; do
-	if ! cmp -s "requirements$name.txt" "$build/venv$name/.installed"; then
-		python3 -m venv "$build/venv$name"
+	# Also when the Python it was made with is gone.
+	if ! cmp -s "requirements$name.txt" "$build/venv$name/.installed" || ! "$build/venv$name/bin/python3" -c '' 2>/dev/null; then
+		python3 -m venv --clear "$build/venv$name"
 		"$build/venv$name/bin/pip" install --quiet --disable-pip-version-check -r "requirements$name.txt"
 		cp "requirements$name.txt" "$build/venv$name/.installed"
 	fi
