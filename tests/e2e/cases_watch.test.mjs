@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { assertMemory, eventually, isSanitized, processTable, sleep, startEnvd } from "./support/programs.mjs";
 import { Watch, difference, namesBelow, replay, watch } from "./support/watch.mjs";
 import {
-	envd, user, root, base, check, helpers, cleanup, folderFor, limitedEnvd, shell, refusal, polled,
+	envd, user, base, check, helpers, cleanup, folderFor, limitedEnvd, shell, refusal, polled,
 } from "./support/watch_lab.mjs";
 
 check("case_114_new_directories_are_watched_with_what_is_in_them", async (t) => {

@@ -2,10 +2,9 @@
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { until } from "./support/connect.mjs";
 import { envdProgram, eventually, inTime, processTable, sleep, startEnvd } from "./support/programs.mjs";
 import { Watch, watch } from "./support/watch.mjs";
-import { envd, user, check, helpers, folderFor, refusal, polled } from "./support/watch_lab.mjs";
+import { user, check, helpers, folderFor, refusal, polled } from "./support/watch_lab.mjs";
 
 check("case_009_clients_that_leave_at_any_moment", async (t) => {
 	const folder = folderFor(t);

@@ -11,7 +11,7 @@ import { put } from "./support/files.mjs";
 import { envdProgram, eventually, startEnvd } from "./support/programs.mjs";
 import { namesBelow, watch } from "./support/watch.mjs";
 import {
-	user, root, check, helpers, cleanup, folderFor, refusal, polled,
+	user, check, helpers, cleanup, folderFor, refusal, polled,
 } from "./support/watch_lab.mjs";
 
 check("conformance_168_network_mounts_are_refused_unless_asked_for", async (t) => {

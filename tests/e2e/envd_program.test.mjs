@@ -13,7 +13,7 @@ import {
 
 const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const run = (...args) => spawnSync(envdProgram(), args, { encoding: "utf8", timeout: 40000 });
-const USER = 1000, OTHER = 1001; // made by support/enter.sh
+const USER = 1000; // made by support/enter.sh
 
 // Starts envd with exactly these arguments; resolves with {child, output(), exited} once it listens.
 async function launch(args, { prefix = [], port, env = {} } = {}) {

@@ -33,7 +33,7 @@ export function envelope(payload, flags = 0) {
 	return Buffer.concat([head, body]);
 }
 
-export class RpcError extends Error {
+class RpcError extends Error {
 	constructor(code, message, status) {
 		super(`${code}: ${message}`);
 		this.code = code;

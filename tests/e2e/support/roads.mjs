@@ -11,9 +11,9 @@ import { clients } from "./clients.mjs";
 import { freePort, startEnvd, startProxy, tlsFiles } from "./programs.mjs";
 import { startControlApi } from "./control_api.mjs";
 
-export const DOMAIN = "sbx.localhost";
+const DOMAIN = "sbx.localhost";
 export const SANDBOX = "sbx1";
-export const ACCESS_TOKEN = "access-token-1";
+const ACCESS_TOKEN = "access-token-1";
 export const TRAFFIC_TOKEN = "traffic-token-1";
 const FIXED_PORT = 49983;
 

@@ -10,7 +10,6 @@ import { Watch } from "./watch.mjs";
 
 export const envd = await startEnvd();
 export const user = envd.client();
-export const root = envd.client({ user: "root" });
 export const base = temporaryFolder();
 chownSync(base, 1000, 1000);
 chmodSync(base, 0o755);
