@@ -1,18 +1,17 @@
 """The part `relay` of the bench: what the proxy costs beside nginx and haproxy where `proxy` (small answers over kept
 connections) does not look: connections made anew for each request, large bodies, many idle connections, one event to a
 thousand readers, and the echo of a WebSocket."""
+import contextlib
 import os
-import resource
 import selectors
-import shutil
 import socket
 import statistics
-import subprocess
-import tempfile
 import threading
 import time
 
-MIB = 1 << 20
+import bench
+import rivals
+
 ASK = "GET {path} HTTP/1.1\r\nHost: {host}\r\n{more}\r\n"
 UPGRADE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n"
 SWITCH = (b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
@@ -129,126 +128,82 @@ def echo(_, port, host):
     return statistics.median(took), took[len(took) * 99 // 100]
 
 
-def idle_kib(bench, pid, port, host, count=IDLE):
+def idle_kib(pid, port, host):
     def connect():
         client = ask(port, host)
         head(client)
         return client
 
-    return bench.connection_kib(pid, connect, count)
+    return bench.connection_kib(pid, connect, IDLE)
 
 
-def write_nginx(bench, folder, ports, back, files, streams):
-    with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
-        file.write(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log; worker_rlimit_nofile 20000;
-        events {{ worker_connections 19000; }}
-        http {{ access_log off; {bench.nginx_paths(folder)} keepalive_requests 100000000;
-          proxy_http_version 1.1; proxy_set_header Host $host; proxy_read_timeout 60s;
-          upstream back {{ server 127.0.0.1:{back}; keepalive 64; keepalive_requests 100000000; }}
-          upstream files {{ server 127.0.0.1:{files}; keepalive 64; keepalive_requests 100000000; }}
-          server {{ listen 127.0.0.1:{ports['nginx']} backlog=4096;
-            location / {{ proxy_pass http://back; proxy_set_header Connection ""; }}
+def nginx(folder, port, back, files, streams):
+    return rivals.nginx_proxy(folder, port, back, http=rivals.upstream("files", files), connections=19000, locations=f"""
             location /fresh {{ proxy_pass http://127.0.0.1:{back}; proxy_set_header Connection close; }}
             location /mib {{ proxy_pass http://files; proxy_set_header Connection ""; }}
             location /events {{ proxy_pass http://127.0.0.1:{streams}; proxy_buffering off; }}
             location /echo {{ proxy_pass http://127.0.0.1:{streams}; proxy_set_header Connection upgrade;
-              proxy_set_header Upgrade websocket; }} }} }}""")
+              proxy_set_header Upgrade websocket; }}""")
 
 
-def write_haproxy(folder, ports, back, files, streams):
-    with open(f"{folder}/haproxy.cfg", "w", encoding="ascii") as file:
-        file.write(f"""
-global
-    nbthread 1
-    maxconn 10500
-    no strict-limits
-defaults
-    mode http
-    timeout connect 3s
-    timeout client 60s
-    timeout server 60s
-frontend front
-    bind 127.0.0.1:{ports['haproxy']}
-    use_backend fresh if {{ path /fresh }}
-    use_backend files if {{ path /mib }}
-    use_backend streams if {{ path /events /echo }}
-    default_backend back
-backend back
-    http-reuse always
-    server back 127.0.0.1:{back}
+def haproxy(folder, port, back, files, streams):
+    return rivals.haproxy(folder, port, back, connections=10500, routes="""use_backend fresh if { path /fresh }
+    use_backend files if { path /mib }
+    use_backend streams if { path /events /echo }""", backends=f"""
 backend fresh
     http-reuse never
     option http-server-close
     server back 127.0.0.1:{back}
 backend files
-    http-reuse always
     server files 127.0.0.1:{files}
 backend streams
-    timeout tunnel 60s
-    server streams 127.0.0.1:{streams}
-""")
+    server streams 127.0.0.1:{streams}""")
 
 
-def measure(bench):
-    folder = tempfile.mkdtemp(prefix="bench-")
-    os.chmod(folder, 0o755)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
-    ports = {name: bench.free_port() for name in ("nginx", "haproxy", "proxy", "files")}
-    streams = Streams()
-    with open(f"{folder}/mib", "wb") as file:
-        file.write(os.urandom(MIB))
-    with open(f"{folder}/files.conf", "w", encoding="ascii") as file:
-        file.write(bench.NGINX_COMMON.format(folder=f"{folder}/files") + f"""
-        http {{ access_log off; sendfile on; tcp_nopush on; keepalive_requests 100000000; {bench.nginx_paths(folder)}
-          server {{ listen 127.0.0.1:{ports['files']}; root {folder}; }} }}""")
-    os.mkdir(f"{folder}/files")
-    backend = bench.Running(bench.BACKEND, stdout=subprocess.PIPE, text=True)
-    back = int(backend.process.stdout.readline())
-    write_nginx(bench, folder, ports, back, ports["files"], streams.port)
-    write_haproxy(folder, ports, back, ports["files"], streams.port)
-    quiet = {"stderr": subprocess.DEVNULL}
-    running = [backend, bench.Running("nginx", "-p", folder, "-c", f"{folder}/files.conf", **quiet)]
-    others = {"nginx": bench.Running("nginx", "-p", folder, "-c", f"{folder}/nginx.conf", **quiet),
-              "haproxy": bench.Running("haproxy", "-q", "-f", f"{folder}/haproxy.cfg", **quiet),
-              "proxy": bench.Running(bench.PROXY, "--listen", f"127.0.0.1:{ports['proxy']}", "--admin", "none", "--workers", "1",
-                                     # By itself it counts on two descriptors for each; these rest.
-                                     "--connections-max", "10500",
-                                     "--sandbox", f"bench=127.0.0.1,envd={back}", "--sandbox", f"files=127.0.0.1,envd={ports['files']}", **quiet)}
-    try:
-        for port in ports.values():
-            bench.wait_for_port(port)
-        compare(bench, others, ports, back, streams)
-    finally:
-        streams.close()
-        for each in [*others.values(), *running]:
-            each.__exit__()
-        shutil.rmtree(folder)
+def measure():
+    bench.allow_many_descriptors()
+    with contextlib.ExitStack() as stack:
+        folder, file_folder = (stack.enter_context(bench.temporary_folder()) for _ in range(2))
+        with open(f"{file_folder}/mib", "wb") as file:
+            file.write(os.urandom(bench.MIB))
+        streams = Streams()
+        stack.callback(streams.close)
+        files = stack.enter_context(rivals.nginx_files(file_folder, file_folder)).port
+        back = stack.enter_context(bench.backend()).port
+        three = {
+            "nginx": nginx(folder, bench.free_port(), back, files, streams.port),
+            "haproxy": haproxy(folder, bench.free_port(), back, files, streams.port),
+            # By itself it counts on two descriptors for each; these rest.
+            "proxy": bench.proxy(back, "--connections-max", "10500", "--sandbox", f"files=127.0.0.1,envd={files}")}
+        for each in three.values():
+            stack.enter_context(each)
+        compare(three, back, streams)
 
 
-def compare(bench, others, ports, back, streams):
+def compare(three, back, streams):
     names = ("nginx", "haproxy", "proxy")
 
     def hosts(port, sandbox="bench"):
         return {"nginx": "bench", "haproxy": "bench", "proxy": f"{port}-{sandbox}.localhost"}
 
     host = hosts(back)
-    fresh = {name: bench.load(name, others[name].pid, ports[name], host[name], path="/fresh") for name in names}
+    fresh = {name: bench.load(name, three[name].pid, three[name].port, host[name], path="/fresh") for name in names}
     cost, best = fresh["proxy"][0], min(fresh["nginx"][0], fresh["haproxy"][0])
     bench.row("request, upstream dialled anew, CPU", f"{cost:.1f} µs, {fresh['proxy'][1]:.0f}/s",
               f"nginx {fresh['nginx'][0]:.1f}, haproxy {fresh['haproxy'][0]:.1f} µs", cost / fresh["nginx"][0],
               "≤ 50 µs or nginx's", cost <= max(50, fresh["nginx"][0]) or cost <= best)
     host = hosts(49983, "files")
-    mib = {name: bench.load(name, others[name].pid, ports[name], host[name], "-c8", path="/mib") for name in names}
-    bench.row("1 MiB answers, CPU", f"{mib['proxy'][0]:.0f} µs, {mib['proxy'][1] * MIB / 1e9:.2f} GB/s",
+    mib = {name: bench.load(name, three[name].pid, three[name].port, host[name], "-c8", path="/mib") for name in names}
+    bench.row("1 MiB answers, CPU", f"{mib['proxy'][0]:.0f} µs, {mib['proxy'][1] * bench.MIB / 1e9:.2f} GB/s",
               f"nginx {mib['nginx'][0]:.0f}, haproxy {mib['haproxy'][0]:.0f} µs", mib["proxy"][0] / mib["nginx"][0])
     host = hosts(49983)
-    idle = {name: idle_kib(bench, others[name].pid, ports[name], host[name]) for name in names}
+    idle = {name: idle_kib(three[name].pid, three[name].port, host[name]) for name in names}
     bench.row(f"{IDLE:,} idle connections, each", f"{idle['proxy']:.2f} KiB",
               f"nginx {idle['nginx']:.2f}, haproxy {idle['haproxy']:.2f} KiB", target="≤ 2 KiB", good=idle["proxy"] <= 2)
     host = hosts(streams.port)
     for what, run, unit, slack in (("event to 1,000 readers", fan_out, "ms", 50), ("WebSocket echo", echo, "µs", 1000)):
         # The best of three each, in turn: a busy machine adds milliseconds to any of them.
-        sides = ((streams.port, "bench"), *((ports[name], host[name]) for name in names))
+        sides = ((streams.port, "bench"), *((three[name].port, host[name]) for name in names))
         rounds = [[run(streams, *side) for side in sides] for _ in range(3)]
         direct, nginx, haproxy, ours = (min(results) for results in zip(*rounds))
         beside = (("nginx", nginx), ("haproxy", haproxy), ("direct", direct))

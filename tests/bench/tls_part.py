@@ -3,90 +3,64 @@ haproxy, all with one cipher."""
 import contextlib
 import os
 import re
-import resource
-import shutil
 import socket
 import ssl
 import struct
 import subprocess
-import tempfile
 import time
+
+import bench
+import rivals
 
 NAMES = ("nginx", "haproxy", "proxy")
 HOSTS = {"nginx": "bench", "haproxy": "bench", "proxy": "49983-bench.localhost"}
 # What the proxy chooses where a client leaves it the choice.
 CIPHER = "TLS_AES_128_GCM_SHA256"
 ROUNDS = 3
+IDLE = 2000
 
 
-def write_nginx(bench, folder, ports, back):
-    with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
-        file.write(f"""daemon off; worker_processes 1; pid {folder}/nginx.pid; error_log {folder}/nginx.log;
-        events {{ worker_connections 8000; }} worker_rlimit_nofile 20000;
-        http {{ access_log off; {bench.nginx_paths(folder)} keepalive_requests 100000000;
-          ssl_protocols TLSv1.2 TLSv1.3; ssl_conf_command Ciphersuites {CIPHER};
-          ssl_certificate {folder}/tls.crt; ssl_certificate_key {folder}/tls.key;
-          upstream back {{ server 127.0.0.1:{back}; keepalive 200; keepalive_requests 100000000; }}
-          server {{ listen 127.0.0.1:{ports['nginx', 'tls']} ssl;
-            listen 127.0.0.1:{ports['nginx', 'http']} http2; listen 127.0.0.1:{ports['nginx', 'https']} ssl http2;
-            location / {{ proxy_pass http://back; proxy_http_version 1.1; proxy_set_header Connection "";
-              proxy_set_header Host $host; }} }} }}""")
+def nginx(folder, ports, back):
+    return rivals.nginx_proxy(folder, ports["https"], back, kept=200, connections=8000, listen=f"""
+            listen 127.0.0.1:{ports["tls"]} ssl; listen 127.0.0.1:{ports["http"]} http2; listen 127.0.0.1:{ports["https"]} ssl http2;
+            ssl_protocols TLSv1.2 TLSv1.3; ssl_conf_command Ciphersuites {CIPHER};
+            ssl_certificate {folder}/tls.crt; ssl_certificate_key {folder}/tls.key;""")
 
 
-def write_haproxy(folder, ports, back):
-    with open(f"{folder}/haproxy.cfg", "w", encoding="ascii") as file:
-        file.write(f"""
-global
-    nbthread 1
-    maxconn 8000
+def haproxy(folder, ports, back):
+    return rivals.haproxy(folder, ports["https"], back, connections=8000, settings=f"""
     tune.ssl.default-dh-param 2048
-    ssl-default-bind-ciphersuites {CIPHER}
-defaults
-    mode http
-    timeout connect 3s
-    timeout client 60s
-    timeout server 60s
-    http-reuse always
-frontend front
-    bind 127.0.0.1:{ports['haproxy', 'tls']} ssl crt {folder}/both.pem alpn http/1.1
-    bind 127.0.0.1:{ports['haproxy', 'http']} proto h2
-    bind 127.0.0.1:{ports['haproxy', 'https']} ssl crt {folder}/both.pem alpn h2
-    default_backend back
-backend back
-    server back 127.0.0.1:{back}
-""")
+    ssl-default-bind-ciphersuites {CIPHER}""", binds=f"""
+    bind 127.0.0.1:{ports["tls"]} ssl crt {folder}/both.pem alpn http/1.1
+    bind 127.0.0.1:{ports["http"]} proto h2
+    bind 127.0.0.1:{ports["https"]} ssl crt {folder}/both.pem alpn h2""")
+
+
+def make_certificate(folder):
+    subprocess.run([bench.PROXY, "dev-certificate", folder], check=True, stdout=subprocess.DEVNULL)
+    os.chmod(f"{folder}/tls.key", 0o644)
+    with open(f"{folder}/both.pem", "w", encoding="ascii") as both:
+        for name in ("tls.crt", "tls.key"):
+            with open(f"{folder}/{name}", encoding="ascii") as file:
+                both.write(file.read())
 
 
 @contextlib.contextmanager
-def programs(bench):
+def programs():
     """The three side by side: their process ids, and their ports by name and `tls` (HTTP/1.1), `http` and `https` (HTTP/2)."""
-    folder = tempfile.mkdtemp(prefix="bench-")
-    os.chmod(folder, 0o755)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
+    bench.allow_many_descriptors()
     with contextlib.ExitStack() as stack:
-        stack.callback(shutil.rmtree, folder)
-        subprocess.run([bench.PROXY, "dev-certificate", folder], check=True, stdout=subprocess.DEVNULL)
-        os.chmod(f"{folder}/tls.key", 0o644)
-        with open(f"{folder}/both.pem", "w", encoding="ascii") as both:
-            for name in ("tls.crt", "tls.key"):
-                with open(f"{folder}/{name}", encoding="ascii") as file:
-                    both.write(file.read())
-        backend = stack.enter_context(bench.Running(bench.BACKEND, stdout=subprocess.PIPE, text=True))
-        back = int(backend.process.stdout.readline())
-        ports = {(name, kind): bench.free_port() for name in NAMES for kind in ("tls", "http", "https")}
-        ports["proxy", "tls"] = ports["proxy", "https"]
-        write_nginx(bench, folder, ports, back)
-        write_haproxy(folder, ports, back)
-        log = stack.enter_context(open(f"{bench.OUT}/bench-proxy.log", "ab"))
+        folder = stack.enter_context(bench.temporary_folder())
+        make_certificate(folder)
+        back = stack.enter_context(bench.backend()).port
+        ports = {name: {kind: bench.free_port() for kind in ("tls", "http", "https")} for name in NAMES}
         running = {
-            "nginx": stack.enter_context(bench.nginx(folder, ports["nginx", "https"])),
-            "haproxy": stack.enter_context(bench.Running("haproxy", "-q", "-f", f"{folder}/haproxy.cfg", stderr=subprocess.DEVNULL)),
-            "proxy": stack.enter_context(bench.Running(
-                bench.PROXY, "--listen", f"127.0.0.1:{ports['proxy', 'http']}", "--admin", "none", "--certificate", folder,
-                "--listen-tls", f"127.0.0.1:{ports['proxy', 'https']}", "--workers", "1",
-                "--sandbox", f"bench=127.0.0.1,envd={back}", stdout=log, stderr=log))}
-        for port in ports.values():
-            bench.wait_for_port(port)
+            "nginx": nginx(folder, ports["nginx"], back),
+            "haproxy": haproxy(folder, ports["haproxy"], back),
+            "proxy": bench.proxy(back, "--certificate", folder, "--listen-tls", f"127.0.0.1:{ports['proxy']['https']}")}
+        ports["proxy"].update(http=running["proxy"].port, tls=ports["proxy"]["https"])
+        for each in running.values():
+            stack.enter_context(each)
         yield {name: each.pid for name, each in running.items()}, ports
 
 
@@ -97,7 +71,7 @@ def best_in_turn(kinds, load):
     return {key: min(each[key] for each in rounds) for key in rounds[0]}
 
 
-def print_costs(bench, results, kind, what, has_target=True):
+def print_costs(results, kind, what, has_target=True):
     cost, rate = results["proxy", kind]
     better = min(results[name, kind][0] for name in ("haproxy", "nginx"))
     for name in ("haproxy", "nginx"):
@@ -107,81 +81,77 @@ def print_costs(bench, results, kind, what, has_target=True):
                   cost / beside, **hold)
 
 
-def print_idle(bench, idle, what):
-    bench.row(f"{what}, of 2,000", f"{idle['proxy']:.1f} KiB", f"haproxy {idle['haproxy']:.1f}, nginx {idle['nginx']:.1f} KiB",
+def print_idle(idle, what):
+    bench.row(f"{what}, of {IDLE:,}", f"{idle['proxy']:.1f} KiB", f"haproxy {idle['haproxy']:.1f}, nginx {idle['nginx']:.1f} KiB",
               target="≤ 20 KiB", good=idle["proxy"] <= 20)
 
 
-def measure_http1(bench):
-    with programs(bench) as (pids, ports):
+def measure_http1():
+    with programs() as (pids, ports):
         def load(name, kind):
-            return bench.load(name, pids[name], ports[name, "tls"], HOSTS[name], *kinds[kind], scheme="https")
+            return bench.load(name, pids[name], ports[name]["tls"], HOSTS[name], *kinds[kind], scheme="https")
 
         kinds = {"kept": (), "anew": ("-H", "Connection: close")}
         results = best_in_turn(kinds, load)
-        idle = {name: idle_tls_kib(bench, pids[name], ports[name, "tls"], HOSTS[name]) for name in NAMES}
-    print_costs(bench, results, "kept", "proxied request over TLS 1.3, CPU")
-    print_costs(bench, results, "anew", "  the same, each on a connection of its own", has_target=False)
-    print_idle(bench, idle, "idle TLS connection")
+        idle = {name: idle_kib(pids[name], ports[name]["tls"], HOSTS[name], ask_by_http1) for name in NAMES}
+    print_costs(results, "kept", "proxied request over TLS 1.3, CPU")
+    print_costs(results, "anew", "  the same, each on a connection of its own", has_target=False)
+    print_idle(idle, "idle TLS connection")
 
 
-def measure_http2(bench):
-    with programs(bench) as (pids, ports):
+def measure_http2():
+    with programs() as (pids, ports):
         results = best_in_turn(("http", "https"), lambda name, scheme: load_http2(
-            bench, name, pids[name], ports[name, scheme], HOSTS[name], scheme))
-        idle = {name: idle_http2_kib(bench, pids[name], ports[name, "https"], HOSTS[name]) for name in NAMES}
-    print_costs(bench, results, "https", "proxied request by HTTP/2 over TLS, CPU")
-    print_costs(bench, results, "http", "  the same in plain text")
-    print_idle(bench, idle, "idle HTTP/2 connection over TLS")
+            name, pids[name], ports[name][scheme], HOSTS[name], scheme))
+        # Some tidy up behind a connection of HTTP/2 once it has been idle for a while.
+        idle = {name: idle_kib(pids[name], ports[name]["https"], HOSTS[name], ask_by_http2, "h2", rest_s=2) for name in NAMES}
+    print_costs(results, "https", "proxied request by HTTP/2 over TLS, CPU")
+    print_costs(results, "http", "  the same in plain text")
+    print_idle(idle, "idle HTTP/2 connection over TLS")
 
 
-def idle_tls_kib(bench, pid, port, host, count=2000):
+def idle_kib(pid, port, host, ask, protocol="http/1.1", rest_s=0):
     """Resident memory of a connection over TLS that has served a request and rests."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols([protocol])
 
     def connect():
         client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
-        client.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        if not client.recv(4096).startswith(b"HTTP/1.1 200"):
-            raise RuntimeError("no answer over TLS")
+        ask(client, host)
         return client
 
-    return bench.connection_kib(pid, connect, count)
+    return bench.connection_kib(pid, connect, IDLE, rest_s)
+
+
+def ask_by_http1(client, host):
+    client.sendall(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    if not client.recv(4096).startswith(b"HTTP/1.1 200"):
+        raise RuntimeError("no answer over TLS")
 
 
 def http2_frame(kind, flags=0, stream=0, payload=b""):
     return struct.pack(">I", len(payload))[1:] + bytes([kind, flags]) + struct.pack(">I", stream) + payload
 
 
-def idle_http2_kib(bench, pid, port, host, count=2000):
-    """The same of one that speaks HTTP/2, once it has been idle for two seconds."""
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.set_alpn_protocols(["h2"])
+def ask_by_http2(client, host):
     head = b"\x82\x87\x84\x01" + bytes([len(host)]) + host.encode()
-
-    def connect():
-        client = context.wrap_socket(socket.create_connection(("127.0.0.1", port)))
-        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4) + http2_frame(1, 5, 1, head))
-        data, ended = b"", False
-        while not ended:
-            piece = client.recv(65536)
-            if not piece:
-                raise RuntimeError("no answer by HTTP/2")
-            data += piece
-            while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
-                kind, flags = data[3:5]
-                if kind == 4 and not flags:
-                    client.sendall(http2_frame(4, 1))
-                ended |= kind in (0, 1) and flags & 1
-                data = data[9 + int.from_bytes(data[:3], "big"):]
-        return client
-
-    return bench.connection_kib(pid, connect, count, rest_s=2)
+    client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + http2_frame(4) + http2_frame(1, 5, 1, head))
+    data, ended = b"", False
+    while not ended:
+        piece = client.recv(65536)
+        if not piece:
+            raise RuntimeError("no answer by HTTP/2")
+        data += piece
+        while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], "big"):
+            kind, flags = data[3:5]
+            if kind == 4 and not flags:
+                client.sendall(http2_frame(4, 1))
+            ended |= kind in (0, 1) and flags & 1
+            data = data[9 + int.from_bytes(data[:3], "big"):]
 
 
-def load_http2(bench, name, pid, port, host, scheme):
+def load_http2(name, pid, port, host, scheme):
     """The same by HTTP/2: eight connections with 16 requests at once on each."""
     command = ["h2load", "-t1", "-c8", "-m16", "--warm-up-time=1", "-D3", f"--connect-to=127.0.0.1:{port}", f"{scheme}://{host}:{port}/"]
     before, began = bench.cpu_seconds(bench.family(pid)), time.monotonic()

@@ -1,4 +1,4 @@
-"""Background jobs: what run.py measures of them. `bench` is run.py itself."""
+"""The part `jobs` of the bench: background jobs, beside a bare spawn and nginx."""
 import http.client
 import json
 import os
@@ -7,6 +7,9 @@ import socket
 import statistics
 import subprocess
 import time
+
+import bench
+import rivals
 
 
 class Jobs:
@@ -35,7 +38,12 @@ class Jobs:
         return self.call("Create", command={"argv": argv})["job"]
 
 
-def measure(bench, server, folder):
+def measure():
+    with bench.temporary_folder() as folder, bench.envd("-jobs-dir", f"{folder}/jobs") as server:
+        measure_jobs(server, folder)
+
+
+def measure_jobs(server, folder):
     jobs, waiter = Jobs(server.port), Jobs(server.port)
     starts, ends = [], []
     for _ in range(300):
@@ -50,27 +58,21 @@ def measure(bench, server, folder):
         ends.append(time.perf_counter() - began)
     bare = json.loads(subprocess.run([bench.SPAWN_LOOP, "500"], capture_output=True, text=True, check=True).stdout)["spawn_p50_us"]
     bench.row("job: Create to running, p50", f"{statistics.median(starts) * 1e6:.0f} µs", f"vfork+exec+wait {bare:.0f} µs",
-        statistics.median(starts) * 1e6 / bare)
+              statistics.median(starts) * 1e6 / bare)
     bench.row("job: exit to answered Wait, p50", f"{statistics.median(ends) * 1e6:.0f} µs")
     size = 64 * bench.MIB
     job = jobs.create("sh", "-c", f"yes 'a line of a log, as long as such lines are' | head -c {size}")
     jobs.call("Wait", ids=[job["id"]])
     path = f"{folder}/jobs/{job['id']}/stdout"
-    os.chmod(folder, 0o755)
     os.link(path, f"{folder}/log")
     os.chmod(path, 0o644)
-    port = bench.free_port()
-    with open(f"{folder}/nginx.conf", "w", encoding="ascii") as file:
-        file.write(bench.NGINX_COMMON.format(folder=folder) + f"""
-        http {{ access_log off; sendfile on; tcp_nopush on; {bench.nginx_paths(folder)}
-          server {{ listen 127.0.0.1:{port}; root {folder}; }} }}""")
-    with bench.nginx(folder, port):
+    with rivals.nginx_files(folder, folder) as nginx:
         # In turns, as what else the machine does must not count against one alone; the first of each warms up.
-        rounds = [(bench.client(port, "download", "/log")["seconds"],
+        rounds = [(bench.client(nginx.port, "download", "/log")["seconds"],
                    bench.client(server.port, "download", f"/jobs/{job['id']}/stdout")["seconds"]) for _ in range(16)][1:]
     beside, ours = (statistics.median(each) for each in zip(*rounds))
     bench.row("job: replay of a 64 MiB log", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s",
-        beside / ours, "≥ 0.90 ×", beside / ours >= 0.9)
+              beside / ours, "≥ 0.90 ×", beside / ours >= 0.9)
     beside, ours = (min(each) for each in zip(*rounds))
     bench.row("  the best of 15", f"{size / ours / 1e9:.2f} GB/s", f"nginx with sendfile {size / beside / 1e9:.2f} GB/s", beside / ours)
     count = 500
@@ -81,9 +83,9 @@ def measure(bench, server, folder):
     keepers = [pid for pid in bench.family(server.pid) if pid != server.pid and status_name(pid) == "envd-job"]
     own = statistics.mean(rollup_kib(pid, "Pss") for pid in keepers)
     bench.row(f"job: resident for each idle one, {count}: keeper and in envd", f"{own + each:.1f} KiB ({own:.1f} + {each:.1f})",
-        target="≤ 8 KiB", good=own + each <= 8)
+              target="≤ 8 KiB", good=own + each <= 8)
     bench.row("  its keeper, with the page of code that all share", f"{statistics.mean(rollup_kib(pid, 'Rss') for pid in keepers):.1f} KiB",
-        f"{statistics.mean(bench.status_kib(pid, 'VmPTE') for pid in keepers):.0f} KiB of page tables")
+              f"{statistics.mean(bench.status_kib(pid, 'VmPTE') for pid in keepers):.0f} KiB of page tables")
     before = bench.wakeups(server.pid)
     time.sleep(3)
     bench.row("  wake-ups of envd with them", f"{(bench.wakeups(server.pid) - before) / 3:.1f} /s")
