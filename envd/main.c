@@ -63,6 +63,13 @@ static bool open_log(const struct arguments *arguments)
 	return true;
 }
 
+static bool is_ip_address(const char *text)
+{
+	struct in6_addr address;
+
+	return inet_pton(AF_INET, text, &address) == 1 || inet_pton(AF_INET6, text, &address) == 1;
+}
+
 static int refuse_value(const char *name, const char *value)
 {
 	dprintf(STDERR_FILENO, "invalid value \"%s\" for flag -%s\n", value, name);
@@ -107,8 +114,11 @@ static char *find_own_user(void)
 
 static void print_welcome(const struct app *app)
 {
-	const char *address = app->config.address;
 	unsigned port = app_port(app);
+	char address[64];
+
+	/* As URLs have it. */
+	snprintf(address, sizeof(address), strchr(app->config.address, ':') ? "[%s]" : "%s", app->config.address);
 
 	dprintf(STDOUT_FILENO,
 		"envd %s (protocol %s) listens on http://%s:%u and acts as '%s'.\n"
@@ -212,7 +222,7 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		 "print this program's own version and how it was built, and exit"},
 		{"port", OPTION_INT, &arguments->port, "port to listen on (default 49983; 0: any)"},
 		{"address", OPTION_STRING, &arguments->address,
-		 "IPv4 address to listen on (default 0.0.0.0; 127.0.0.1 with -standalone)"},
+		 "IP address to listen on (default 0.0.0.0; 127.0.0.1 with -standalone)"},
 		{"forward-address", OPTION_STRING, &arguments->forward_address,
 		 "where servers that listen on localhost are made reachable: an address of this machine\n"
 		 "    \t(default 169.254.0.21; nowhere with -standalone), or none"},
@@ -224,7 +234,7 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 		{"jobs-dir", OPTION_STRING, &arguments->jobs_directory,
 		 "where background jobs and their output are kept, for this envd alone (default\n"
 		 "    \t/var/lib/envd/jobs; for an ordinary user envd/jobs in XDG_STATE_HOME, which is\n"
-		 "    \t~/.local/state unless it is set)"},
+		 "    \t~/.local/state unless it is set; without a home /tmp/envd-UID/jobs)"},
 		{"jobs-max", OPTION_INT, &arguments->jobs_max,
 		 "how many jobs that have ended are kept (default 10000)"},
 		{"jobs-max-age", OPTION_INT, &arguments->jobs_age,
@@ -349,6 +359,8 @@ int main(int argc, char **argv)
 		return refuse_value("log-level", arguments.log_level);
 	if (strcmp(arguments.kill_scope, "all") != 0 && strcmp(arguments.kill_scope, "leader") != 0)
 		return refuse_value("kill-scope", arguments.kill_scope);
+	if (arguments.address && !is_ip_address(arguments.address))
+		return refuse_value("address", arguments.address);
 	if (arguments.forward_address && strcmp(arguments.forward_address, "none") != 0 &&
 	    !forwarder_parse_address(arguments.forward_address, &(struct forwarder_settings){0}))
 		return refuse_value("forward-address", arguments.forward_address);

@@ -16,11 +16,11 @@ const run = (...args) => spawnSync(envdProgram(), args, { encoding: "utf8", time
 const USER = 1000; // made by support/enter.sh
 
 // Starts envd with exactly these arguments; resolves with {child, output(), exited} once it listens.
-async function launch(args, { prefix = [], port, env = {} } = {}) {
+async function launch(args, { prefix = [], host = "127.0.0.1", port, env = {} } = {}) {
 	const [command, ...rest] = [...prefix, envdProgram(), ...args, "-port", String(port)];
 	const child = spawn(command, rest, { stdio: ["ignore", "pipe", "pipe"], cwd: "/", env: { ...process.env, ...env } });
 	after(() => child.kill("SIGKILL"));
-	const envd = { child, stdout: "", stderr: "", port, url: `http://127.0.0.1:${port}` };
+	const envd = { child, stdout: "", stderr: "", port, url: `http://${host}:${port}` };
 	child.stdout.on("data", (chunk) => { envd.stdout += chunk; });
 	child.stderr.on("data", (chunk) => { envd.stderr += chunk; });
 	envd.exited = new Promise((resolve) => child.on("exit", (code, signal) => resolve({ code, signal })));
@@ -70,7 +70,7 @@ check("flags_follow_the_agreed_rules", () => {
 		for (const name of ["isnotfc", "version", "commit", "port", "cgroup-root", "no-cgroups", "verbose", "standalone"])
 			assert.match(stderr, new RegExp(`-${name}\\b`));
 	}
-	for (const args of [["-nonsense"], ["-port"], ["-port=x"], ["-verbose=maybe"], ["-kill-scope=some"], ["-log-level", "loud"]]) {
+	for (const args of [["-nonsense"], ["-port"], ["-port=x"], ["-verbose=maybe"], ["-kill-scope=some"], ["-log-level", "loud"], ["-address", "localhost"]]) {
 		const { stderr, status } = run(...args);
 		assert.equal(status, 2, args.join(" "));
 		assert.notEqual(stderr, "");
@@ -124,6 +124,14 @@ check("standalone_says_how_to_connect_and_stays_at_home", async () => {
 	assert.doesNotMatch(envd.stderr, /^\{/m, "the log is for people");
 	const table = readFileSync("/proc/net/tcp", "latin1").split("\n").filter((line) => line.includes(`:${port.toString(16).toUpperCase().padStart(4, "0")} 00000000:0000 0A`));
 	assert.deepEqual(table.map((line) => line.trim().split(/\s+/)[1].split(":")[0]), ["0100007F"]);
+	assert.deepEqual(await envd.stop(), { code: 0, signal: null });
+});
+
+check("standalone_at_an_ipv6_address_says_how_to_connect", async () => {
+	const envd = await launch(["-standalone", "-address", "::1"], { host: "[::1]", port: await freePort() });
+	await eventually("the welcome", () => envd.stdout.includes("49983"));
+	const urls = envd.stdout.match(/http:\S+/g);
+	assert.deepEqual([...new Set(urls)], [envd.url]);
 	assert.deepEqual(await envd.stop(), { code: 0, signal: null });
 });
 

@@ -61,7 +61,7 @@ export function request(base, { method = "GET", path = "/", headers = {}, body, 
 	return new Promise((resolve, reject) => {
 		const url = new URL(base);
 		const req = http.request({
-			host: url.hostname, port: url.port, method, path, headers: { ...headers }, agent,
+			host: url.hostname.replace(/^\[|\]$/g, ""), port: url.port, method, path, headers: { ...headers }, agent,
 		});
 		req.setTimeout(timeout, () => req.destroy(new Error(`no answer to ${method} ${path}`)));
 		req.on("error", reject);
