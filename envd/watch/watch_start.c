@@ -88,6 +88,17 @@ static const char *find_helper(struct watch *watch)
 	return access(HELPER_INSTALLED, X_OK) == 0 ? HELPER_INSTALLED : NULL;
 }
 
+static int set_helper_missing(const struct watch *watch, struct err *err)
+{
+	if (watch->settings->helper)
+		return err_set_sys(err, ERR_UNIMPLEMENTED, errno,
+				   "watching directories needs the program " HELPER_NAME
+				   ", which -watch-helper says is %.512s", watch->settings->helper);
+	return err_set(err, ERR_UNIMPLEMENTED,
+		       "watching directories needs the program " HELPER_NAME
+		       ", which is neither beside envd nor in /usr/bin");
+}
+
 int watch_prepare(struct watch *watch, struct err *err)
 {
 	size_t args = 0;
@@ -100,9 +111,7 @@ int watch_prepare(struct watch *watch, struct err *err)
 		return status;
 	helper = find_helper(watch);
 	if (!helper)
-		return err_set(err, ERR_UNIMPLEMENTED,
-			       "watching directories needs the program " HELPER_NAME
-			       ", which is neither beside envd nor in /usr/bin");
+		return set_helper_missing(watch, err);
 	watch->spawn_args[args++] = watch->path;
 	if (watch->request.recursive)
 		watch->spawn_args[args++] = "recursive";
