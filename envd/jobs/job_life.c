@@ -194,23 +194,28 @@ static bool has_lost_keeper(const struct job_life *run)
 	return fd >= 0 && job_status_keeper(fd) != run->keeper;
 }
 
+/* Its number; -1: it cannot be watched. */
+static int watch_output(const struct job_life *run, enum job_stream stream)
+{
+	char path[JOB_STORE_PATH_BYTES];
+
+	if (job_store_path(&run->table->store, run->owner->record.id, job_stream_name(stream), path) < 0)
+		return -1;
+	return inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
+}
+
 static void look(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, look_job);
-	const struct job_store *store = &run->table->store;
-	char path[4608];
 
 	if (run->is_adopted_blind)
 		run->is_keeper_gone = has_lost_keeper(run);
 	/* First, so that nothing that comes after the look stays unseen. */
-	for (int i = 0; i < JOB_STREAMS && run->table->inotify_fd >= 0; i++) {
-		snprintf(path, sizeof(path), "%s/%s/%s", store->directory, run->owner->record.id,
-			 job_stream_name((enum job_stream)i));
-		run->watches[i].number = inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
-	}
+	for (int i = 0; i < JOB_STREAMS && run->table->inotify_fd >= 0; i++)
+		run->watches[i].number = watch_output(run, (enum job_stream)i);
 	hold_cap(run, run->extents, &run->stored_bytes);
 	note_order(run, run->extents);
-	run->disk_room = job_store_disk_room(store);
+	run->disk_room = job_store_disk_room(&run->table->store);
 }
 
 static void start_look(struct job_life *run);

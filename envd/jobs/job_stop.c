@@ -155,6 +155,12 @@ static void on_leader(uv_poll_t *poll, int status, int events)
 	job_stop_go_on(run);
 }
 
+static void try_again_later(struct job_life *run)
+{
+	run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
+	job_life_plan(run);
+}
+
 /* Its number is its own: the lock is held. */
 static void look_at_leader(struct job *job)
 {
@@ -170,17 +176,10 @@ static void on_leader_looked(struct job *job)
 
 	if (!run->is_over) {
 		run->wants_kill |= run->is_leader_dead;
-		run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
-		job_life_plan(run);
+		try_again_later(run);
 		job_stop_go_on(run);
 	}
 	job_life_drop(run);
-}
-
-static void try_again_later(struct job_life *run)
-{
-	run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
-	job_life_plan(run);
 }
 
 static void on_terminated(struct job *job)
@@ -229,30 +228,49 @@ static struct job_stop_note make_note(const struct job_life *run)
 	return (struct job_stop_note){run->owner->record.stop_requested_ms, wall_clock_ms() + left};
 }
 
-/* One step at a time. Nothing comes after the kill: who held the lock then would keep the keeper from
- * going. */
+enum step { STEP_NONE, STEP_KILL, STEP_TERMINATE, STEP_NOTE, STEP_LOOK };
+
+/* Nothing comes after the kill: who held the lock then would keep the keeper from going. */
+static enum step next_step(const struct job_life *run)
+{
+	if (run->has_kill)
+		return STEP_NONE;
+	if (run->wants_kill)
+		return STEP_KILL;
+	if (run->wants_term && !run->has_term)
+		return STEP_TERMINATE;
+	if (run->has_term && run->is_note_owed)
+		return STEP_NOTE;
+	/* Where no descriptor tells of its end. */
+	if (run->looks_at_leader && run->retry_due_ms == 0)
+		return STEP_LOOK;
+	return STEP_NONE;
+}
+
+/* One at a time. */
 void job_stop_go_on(struct job_life *run)
 {
-	bool kills = run->wants_kill && !run->has_kill;
-	bool terminates = !kills && !run->has_kill && run->wants_term && !run->has_term;
-	bool notes = !kills && !terminates && !run->has_kill && run->has_term && run->is_note_owed;
-	/* Where no descriptor tells of its end. */
-	bool looks = !kills && !terminates && !notes && !run->has_kill && run->looks_at_leader &&
-		     run->retry_due_ms == 0;
+	static const struct {
+		void (*work)(struct job *job);
+		void (*done)(struct job *job);
+	} steps[] = {
+		[STEP_KILL] = {kill_everything, on_done},
+		[STEP_TERMINATE] = {terminate, on_terminated},
+		[STEP_NOTE] = {note_again, on_done},
+		[STEP_LOOK] = {look_at_leader, on_leader_looked},
+	};
+	enum step step = next_step(run);
 
-	if (run->is_over || run->kill_job.active || !(kills || terminates || notes || looks))
+	if (run->is_over || run->kill_job.active || step == STEP_NONE)
 		return;
 	run->note = make_note(run);
-	if (job_run(run->table->loop, &run->kill_job, JOB_QUICK,
-		    kills ? kill_everything : terminates ? terminate : looks ? look_at_leader : note_again,
-		    terminates ? on_terminated : looks ? on_leader_looked : on_done) < 0) {
-		run->retry_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
-		job_life_plan(run);
+	if (job_run(run->table->loop, &run->kill_job, JOB_QUICK, steps[step].work, steps[step].done) < 0) {
+		try_again_later(run);
 		return;
 	}
 	job_life_hold(run);
-	run->has_kill |= kills;
-	run->has_term |= terminates;
+	run->has_kill |= step == STEP_KILL;
+	run->has_term |= step == STEP_TERMINATE;
 	run->is_note_owed = false;
 }
 

@@ -12,7 +12,6 @@
 #include "lib/log.h"
 #include "lib/pidfd.h"
 
-#define PATH_BYTES 4608
 /* Holes are of whole blocks of the file system. */
 #define HOLE_ALIGNMENT (64 * 1024)
 
@@ -23,17 +22,19 @@ const char *job_stream_name(enum job_stream stream)
 	return stream == JOB_STDOUT ? "stdout" : "stderr";
 }
 
-static int make_path(const struct job_store *store, const char *id, const char *name, char path[PATH_BYTES])
+int job_store_path(const struct job_store *store, const char *id, const char *name,
+		   char ret_path[JOB_STORE_PATH_BYTES])
 {
-	int len = snprintf(path, PATH_BYTES, "%s/%s%s%s", store->directory, id, *name ? "/" : "", name);
+	int len = snprintf(ret_path, JOB_STORE_PATH_BYTES, "%s/%s%s%s", store->directory, id, *name ? "/" : "",
+			   name);
 
-	return len < 0 || len >= PATH_BYTES ? -ENAMETOOLONG : 0;
+	return len < 0 || len >= JOB_STORE_PATH_BYTES ? -ENAMETOOLONG : 0;
 }
 
 int job_store_open_file(const struct job_store *store, const char *id, const char *name, int flags)
 {
-	char path[PATH_BYTES];
-	int fd = make_path(store, id, name, path);
+	char path[JOB_STORE_PATH_BYTES];
+	int fd = job_store_path(store, id, name, path);
 
 	if (fd < 0)
 		return fd;
@@ -69,7 +70,7 @@ bool job_store_exists(const struct job_store *store)
 
 static int make_directories(const char *directory)
 {
-	char path[PATH_BYTES];
+	char path[JOB_STORE_PATH_BYTES];
 	size_t len = strlen(directory), i;
 
 	if (len >= sizeof(path))
@@ -142,7 +143,7 @@ static int open_lock(const char *path, const char *directory, int *ret_fd, struc
 
 static int open_store(struct job_store *store, struct err *err)
 {
-	char path[PATH_BYTES];
+	char path[JOB_STORE_PATH_BYTES];
 	int status, fd = -1;
 
 	if (is_open(store))
@@ -151,7 +152,7 @@ static int open_store(struct job_store *store, struct err *err)
 	if (status == 0)
 		status = check_owner(store->directory);
 	if (status == 0)
-		status = make_path(store, "lock", "", path);
+		status = job_store_path(store, "lock", "", path);
 	if (status < 0)
 		return err_set_sys(err, err_kind_from_errno(status), status, "%s", store->directory);
 	status = open_lock(path, store->directory, &fd, err);
@@ -203,12 +204,12 @@ uint64_t job_store_disk_room(const struct job_store *store)
 
 int job_store_save(const struct job_store *store, const char *id, struct str text)
 {
-	char path[PATH_BYTES], temporary[PATH_BYTES];
+	char path[JOB_STORE_PATH_BYTES], temporary[JOB_STORE_PATH_BYTES];
 	auto_close int fd = -1;
-	int status = make_path(store, id, "record", path);
+	int status = job_store_path(store, id, "record", path);
 
 	if (status == 0)
-		status = make_path(store, id, ".record", temporary);
+		status = job_store_path(store, id, ".record", temporary);
 	if (status < 0)
 		return status;
 	fd = job_store_open_file(store, id, ".record", O_WRONLY | O_CREAT | O_TRUNC);
@@ -294,9 +295,9 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 		     struct job_files *ret_files, struct err *err)
 {
 	struct job_files files = JOB_FILES_NONE;
-	char path[PATH_BYTES];
+	char path[JOB_STORE_PATH_BYTES];
 	struct buf text;
-	int status = make_path(store, record->id, "", path);
+	int status = job_store_path(store, record->id, "", path);
 
 	buf_init(&text, 2 * JOB_RECORD_BYTES_MAX);
 	if (status == 0)
@@ -325,8 +326,8 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 
 int job_store_forget(const struct job_store *store, const char *id)
 {
-	char path[PATH_BYTES];
-	int status = make_path(store, id, "record", path);
+	char path[JOB_STORE_PATH_BYTES];
+	int status = job_store_path(store, id, "record", path);
 
 	if (status < 0)
 		return status;
@@ -335,12 +336,12 @@ int job_store_forget(const struct job_store *store, const char *id)
 
 void job_store_remove(const struct job_store *store, const char *id)
 {
-	char path[PATH_BYTES];
+	char path[JOB_STORE_PATH_BYTES];
 
 	for (size_t i = 0; i < ARRAY_LENGTH(file_names); i++)
-		if (make_path(store, id, file_names[i], path) == 0)
+		if (job_store_path(store, id, file_names[i], path) == 0)
 			(void)unlink(path);
-	if (make_path(store, id, "", path) == 0 && rmdir(path) < 0 && errno != ENOENT)
+	if (job_store_path(store, id, "", path) == 0 && rmdir(path) < 0 && errno != ENOENT)
 		log_warn("jobs", "a job's folder is left", LOG_S("path", path),
 			 LOG_S("reason", errno_text(errno)));
 }
@@ -481,7 +482,7 @@ int job_extent_of(int fd, struct job_extent *ret_extent)
 void job_store_extents(const struct job_store *store, const char *id, struct job_extent extents[JOB_STREAMS],
 		       uint64_t *ret_stored_bytes)
 {
-	char path[PATH_BYTES];
+	char path[JOB_STORE_PATH_BYTES];
 	struct stat order;
 
 	*ret_stored_bytes = 0;
@@ -496,7 +497,7 @@ void job_store_extents(const struct job_store *store, const char *id, struct job
 			*ret_stored_bytes += (uint64_t)about.st_blocks * 512;
 		close(fd);
 	}
-	if (make_path(store, id, "order", path) == 0 && lstat(path, &order) == 0)
+	if (job_store_path(store, id, "order", path) == 0 && lstat(path, &order) == 0)
 		*ret_stored_bytes += (uint64_t)order.st_blocks * 512;
 }
 
