@@ -9,7 +9,6 @@
 #include "lib/limits.h"
 #include "lib/pidfd.h"
 
-
 #define ROUND_PAUSE_US 1000
 
 static bool is_live_member(pid_t pid, pid_t session)

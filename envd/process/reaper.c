@@ -8,7 +8,6 @@
 
 #include "lib/pidfd.h"
 
-
 /* The system call rather than libc's waitid, which leaves out the usage. */
 static int wait_for(int type, int id, siginfo_t *info, int options, struct rusage *usage)
 {

@@ -14,7 +14,6 @@
 /* How much of a command line is repeated in an error message. */
 #define SHOWN_BYTES_MAX 256
 
-
 /* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once. Loop
  * thread only. The one piece of state that is not in an object, because the kernel is not either. */
 static bool clone3_is_missing;
@@ -172,8 +171,6 @@ static int set_nonblocking(int fd)
 	return fcntl(fd, F_SETFL, O_NONBLOCK) < 0 ? -errno : 0;
 }
 
-/* A pipe whose end in the child belongs to the user, so that /dev/stdout and the like can be opened
- * again by name. Ours does not block. */
 int spawn_open_pipe(const struct spawn_plan *plan, bool child_reads, int *child_end, int *our_end)
 {
 	int ends[2], status;
@@ -365,7 +362,6 @@ static const char *const stage_names[] = {
 	[CHILD_SESSION] = "setsid",
 	[CHILD_TERMINAL] = "controlling terminal",
 	[CHILD_STDIO] = "stdio",
-	[CHILD_CGROUP] = "cgroup",
 	[CHILD_LIMITS] = "resource limits",
 	[CHILD_GROUPS] = "setgroups",
 	[CHILD_GROUP_ID] = "setgid",

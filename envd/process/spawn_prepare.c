@@ -8,6 +8,8 @@
 #define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define TERM_DEFAULT "xterm-256color"
 #define LANG_DEFAULT "C.UTF-8"
+/* Those that list_variables adds by itself. */
+#define OWN_VARIABLES 7
 /* As lists of processes show it, with the leader's pid and the time limit. */
 #define KEEPER_NAME "envd-job"
 #define KEEPER_ARGUMENTS 3
@@ -131,48 +133,53 @@ static int check_variables(const struct spawn_request *request, struct err *err)
 }
 
 /* Lowest first: what a terminal program needs, then the account, the sandbox, the request. */
-static int build_environment(struct spawn_plan *plan, const struct user *user, struct err *err)
+static int list_variables(struct spawn_plan *plan, const struct user *user, struct variable_list *ret_list)
 {
 	const struct spawn_request *request = plan->request;
 	const char *own_path = getenv("PATH");
-	struct variable_list list = {0};
-	char **envp;
+	size_t i;
+
+	*ret_list = (struct variable_list){
+		.entries = arena_alloc_array(&plan->arena,
+					     plan->global_count + request->variable_count + OWN_VARIABLES,
+					     sizeof(*ret_list->entries))};
+	if (!ret_list->entries)
+		return -ENOMEM;
+	if (request->with_terminal) {
+		add_variable(ret_list, "TERM", TERM_DEFAULT);
+		add_variable(ret_list, "LANG", LANG_DEFAULT);
+	}
+	add_variable(ret_list, "PWD", plan->cwd);
+	add_variable(ret_list, "PATH", own_path && *own_path ? own_path : PATH_DEFAULT);
+	add_variable(ret_list, "HOME", user->home);
+	add_variable(ret_list, "USER", user->name);
+	add_variable(ret_list, "LOGNAME", user->name);
+	for (i = 0; i < plan->global_count; i++)
+		add_variable(ret_list, plan->globals[i].name, plan->globals[i].value);
+	for (i = 0; i < request->variable_count; i++)
+		add_variable(ret_list, request->variables[i].name, request->variables[i].value);
+	qsort(ret_list->entries, ret_list->count, sizeof(*ret_list->entries), compare_variables);
+	return 0;
+}
+
+/* Also where the child finds the two that it needs itself. */
+static int write_environment(struct spawn_plan *plan, const struct variable_list *list)
+{
+	char **envp = arena_alloc_array(&plan->arena, list->count + 1, sizeof(*envp));
 	size_t i, used = 0;
 
-	if (check_variables(request, err) < 0)
-		return -EINVAL;
-	list.entries = arena_alloc_array(&plan->arena,
-					 plan->global_count + request->variable_count + 8,
-					 sizeof(*list.entries));
-	if (!list.entries)
-		return no_room(err);
-	if (request->with_terminal) {
-		add_variable(&list, "TERM", TERM_DEFAULT);
-		add_variable(&list, "LANG", LANG_DEFAULT);
-	}
-	add_variable(&list, "PWD", plan->cwd);
-	add_variable(&list, "PATH", own_path && *own_path ? own_path : PATH_DEFAULT);
-	add_variable(&list, "HOME", user->home);
-	add_variable(&list, "USER", user->name);
-	add_variable(&list, "LOGNAME", user->name);
-	for (i = 0; i < plan->global_count; i++)
-		add_variable(&list, plan->globals[i].name, plan->globals[i].value);
-	for (i = 0; i < request->variable_count; i++)
-		add_variable(&list, request->variables[i].name, request->variables[i].value);
-	qsort(list.entries, list.count, sizeof(*list.entries), compare_variables);
-	envp = arena_alloc_array(&plan->arena, list.count + 1, sizeof(*envp));
 	if (!envp)
-		return no_room(err);
-	for (i = 0; i < list.count; i++) {
-		const struct ranked_variable *entry = &list.entries[i];
+		return -ENOMEM;
+	for (i = 0; i < list->count; i++) {
+		const struct ranked_variable *entry = &list->entries[i];
 		size_t name_len = strlen(entry->name), value_len = strlen(entry->value);
 		char *text;
 
-		if (i + 1 < list.count && strcmp(entry->name, entry[1].name) == 0)
+		if (i + 1 < list->count && strcmp(entry->name, entry[1].name) == 0)
 			continue;
 		text = arena_alloc(&plan->arena, name_len + value_len + 2);
 		if (!text)
-			return no_room(err);
+			return -ENOMEM;
 		memcpy(text, entry->name, name_len);
 		text[name_len] = '=';
 		memcpy(text + name_len + 1, entry->value, value_len);
@@ -183,7 +190,18 @@ static int build_environment(struct spawn_plan *plan, const struct user *user, s
 		envp[used++] = text;
 	}
 	plan->child.envp = envp;
-	if (strchr(request->command, '/'))
+	return 0;
+}
+
+static int build_environment(struct spawn_plan *plan, const struct user *user, struct err *err)
+{
+	struct variable_list list;
+
+	if (check_variables(plan->request, err) < 0)
+		return -EINVAL;
+	if (list_variables(plan, user, &list) < 0 || write_environment(plan, &list) < 0)
+		return no_room(err);
+	if (strchr(plan->request->command, '/'))
 		plan->child.search_path = NULL;
 	return 0;
 }
