@@ -5,9 +5,6 @@
 #include "envd/jobs/jobs_service_internal.h"
 #include "lib/limits.h"
 
-#define COLS_DEFAULT 80
-#define ROWS_DEFAULT 24
-
 struct resize_call {
 	struct job work;
 	struct rpc_call *call;
@@ -18,8 +15,8 @@ struct resize_call {
 
 int jobs_read_size(const Jobs__Terminal *terminal, struct terminal_size *ret_size, struct err *err)
 {
-	uint32_t cols = terminal->cols ? terminal->cols : COLS_DEFAULT;
-	uint32_t rows = terminal->rows ? terminal->rows : ROWS_DEFAULT;
+	uint32_t cols = terminal->cols ? terminal->cols : TERMINAL_COLS_DEFAULT;
+	uint32_t rows = terminal->rows ? terminal->rows : TERMINAL_ROWS_DEFAULT;
 
 	if (cols > TERMINAL_SIZE_MAX || rows > TERMINAL_SIZE_MAX)
 		return err_set(err, ERR_INVALID_ARGUMENT, "invalid terminal size %ux%u: at most %d", cols, rows,

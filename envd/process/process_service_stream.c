@@ -4,9 +4,6 @@
 #include "envd/app.h"
 #include "lib/limits.h"
 
-#define COLS_DEFAULT 80
-#define ROWS_DEFAULT 24
-
 /* In the call's arena, so it lives until on_closed has returned. */
 struct stream_call {
 	struct process_subscriber subscriber;
@@ -251,7 +248,7 @@ static int read_request(const struct rpc_call *call, const Process__StartRequest
 		if (service_terminal_size(request->pty->size, &spec->size, err) < 0)
 			return -EINVAL;
 	} else if (request->pty) {
-		spec->size = (struct terminal_size){COLS_DEFAULT, ROWS_DEFAULT};
+		spec->size = (struct terminal_size){TERMINAL_COLS_DEFAULT, TERMINAL_ROWS_DEFAULT};
 	}
 	if (read_variables(config, arena, spec) < 0)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the environment");

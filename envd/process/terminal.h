@@ -11,6 +11,10 @@ struct terminal_size {
 	uint16_t cols, rows;
 };
 
+/* Of one that nobody has given a size. */
+#define TERMINAL_COLS_DEFAULT 80
+#define TERMINAL_ROWS_DEFAULT 24
+
 /* Both descriptors are close-on-exec; the master is non-blocking. The slave belongs to `uid`, mode
  * 0620, in the group the devpts mount gave it. 0 or a negative errno. May block: for jobs. */
 int terminal_open(struct terminal_size size, uid_t uid, int *ret_master, int *ret_slave) NODISCARD;
