@@ -177,8 +177,9 @@ static enum options_result check(struct config *config, const char *admin_text)
 	if (config->workers == 0)
 		config->workers = (int64_t)size_min(
 			(size_t)sysconf(_SC_NPROCESSORS_ONLN), PROXY_WORKERS_MAX);
+	_Static_assert(PROXY_WORKERS_MAX == 64, "as the next text says");
 	if (config->workers < 1 || config->workers > PROXY_WORKERS_MAX)
-		return complain("-workers must be within 1 and 64");
+		return complain("-workers must be from 1 to 64");
 	if (config->connections_max < 0 || config->connections_max > INT32_MAX)
 		return complain("-connections-max must not be negative");
 	if (config->drain_ms < 0 || config->drain_ms > INT32_MAX || config->drain_delay_ms < 0 ||
@@ -210,8 +211,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	int rest;
 	const struct option options[] = {
 		{"listen", OPTION_STRING, &listen_text,
-		 "ADDRESS:PORT for sandbox traffic (default 127.0.0.1:3002; port 0: the kernel chooses), or "
-		 "\"none\""},
+		 "ADDRESS:PORT for sandbox traffic (default 127.0.0.1:3002; without ADDRESS: all of IPv4;\n"
+		 "    \tport 0: the kernel chooses), or \"none\""},
 		{"listen-tls", OPTION_STRING, &listen_tls_text,
 		 "ADDRESS:PORT for the same over TLS (default \"none\")"},
 		{"certificate", OPTION_LIST, &config->certificates,

@@ -161,7 +161,8 @@ static int list(int argc, char **argv)
 	wanted = xcalloc(states.count + 1, sizeof(*wanted));
 	for (size_t i = 0; result == CLI_GO_ON && i < states.count; i++)
 		if (!parse_state(states.items[i], &wanted[i]))
-			result = cli_usage("job list: there is no state %s", states.items[i]);
+			result = cli_usage("job list: there is no state %s (pending, running, completed, failed, "
+					   "cancelled)", states.items[i]);
 	if (result == CLI_GO_ON && rest != argc)
 		result = cli_usage("job list takes only options");
 	if (result == CLI_GO_ON) {
