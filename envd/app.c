@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "envd/host/metadata.h"
+#include "envd/host/volumes.h"
 #include "envd/jobs/job_table.h"
 #include "envd/jobs/jobs_service_webhook.h"
 #include "envd/process/process_table.h"
@@ -12,9 +14,7 @@
 #include "envd/sandbox/forwarder.h"
 #include "envd/sandbox/log_exporter.h"
 #include "envd/sandbox/machine.h"
-#include "envd/sandbox/metadata.h"
 #include "envd/sandbox/run_files.h"
-#include "envd/host/volumes.h"
 #include "envd/watch/watch_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"

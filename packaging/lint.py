@@ -26,13 +26,20 @@ WRAPPED = [
     (r"ares\.h", r"proxy/route/dns_client\.c"),
     (r"inotifytools/", r"envd/watch/watcher_.*"),
     (r"sodium(/.*)?\.h", r"lib/digest(_hmac)?\.c"),
-    (r"zlib\.h", r"envd/rpc/gzip\.c|envd/rpc/rpc_gzip\.c|envd/rpc/compress\.c|lib/gzip\.c|tests/.*"),
+    (r"zlib\.h", r"envd/rpc/gzip\.c|lib/gzip\.c|tests/.*"),
 ]
 
 # Files of a domain that speak HTTP or RPC; everything else in a domain is plain functions and structs.
 FACES = r"envd/[a-z]+/([a-z_]*_service[a-z_]*|files[a-z_]*|[a-z_]*_http|[a-z_]*rest)\.[ch]"
 # envd/cli is a client of envd: it knows HTTP and RPC, and none of the domains.
 ROOFS = r"envd/(main|app|routes)\.[ch]|envd/cli/[a-z_]+\.[ch]"
+
+# What a folder's inside may include of the others: those that stand before it. The order of README.md.
+READING_ORDERS = (
+    "envd/rpc envd/sandbox envd/filesystem envd/process envd/watch envd/host envd/jobs".split(),
+    "proxy/route proxy/relay proxy/front proxy/admin".split(),
+)
+CLIENT_KNOWS = r"envd/(cli|rpc)/.*|envd/(filesystem/path|process/exit_record)\.h"
 
 BANNED_CALLS = (
     "strcpy stpcpy strcat strncat strncpy sprintf vsprintf strtok gets system popen alloca tmpnam mktemp "
@@ -106,6 +113,16 @@ def includes_of(path):
             yield number, match.group(1), match.group(2)
 
 
+def is_later(name, path):
+    """Whether the folder of the file `name` stands behind that of `path`."""
+    folders = os.path.dirname(name), os.path.dirname(path)
+    return any(
+        order.index(folders[0]) > order.index(folders[1])
+        for order in READING_ORDERS
+        if order.count(folders[0]) and order.count(folders[1])
+    )
+
+
 def check_include_direction():
     for path in SOURCES:
         for number, kind, name in includes_of(path):
@@ -120,15 +137,17 @@ def check_include_direction():
                 yield where + f"envd does not include {name}"
             if path.startswith("proxy/") and re.match(r"(envd|proto|tests)/", name):
                 yield where + f"proxy does not include {name}"
+            if is_later(name, path) and not re.fullmatch(FACES, path):
+                yield where + f"{name} stands behind this folder in the reading order"
+            if path.startswith("envd/cli/") and name.startswith("envd/") and not re.fullmatch(CLIENT_KNOWS, name):
+                yield where + f"the client does not know {name}"
             if not path.startswith("envd/") or re.fullmatch(ROOFS, path):
                 continue
             # A service file reaches its domain's state through the app that comes with every call.
             if name == "envd/routes.h" or (name == "envd/app.h" and not re.fullmatch(FACES, path)):
                 yield where + f"only main, app and routes know {name}"
-            if path.startswith("envd/rpc/"):
-                if re.match(r"envd/(?!rpc/)", name):
-                    yield where + f"rpc knows no domain: {name}"
-            elif not re.fullmatch(FACES, path) and re.match(r"envd/rpc/|lib/http|proto/", name):
+            is_inside = not path.startswith("envd/rpc/") and not re.fullmatch(FACES, path)
+            if is_inside and re.match(r"envd/rpc/|lib/http|proto/", name):
                 yield where + f"a domain's inside does not know {name}; that belongs in its *_service.c"
 
 

@@ -1,6 +1,6 @@
 #include "envd/host/metadata_pin.h"
 
-#include "envd/sandbox/metadata.h"
+#include "envd/host/metadata.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 

@@ -1,9 +1,9 @@
 #include "envd/sandbox/init_service.h"
 
+#include "envd/host/metadata.h"
+#include "envd/host/volumes.h"
 #include "envd/sandbox/freezer.h"
 #include "envd/sandbox/init.h"
-#include "envd/sandbox/metadata.h"
-#include "envd/host/volumes.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"

@@ -20,8 +20,8 @@
 #define PROXY_RELAY_RELAY_H
 
 #include "lib/options.h"
-#include "proxy/admin/access_log.h"
 #include "proxy/histogram.h"
+#include "proxy/relay/access_log.h"
 #include "proxy/relay/error_answer.h"
 #include "proxy/relay/probe.h"
 #include "proxy/relay/upstream.h"

@@ -3,11 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "envd/host/metadata.h"
 #include "envd/host/metadata_pin.h"
-#include "envd/sandbox/metadata.h"
+#include "lib/http_server.h"
 #include "lib/json.h"
 #include "lib/limits.h"
-#include "lib/http_server.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 

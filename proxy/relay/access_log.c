@@ -1,4 +1,4 @@
-#include "proxy/admin/access_log.h"
+#include "proxy/relay/access_log.h"
 
 #include <time.h>
 #include <unistd.h>

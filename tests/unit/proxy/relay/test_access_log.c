@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "proxy/admin/access_log.h"
+#include "proxy/relay/access_log.h"
 #include "tests/support/cmocka.h"
 
 #define PATIENCE_MS 20000

@@ -2,8 +2,8 @@
  * One look into the host's metadata service (contract/envd.md 1.9): a token first, then what the
  * service knows about this sandbox, each over a connection of its own. Loop thread only.
  */
-#ifndef ENVD_SANDBOX_METADATA_HTTP_H
-#define ENVD_SANDBOX_METADATA_HTTP_H
+#ifndef ENVD_HOST_METADATA_HTTP_H
+#define ENVD_HOST_METADATA_HTTP_H
 
 #include <netinet/in.h>
 

@@ -4,8 +4,8 @@
  * a job writes them, so that a slow disk delays nobody, and never waits for who reads a pipe. Lines go
  * out whole, also when workers share a pipe; what does not fit is dropped and counted.
  */
-#ifndef PROXY_ADMIN_ACCESS_LOG_H
-#define PROXY_ADMIN_ACCESS_LOG_H
+#ifndef PROXY_RELAY_ACCESS_LOG_H
+#define PROXY_RELAY_ACCESS_LOG_H
 
 #include <pthread.h>
 

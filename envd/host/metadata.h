@@ -5,11 +5,11 @@
  * one than was paused; in between nothing wakes up. Only there where a host has such a service, that
  * is in a microVM. Loop thread only.
  */
-#ifndef ENVD_SANDBOX_METADATA_H
-#define ENVD_SANDBOX_METADATA_H
+#ifndef ENVD_HOST_METADATA_H
+#define ENVD_HOST_METADATA_H
 
+#include "envd/host/metadata_http.h"
 #include "envd/sandbox/environment.h"
-#include "envd/sandbox/metadata_http.h"
 #include "lib/job.h"
 
 #define METADATA_ADDRESS "169.254.169.254"

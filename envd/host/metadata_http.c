@@ -1,4 +1,4 @@
-#include "envd/sandbox/metadata_http.h"
+#include "envd/host/metadata_http.h"
 
 #include <arpa/inet.h>
 

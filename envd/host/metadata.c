@@ -1,4 +1,4 @@
-#include "envd/sandbox/metadata.h"
+#include "envd/host/metadata.h"
 
 #include "envd/host/metadata_pin.h"
 #include "envd/sandbox/log_exporter.h"
