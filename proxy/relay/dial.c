@@ -25,7 +25,7 @@ struct dial {
 	enum error_cause cause;
 	bool starting, closing;
 	bool resolving;	     /* the request is under way, perhaps for nobody any more */
-	bool wants_resolved; /* its result is for the current round */
+	bool wants_resolved; /* its time is not over */
 };
 
 static const unsigned waits_ms[] = PROXY_DIAL_WAITS_MS;
@@ -331,17 +331,11 @@ static void on_resolve_timeout(uv_timer_t *timer)
 	finish(dial, ERROR_UPSTREAM_UNREACHABLE);
 }
 
-static void on_start(uv_timer_t *timer);
-
 static void start_resolving(struct dial *dial)
 {
 	static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
 	int status;
 
-	if (dial->resolving) { /* an answer that nobody waits for is still on its way */
-		uv_timer_start(&dial->timer, on_start, 1, 0);
-		return;
-	}
 	uv_timer_start(&dial->timer, on_resolve_timeout, PROXY_DIAL_TIMEOUT_MS, 0);
 	status = uv_getaddrinfo(&dial->pool->loop->uv, &dial->resolve, on_resolved,
 				dial->record->entry.address, NULL, &hints);
@@ -352,41 +346,12 @@ static void start_resolving(struct dial *dial)
 	dial->resolving = dial->wants_resolved = true;
 }
 
-static void on_start(uv_timer_t *timer)
+static void start(struct dial *dial)
 {
-	start_resolving(container_of(timer, struct dial, timer));
-}
+	const union address *literal = &dial->record->address;
 
-struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *handler, void *user)
-{
-	struct dial *dial = xcalloc(1, sizeof(*dial));
-
-	dial->pool = pool;
-	dial->handler = handler;
-	dial->user = user;
-	uv_timer_init(&pool->loop->uv, &dial->timer);
-	later_init(&dial->later, on_failed_at_once);
-	return dial;
-}
-
-void dial_start(struct dial *dial, struct catalog_record *record, unsigned port)
-{
-	const union address *literal = &record->address;
-
-	assert(!dial->closing);
-	dial->record = record;
-	dial->port = port;
-	uv_timer_stop(&dial->timer);
-	later_cancel(&dial->later);
-	drop_stream(dial);
-	dial->wants_resolved = false;
-	dial->address_count = dial->address_at = 0;
-	dial->attempt = 0;
-	dial->netns = (struct str){0};
-	dial->refused = false;
-	dial->deadline_ms = loop_now_ms(dial->pool->loop) + PROXY_DIAL_TIMEOUT_MS;
 	dial->starting = true;
-	if (address_is_netns(str_of(record->entry.address))) {
+	if (address_is_netns(str_of(dial->record->entry.address))) {
 		start_inside(dial);
 	} else if (literal->any.sa_family == AF_UNSPEC) {
 		start_resolving(dial);
@@ -395,6 +360,23 @@ void dial_start(struct dial *dial, struct catalog_record *record, unsigned port)
 		start_round(dial);
 	}
 	dial->starting = false;
+}
+
+struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *handler, void *user,
+		       struct catalog_record *record, unsigned port)
+{
+	struct dial *dial = xcalloc(1, sizeof(*dial));
+
+	dial->pool = pool;
+	dial->handler = handler;
+	dial->user = user;
+	dial->record = record;
+	dial->port = port;
+	dial->deadline_ms = loop_now_ms(pool->loop) + PROXY_DIAL_TIMEOUT_MS;
+	uv_timer_init(&pool->loop->uv, &dial->timer);
+	later_init(&dial->later, on_failed_at_once);
+	start(dial);
+	return dial;
 }
 
 static void on_timer_closed(uv_handle_t *handle)

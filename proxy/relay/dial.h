@@ -19,10 +19,9 @@ struct dial_handler {
 	void (*on_failed)(void *user, enum error_cause cause);
 };
 
-struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *handler, void *user);
-/* Begins, or begins anew. `record` is borrowed until a result or dial_close; `port` is the one that
- * the client named. */
-void dial_start(struct dial *dial, struct catalog_record *record, unsigned port);
+/* `record` is borrowed until dial_close; `port` is the one that the client named. */
+struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *handler, void *user,
+		       struct catalog_record *record, unsigned port);
 /* Stops at once; the dial is freed when its handles are closed. */
 void dial_close(struct dial *dial);
 

@@ -148,18 +148,16 @@ void transfer_connect(struct relay *r)
 {
 	struct stream *stream = NULL;
 
+	assert(!r->dial);
 	if (may_reuse(r))
 		stream = upstream_take_idle(&r->context->pool, &r->user, r->target.port,
 					    !is_replayable(&r->ex->request));
 	if (stream) {
-		relay_close_dial(r);
 		r->reused = true;
 		send_request(r, stream);
 		return;
 	}
-	if (!r->dial)
-		r->dial = dial_open(&r->context->pool, &on_dial, r);
-	dial_start(r->dial, r->record, r->target.port);
+	r->dial = dial_open(&r->context->pool, &on_dial, r, r->record, r->target.port);
 }
 
 /* ---- tunnels ---- */
