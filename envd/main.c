@@ -1,3 +1,4 @@
+/* How envd starts: as what (client, server, process 1 of a container or machine), and with which flags. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/resource.h>

@@ -1,3 +1,4 @@
+/* How the proxy ends: at a signal, or because a successor serves. */
 #include <signal.h>
 #include <unistd.h>
 

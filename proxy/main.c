@@ -16,7 +16,7 @@
 static int complain(const struct err *err)
 {
 	fprintf(stderr, "proxy: %s\n", err->message);
-	return -1;
+	return EXIT_FAILURE;
 }
 
 /* Two descriptors a proxied connection: the default of 1024 is for other programs. */
@@ -298,7 +298,7 @@ int main(int argc, char **argv)
 	loop_init(&app.loop);
 	app.argv = argv;
 	if (handover_inherit(&app.predecessor, &err) < 0)
-		return complain(&err) ? 1 : 0;
+		return complain(&err);
 	app.predecessor_quiet = !app.predecessor;
 	adopt_workers(&app);
 	app.catalog = catalog_new((size_t)app.config.workers, PROXY_SANDBOXES_MAX,
@@ -306,9 +306,9 @@ int main(int argc, char **argv)
 	catalog_set_complete(app.catalog, !app.config.incomplete);
 	address_guard_init(&app.guard, app.config.allow_loopback);
 	if (start(&app, &err) < 0)
-		return complain(&err) ? 1 : 0;
+		return complain(&err);
 	if (announce(&app, &err) < 0)
-		return complain(&err) ? 1 : 0;
+		return complain(&err);
 	loop_run(&app.loop);
 	front_close(app.front);
 	heap_keeper_close(&app.heap_keeper);

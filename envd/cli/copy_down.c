@@ -1,3 +1,4 @@
+/* `envd cp` from the sandbox. */
 #include <unistd.h>
 
 #include "envd/cli/call.h"

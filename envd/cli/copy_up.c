@@ -1,3 +1,4 @@
+/* `envd cp` to the sandbox. */
 #include <dirent.h>
 #include <unistd.h>
 

@@ -1,3 +1,4 @@
+/* How envd-watch starts, and its loop: events come in, records go out, until standard input ends. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* What envd-watch says: records, collected and written in large pieces. */
 #include <poll.h>
 #include <unistd.h>
 

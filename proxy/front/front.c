@@ -181,7 +181,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 	w->listeners[which].worker = w;
 	if (!listen->address)
 		return 0;
-	if (which == FRONT_TLS && server.on_http2)
+	if (which == FRONT_TLS)
 		tls_offer_http2(config->tls);
 	status = listen_on(w, &server, which);
 	if (status < 0)
