@@ -5,13 +5,14 @@
 #include "lib/http_server.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "proxy/route/sandbox_json.h"
 #include "proxy/admin/activity.h"
 #include "proxy/admin/certificates.h"
 #include "proxy/admin/links.h"
+#include "proxy/admin/method.h"
 #include "proxy/admin/shared_change.h"
 #include "proxy/admin/unix_socket.h"
 #include "proxy/admin/watch.h"
+#include "proxy/route/sandbox_json.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)
 #define SANDBOX_BYTES_MAX (16 * 1024)
@@ -298,7 +299,7 @@ static void handle_sandbox(struct admin *admin, struct http_exchange *ex, struct
 	else if (for_links && str_equal(method, STR("POST")))
 		collect(admin, ex, id, handle_links);
 	else if (for_links)
-		http_respond_error(ex, 405, "POST");
+		method_refuse(ex, "POST");
 	else if (str_equal(method, STR("GET")) || str_equal(method, STR("HEAD")))
 		handle_get(admin, ex, id);
 	else if (str_equal(method, STR("PUT")))
@@ -308,7 +309,7 @@ static void handle_sandbox(struct admin *admin, struct http_exchange *ex, struct
 	else if (str_equal(method, STR("DELETE")))
 		handle_delete(admin, ex, id);
 	else
-		http_respond_error(ex, 405, "GET, PUT, PATCH or DELETE");
+		method_refuse(ex, "GET, HEAD, PUT, PATCH, DELETE");
 }
 
 static void handle_sandboxes(struct admin *admin, struct http_exchange *ex)
@@ -318,7 +319,7 @@ static void handle_sandboxes(struct admin *admin, struct http_exchange *ex)
 	int watching, given;
 
 	if (!str_equal(ex->request.method, STR("GET"))) {
-		http_respond_error(ex, 405, "GET");
+		method_refuse(ex, "GET");
 		return;
 	}
 	watching = http_query_get(query, STR("watch"), &ex->arena, &watch);
@@ -371,7 +372,7 @@ static void handle_catalog(struct admin *admin, struct http_exchange *ex)
 	else if (str_equal(ex->request.method, STR("PUT")))
 		collect(admin, ex, (struct str){0}, handle_put_catalog);
 	else
-		http_respond_error(ex, 405, "GET or PUT");
+		method_refuse(ex, "GET, PUT");
 }
 
 static void handle_activity(struct admin *admin, struct http_exchange *ex)
@@ -379,7 +380,7 @@ static void handle_activity(struct admin *admin, struct http_exchange *ex)
 	if (str_equal(ex->request.method, STR("GET")))
 		activity_reports_answer(&admin->activity, ex);
 	else
-		http_respond_error(ex, 405, "GET");
+		method_refuse(ex, "GET");
 }
 
 static void handle_metrics(struct admin *admin, struct http_exchange *ex)

@@ -1,5 +1,6 @@
 #include "proxy/admin/certificates.h"
 
+#include "proxy/admin/method.h"
 #include "proxy/front/tls_reload.h"
 
 static const struct http_exchange_handler handler;
@@ -26,7 +27,7 @@ void certificates_reload(struct tls_reload *reload, struct http_exchange *ex)
 		return;
 	}
 	if (!str_equal(ex->request.method, STR("POST"))) {
-		http_respond_error(ex, 405, "POST");
+		method_refuse(ex, "POST");
 		return;
 	}
 	http_exchange_set_handler(ex, &handler, NULL);

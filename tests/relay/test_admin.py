@@ -130,6 +130,13 @@ class Admin(Test):
         for method, path, status in (("POST", "/sandboxes/abc", 405), ("DELETE", "/sandboxes", 405), ("GET", "/nothing", 404),
                                      ("POST", "/catalog", 405), ("GET", "/sandboxes?watch=1&revision=x", 400)):
             self.assertEqual(proxy.call(method, path)[0], status, path)
+        for method, path, allowed in (("POST", "/sandboxes/abc", "GET, HEAD, PUT, PATCH, DELETE"), ("GET", "/sandboxes/abc/links", "POST"),
+                                      ("DELETE", "/sandboxes", "GET"), ("POST", "/catalog", "GET, PUT"), ("PUT", "/activity", "GET")):
+            client = Connection(socket.create_connection(("127.0.0.1", proxy.admin_port)))
+            self.addCleanup(client.close)
+            client.send(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
+            response = client.response()
+            self.assertEqual((response.status, response.get("Allow")), (405, allowed), path)
         for body in ({}, {"complete": 1}, {"complete": True, "x": 1}, []):
             self.assertEqual(proxy.call("PUT", "/catalog", body)[0], 400)
         self.assertEqual(proxy.call("GET", "/catalog")[1]["count"], 0)
