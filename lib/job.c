@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "lib/limits.h"
+#include "lib/thread.h"
 
 static_assert(JOB_LONG + 1 == LOOP_JOB_QUEUES, "a queue for each class");
 
@@ -47,6 +48,37 @@ static void on_work(uv_work_t *work)
 }
 
 static void on_done(uv_work_t *work, int status);
+
+/* Guards what jobs with threads of their own hand back. Whoever has taken one from there may close the loop. */
+static pthread_mutex_t returned_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void *run_alone(void *user)
+{
+	struct job *job = user;
+	struct loop *loop = job->loop;
+
+	keep_stack_from_children();
+	job->fn(job);
+	pthread_mutex_lock(&returned_lock);
+	job->next = loop->jobs_returned;
+	loop->jobs_returned = job;
+	uv_async_send(&loop->jobs_return);
+	pthread_mutex_unlock(&returned_lock);
+	return NULL;
+}
+
+static int start_alone(struct job *job)
+{
+	pthread_t thread;
+	int status = thread_start(&thread, JOB_STACK_BYTES, run_alone, job);
+
+	if (status < 0)
+		return status;
+	pthread_detach(thread);
+	if (job->loop->jobs_alone++ == 0)
+		uv_ref((uv_handle_t *)&job->loop->jobs_return);
+	return 0;
+}
 
 static void count(struct loop *loop, enum job_class class, int change)
 {
@@ -139,11 +171,18 @@ static int queue(struct job *job)
 
 static int submit(struct job *job)
 {
-	int status = queue(job);
+	bool is_for_files = touches_files(job->class);
+	int status;
 
-	if (status == 0)
-		count(job->loop, job->class, 1);
-	return status;
+	job->is_stuck = false;
+	job->looks = 0;
+	status = is_for_files && job->loop->jobs_stuck > 0 ? start_alone(job) : queue(job);
+	if (status < 0)
+		return status;
+	count(job->loop, job->class, 1);
+	if (is_for_files)
+		list_append(&job->loop->file_jobs_fresh, &job->fresh);
+	return 0;
 }
 
 /* Only this loop counts, its pool looks. */
@@ -158,11 +197,17 @@ static void count_waiting(const struct job *job, int change)
 		job->loop->pieces_waiting += (size_t)(ssize_t)change;
 }
 
+static void on_look(uv_timer_t *timer);
+
 static void hold_back(struct job *job)
 {
-	job->place = job->loop->jobs_held_back++;
-	list_append(&job->loop->jobs_waiting[job->class], &job->node);
+	struct loop *loop = job->loop;
+
+	job->place = loop->jobs_held_back++;
+	list_append(&loop->jobs_waiting[job->class], &job->node);
 	count_waiting(job, 1);
+	if (touches_files(job->class) && !uv_is_active((const uv_handle_t *)&loop->jobs_look))
+		uv_timer_start(&loop->jobs_look, on_look, JOB_LOOK_STUCK_MS, JOB_LOOK_STUCK_MS);
 }
 
 static void take_out(struct job *job)
@@ -219,36 +264,124 @@ static bool submit_next(struct loop *loop)
 {
 	struct job *job = next_waiting(loop);
 
-	if (!job)
+	/* No thread could be started for it: it stays, and the next look is the next attempt. */
+	if (!job || submit(job) < 0)
 		return false;
 	if (job->class == JOB_PIECE || job->class == JOB_BULK || job->class == JOB_LONG)
 		loop->piece_was_last = job->class == JOB_PIECE;
 	take_out(job);
-	submit(job);
 	return true;
 }
 
-static void on_done(uv_work_t *work, int status)
+static void submit_waiting(struct loop *loop)
 {
-	struct job *job = container_of(work, struct job, work);
+	while (submit_next(loop))
+		;
+}
+
+static void finish(struct job *job)
+{
 	struct loop *loop = job->loop;
 
-	(void)status; /* jobs are never cancelled through libuv */
 	loop->jobs_running--;
 	loop->file_jobs -= touches_files(job->class);
-	count(loop, job->class, -1);
+	if (job->is_stuck)
+		loop->jobs_stuck--;
+	else
+		count(loop, job->class, -1);
+	list_remove(&job->fresh);
 	if (job->class != JOB_QUICK)
-		while (submit_next(loop))
-			;
+		submit_waiting(loop);
 	job->active = false;
 	job->done(job);
 }
 
+static void on_done(uv_work_t *work, int status)
+{
+	(void)status; /* jobs are never cancelled through libuv */
+	finish(container_of(work, struct job, work));
+}
+
+static void on_return(uv_async_t *async)
+{
+	struct loop *loop = container_of(async, struct loop, jobs_return);
+	struct job *job, *next;
+
+	pthread_mutex_lock(&returned_lock);
+	job = loop->jobs_returned;
+	loop->jobs_returned = NULL;
+	pthread_mutex_unlock(&returned_lock);
+	for (; job; job = next) {
+		next = job->next;
+		if (--loop->jobs_alone == 0)
+			uv_unref((uv_handle_t *)async);
+		finish(job);
+	}
+}
+
+/* ---- those that are stuck ---- */
+
+static void pass_over(struct job *job)
+{
+	list_remove(&job->fresh);
+	count(job->loop, job->class, -1);
+	job->is_stuck = true;
+	job->loop->jobs_stuck++;
+}
+
+/* Counts looks instead of time: a loop that stood still (a paused sandbox) has seen nobody run. */
+static void on_look(uv_timer_t *timer)
+{
+	struct loop *loop = container_of(timer, struct loop, jobs_look);
+	struct list_node *node, *next;
+
+	if (atomic_load_explicit(&loop->file_jobs_waiting, memory_order_relaxed) == 0) {
+		uv_timer_stop(timer);
+		return;
+	}
+	for (node = loop->file_jobs_fresh.next; node != &loop->file_jobs_fresh; node = next) {
+		struct job *job = container_of(node, struct job, fresh);
+
+		next = node->next;
+		if (++job->looks >= JOB_STUCK_LOOKS && job->class != JOB_LONG && loop->jobs_stuck < JOB_STUCK_MAX)
+			pass_over(job);
+	}
+	submit_waiting(loop);
+}
+
+int job_open(struct loop *loop)
+{
+	int status = uv_async_init(&loop->uv, &loop->jobs_return, on_return);
+
+	if (status < 0)
+		return status;
+	uv_timer_init(&loop->uv, &loop->jobs_look);
+	uv_unref((uv_handle_t *)&loop->jobs_return);
+	uv_unref((uv_handle_t *)&loop->jobs_look);
+	for (size_t i = 0; i < ARRAY_LENGTH(loop->jobs_waiting); i++)
+		list_init(&loop->jobs_waiting[i]);
+	list_init(&loop->file_jobs_fresh);
+	loop->jobs_held_back = 0;
+	atomic_init(&loop->file_jobs_waiting, 0);
+	loop->pieces_waiting = 0;
+	loop->piece_was_last = false;
+	loop->jobs_running = loop->file_jobs = loop->jobs_stuck = loop->jobs_alone = 0;
+	loop->bulk_running = loop->long_running = loop->files_running = loop->compute_running = 0;
+	loop->jobs_returned = NULL;
+	return 0;
+}
+
+void job_close(struct loop *loop)
+{
+	uv_close((uv_handle_t *)&loop->jobs_return, NULL);
+	uv_close((uv_handle_t *)&loop->jobs_look, NULL);
+}
+
+/* ---- for who asks ---- */
+
 int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)(struct job *job),
 	    void (*done)(struct job *job))
 {
-	int status;
-
 	assert(!job->active);
 	if (is_crowded(loop, class))
 		return -EAGAIN;
@@ -258,13 +391,9 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	job->done = done;
 	job->abandoned = false;
 	list_init(&job->node);
-	if (!may_run(loop, class)) {
+	list_init(&job->fresh);
+	if (!may_run(loop, class) || submit(job) < 0)
 		hold_back(job);
-	} else {
-		status = submit(job);
-		if (status < 0)
-			return status;
-	}
 	job->active = true;
 	loop->jobs_running++;
 	loop->file_jobs += touches_files(class);
@@ -287,8 +416,7 @@ bool job_cancel(struct job *job)
 	loop->jobs_running--;
 	loop->file_jobs -= touches_files(job->class);
 	/* One that begins may have waited for pieces to become fewer. */
-	while (submit_next(loop))
-		;
+	submit_waiting(loop);
 	return true;
 }
 

@@ -14,12 +14,17 @@
  * stopping processes, answering about the sandbox. Beyond JOB_QUEUE_MAX queued jobs that touch files,
  * or as many of the other two kinds, job_run refuses with -EAGAIN.
  *
+ * One that touches files and goes on and on while others wait (JOB_STUCK_LOOKS; not a JOB_LONG, of which that
+ * is known) is stuck and no longer counts in all this, so that a dead file system keeps nobody out of those that
+ * are well. JOB_STUCK_MAX may be. While there are any, whatever touches files has a thread of its own, started for
+ * it and gone with it: of the pool itself they never have more than JOB_BLOCKING_MAX.
+ *
  * A transfer holds next to nothing until its JOB_BEGIN (a JOB_FILES that opens a file) has run, and then
  * file, buffers and what else it works with. So its first pieces are JOB_PIECE, bulk jobs that take turns with
  * all others, and while JOB_PIECES_WAITING_MAX of them wait no other transfer begins. Many at once are
  * done one after the other then, instead of all little by little.
  *
- * Threads of the pool start no children: their stacks are left out of what a clone copies. Where libc
+ * None of these threads starts children: their stacks are left out of what a clone copies. Where libc
  * is musl its fork() must not be used any more, by no thread; envd/process/child.h does without libc.
  */
 #ifndef LIB_JOB_H
@@ -31,14 +36,18 @@ enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_FILES, JOB_BEGIN, JOB_PIECE, JOB_BU
 
 struct job {
 	uv_work_t work;
-	struct list_node node;
+	struct list_node node;	/* among those that wait */
+	struct list_node fresh; /* among the loop's file_jobs_fresh */
+	struct job *next;	/* among the loop's jobs_returned */
 	struct loop *loop;
 	enum job_class class;
 	void (*fn)(struct job *job);   /* pool thread */
 	void (*done)(struct job *job); /* loop thread; the job may be freed or reused here */
 	uint64_t place; /* among those that wait */
+	unsigned looks; /* has been seen running so often while others waited */
 	bool abandoned;
 	bool active;
+	bool is_stuck;
 };
 
 /* The job is embedded by its owner (container_of in fn and done). 0 or -EAGAIN. */
@@ -54,5 +63,9 @@ bool job_cancel(struct job *job);
 bool job_is_awaited(const struct job *job);
 /* Sets the pool's size; once, before the first job. */
 void job_pool_configure(void);
+
+/* For loop_init and loop_fini. */
+int job_open(struct loop *loop) NODISCARD;
+void job_close(struct loop *loop);
 
 #endif

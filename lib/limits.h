@@ -110,6 +110,11 @@
 #define FILE_FIRST_PIECES 4
 #define JOB_COMPUTE_MAX 2
 #define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + 1)
+/* While others wait, what touches files is looked at so often; one that was seen running so many times is
+ * stuck, and so many may be. Then as many threads as these and JOB_BLOCKING_MAX are added at most. */
+#define JOB_LOOK_STUCK_MS 250
+#define JOB_STUCK_LOOKS 4
+#define JOB_STUCK_MAX 16
 /* Of each of these threads, unless RLIMIT_STACK forbids as much; the kernel's own default. */
 #define JOB_STACK_BYTES (8 * 1024 * 1024)
 

@@ -1,6 +1,7 @@
 #include "lib/loop.h"
 
 #include "lib/hangup.h"
+#include "lib/job.h"
 #include "lib/limits.h"
 
 static void run_later(struct loop *loop)
@@ -44,18 +45,13 @@ void loop_init(struct loop *loop)
 
 	if (status == 0)
 		status = hangup_open(loop);
+	if (status == 0)
+		status = job_open(loop);
 	if (status < 0) {
 		fprintf(stderr, "event loop: %s\n", uv_strerror(status));
 		abort();
 	}
 	list_init(&loop->later);
-	for (size_t i = 0; i < ARRAY_LENGTH(loop->jobs_waiting); i++)
-		list_init(&loop->jobs_waiting[i]);
-	loop->jobs_held_back = 0;
-	loop->pieces_waiting = 0;
-	loop->piece_was_last = false;
-	loop->jobs_running = loop->file_jobs = 0;
-	loop->bulk_running = loop->long_running = loop->files_running = loop->compute_running = 0;
 	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
 	uv_prepare_init(&loop->uv, &loop->later_prepare);
 	uv_prepare_start(&loop->later_prepare, on_prepare);
@@ -80,7 +76,9 @@ static void count_foreign(uv_handle_t *handle, void *user)
 	if (handle != (const uv_handle_t *)&loop->later_prepare &&
 	    handle != (const uv_handle_t *)&loop->later_idle &&
 	    handle != (const uv_handle_t *)&loop->look_check &&
-	    handle != (const uv_handle_t *)&loop->hangup_poll)
+	    handle != (const uv_handle_t *)&loop->hangup_poll &&
+	    handle != (const uv_handle_t *)&loop->jobs_return &&
+	    handle != (const uv_handle_t *)&loop->jobs_look)
 		(*count)++;
 }
 
@@ -101,6 +99,7 @@ void loop_fini(struct loop *loop)
 	uv_close((uv_handle_t *)&loop->later_idle, NULL);
 	uv_close((uv_handle_t *)&loop->look_check, NULL);
 	hangup_close(loop);
+	job_close(loop);
 	uv_run(&loop->uv, UV_RUN_DEFAULT);
 	status = uv_loop_close(&loop->uv);
 	assert(status == 0);

@@ -31,6 +31,11 @@ struct loop {
 	_Atomic size_t file_jobs_waiting; /* of these, those that touch files; the pool looks at it */
 	size_t bulk_running, long_running, files_running, compute_running, pieces_waiting;
 	bool piece_was_last; /* to get its turn */
+	struct list_node file_jobs_fresh; /* those that touch files, run, and are not stuck; see lib/job.h */
+	size_t jobs_stuck, jobs_alone;	  /* alone: with a thread of their own */
+	struct job *jobs_returned;	  /* of these; guarded by a lock of lib/job.c */
+	uv_async_t jobs_return;		  /* says that there are some */
+	uv_timer_t jobs_look;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 	uv_poll_t hangup_poll; /* of lib/hangup.h */
 	int hangup_fd;

@@ -9,7 +9,7 @@
 
 #include "lib/base.h"
 
-/* The caller joins or detaches it. 0 or a negative errno. */
-int thread_start(pthread_t *ret_thread, void *(*run)(void *user), void *user) NODISCARD;
+/* The caller joins or detaches it. `stack_bytes`: 0 for what libc thinks fit. 0 or a negative errno. */
+int thread_start(pthread_t *ret_thread, size_t stack_bytes, void *(*run)(void *user), void *user) NODISCARD;
 
 #endif

@@ -140,7 +140,7 @@ int heap_keeper_open(struct heap_keeper *keeper, struct err *err)
 	pthread_cond_init(&keeper->changed, &attributes);
 	pthread_condattr_destroy(&attributes);
 	if (keeper->statm_fd >= 0)
-		status = thread_start(&keeper->thread, run, keeper);
+		status = thread_start(&keeper->thread, 0, run, keeper);
 	if (status < 0)
 		close_fd(&keeper->statm_fd);
 	return status < 0 ? err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "start a thread") : 0;

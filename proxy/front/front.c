@@ -311,7 +311,7 @@ static void *run_worker(void *user)
 
 static int start_thread(struct worker *w)
 {
-	int status = thread_start(&w->thread, run_worker, w);
+	int status = thread_start(&w->thread, 0, run_worker, w);
 
 	w->started = status == 0;
 	return status;

@@ -269,7 +269,7 @@ static void on_wake(uv_async_t *async)
 static int start_thread(struct netns_helper *helper)
 {
 	pthread_t thread;
-	int status = thread_start(&thread, run, helper);
+	int status = thread_start(&thread, 0, run, helper);
 
 	if (status == 0)
 		pthread_detach(thread);

@@ -1,13 +1,16 @@
 #include "tests/support/cmocka.h"
 
+#include <dirent.h>
 #include <pthread.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 #include <stdatomic.h>
 
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "tests/support/refusal.h"
+#include "tests/support/standstill.h"
 #include "tests/support/turn.h"
 
 /* Jobs wait at a gate, so that a test decides when they end; nothing here depends on time. */
@@ -52,7 +55,10 @@ static void wait_until_running(int count)
 static int reset(void **state)
 {
 	(void)state;
+	pthread_mutex_lock(&gate.lock);
 	gate.running = gate.most_running = gate.open = 0;
+	gate.may_leave = false;
+	pthread_mutex_unlock(&gate.lock);
 	return 0;
 }
 
@@ -412,6 +418,141 @@ static void pieces_and_other_bulk_jobs_take_turns(void **state)
 	loop_fini(&loop);
 }
 
+/* ---- what is stuck ---- */
+
+static size_t count_threads(void)
+{
+	DIR *directory = opendir("/proc/self/task");
+	size_t count = 0;
+
+	assert_non_null(directory);
+	while (readdir(directory))
+		count++;
+	closedir(directory);
+	return count;
+}
+
+static int running_at_gate(void)
+{
+	int running;
+
+	pthread_mutex_lock(&gate.lock);
+	running = gate.running;
+	pthread_mutex_unlock(&gate.lock);
+	return running;
+}
+
+/* After the first look they follow each other at once. */
+static void look_often(struct loop *loop)
+{
+	assert_true(uv_is_active((const uv_handle_t *)&loop->jobs_look));
+	uv_timer_set_repeat(&loop->jobs_look, 1);
+}
+
+static void run_at_gate(struct loop *loop, struct work *work, size_t count, enum job_class class)
+{
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(job_run(loop, &work[i].job, class, compute_at_gate, on_done), 0);
+}
+
+/* The thread of a job of its own ends a moment after the loop was told. */
+static void finish_stuck(struct loop *loop, int at_gate, size_t threads)
+{
+	open_gate(at_gate);
+	loop_run(loop);
+	assert_int_equal(loop->jobs_stuck + loop->jobs_alone + loop->files_running + loop->bulk_running, 0);
+	TURN_UNTIL(loop, count_threads() <= threads);
+	loop_fini(loop);
+}
+
+static void stuck_file_work_holds_up_other_file_work_for_a_moment_only(void **state)
+{
+	static const enum job_class classes[] = {JOB_FILES, JOB_BEGIN, JOB_PIECE, JOB_BULK, JOB_LONG};
+	struct loop loop;
+	struct work bulk[JOB_BULK_MAX + 1] = {0}, files[JOB_BLOCKING_MAX] = {0}, others[3][5] = {0};
+	size_t threads = count_threads();
+
+	(void)state;
+	loop_init(&loop);
+	run_at_gate(&loop, bulk, ARRAY_LENGTH(bulk), JOB_BULK);
+	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
+	for (size_t round = 0; round < 3; round++) {
+		for (size_t i = 0; i < ARRAY_LENGTH(classes); i++)
+			assert_int_equal(job_run(&loop, &others[round][i].job, classes[i], compute, on_done), 0);
+		for (size_t i = 0; i < ARRAY_LENGTH(classes); i++)
+			TURN_UNTIL(&loop, others[round][i].done);
+	}
+	/* And of the pool itself there is enough left for what touches no files. */
+	assert_true(loop.jobs_alone >= ARRAY_LENGTH(bulk) + ARRAY_LENGTH(files) - JOB_BLOCKING_MAX);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(bulk[i].done + files[i].done, 0);
+	finish_stuck(&loop, ARRAY_LENGTH(bulk) + ARRAY_LENGTH(files), threads);
+	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
+		assert_int_equal(bulk[i].done + files[i].done, 2);
+}
+
+static void no_more_than_a_few_are_stuck(void **state)
+{
+	struct loop loop;
+	struct work files[JOB_STUCK_MAX + JOB_BLOCKING_MAX + 5] = {0}, quick = {0};
+	const struct work *last = &files[JOB_STUCK_MAX + JOB_BLOCKING_MAX - 1];
+	size_t threads = count_threads();
+
+	(void)state;
+	loop_init(&loop);
+	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
+	look_often(&loop);
+	TURN_UNTIL(&loop, running_at_gate() == JOB_STUCK_MAX + JOB_BLOCKING_MAX);
+	TURN_UNTIL(&loop, last->job.looks > 2 * JOB_STUCK_LOOKS);
+	assert_int_equal(loop.jobs_stuck, JOB_STUCK_MAX);
+	assert_int_equal(loop.files_running, JOB_BLOCKING_MAX);
+	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
+	TURN_UNTIL(&loop, quick.done);
+	assert_int_equal(gate.most_running, JOB_STUCK_MAX + JOB_BLOCKING_MAX);
+	finish_stuck(&loop, ARRAY_LENGTH(files), threads);
+	for (size_t i = 0; i < ARRAY_LENGTH(files); i++)
+		assert_int_equal(files[i].done, 1);
+}
+
+static void long_jobs_are_not_taken_for_stuck(void **state)
+{
+	struct loop loop;
+	struct work lasting[JOB_LONG_MAX + 1] = {0};
+	size_t threads = count_threads();
+
+	(void)state;
+	loop_init(&loop);
+	run_at_gate(&loop, lasting, ARRAY_LENGTH(lasting), JOB_LONG);
+	look_often(&loop);
+	TURN_UNTIL(&loop, lasting[0].job.looks > 2 * JOB_STUCK_LOOKS);
+	assert_int_equal(loop.jobs_stuck, 0);
+	assert_int_equal(loop.long_running, JOB_LONG_MAX);
+	finish_stuck(&loop, ARRAY_LENGTH(lasting), threads);
+}
+
+static void expect_none_stuck(void *user)
+{
+	const struct loop *loop = user;
+
+	assert_int_equal(loop->jobs_stuck, 0);
+}
+
+static void a_standstill_makes_nobody_stuck(void **state)
+{
+	struct loop loop;
+	struct standstill standstill;
+	struct work files[JOB_BLOCKING_MAX + 1] = {0};
+	size_t threads = count_threads();
+
+	(void)state;
+	loop_init(&loop);
+	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
+	standstill_plan(&standstill, &loop, loop_now_ms(&loop) + (JOB_STUCK_LOOKS + 1) * JOB_LOOK_STUCK_MS,
+			expect_none_stuck, &loop);
+	TURN_UNTIL(&loop, standstill.is_over);
+	finish_stuck(&loop, ARRAY_LENGTH(files), threads);
+}
+
 /* What the kernel says about the mapping around an address: a line of two-letter words. */
 static void find_flags(const void *address, char flags[256])
 {
@@ -482,6 +623,27 @@ static void measure_own_stack(struct job *job)
 	pthread_attr_destroy(&attributes);
 }
 
+static void threads_of_their_own_are_like_those_of_the_pool(void **state)
+{
+	struct loop loop;
+	struct work files[JOB_BLOCKING_MAX] = {0};
+	struct look look = {0};
+	struct stack stack = {0};
+	size_t threads = count_threads();
+
+	(void)state;
+	loop_init(&loop);
+	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
+	assert_int_equal(job_run(&loop, &look.job, JOB_FILES, look_at_own_stack, on_looked), 0);
+	assert_int_equal(job_run(&loop, &stack.job, JOB_FILES, measure_own_stack, on_looked), 0);
+	look_often(&loop);
+	TURN_UNTIL(&loop, !look.job.active && !stack.job.active);
+	if (*look.flags)
+		assert_non_null(strstr(look.flags, " dc"));
+	assert_true(stack.size >= JOB_STACK_BYTES / 2);
+	finish_stuck(&loop, ARRAY_LENGTH(files), threads);
+}
+
 /* In a process of its own, where the pool has not been started. */
 static int work_under_a_small_limit(void)
 {
@@ -510,11 +672,49 @@ static void stacks_of_the_pool_do_not_depend_on_a_limit(void **state)
 	refusal_in_child(work_under_a_small_limit);
 }
 
+/* In a process of its own, whose user may not start any more threads; this thread, not those that are there
+ * already, is that user's. */
+static int work_without_new_threads(void)
+{
+	const struct rlimit none = {1, 1};
+	struct loop loop;
+	struct work files[JOB_BLOCKING_MAX] = {0}, held = {0}, late = {0}, quick = {0};
+
+	loop_init(&loop);
+	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
+	wait_until_running(ARRAY_LENGTH(files));
+	if (setrlimit(RLIMIT_NPROC, &none) < 0 || (geteuid() == 0 && syscall(SYS_setresuid, 65534, 65534, 65534) < 0))
+		return 1;
+	if (job_run(&loop, &held.job, JOB_FILES, compute, on_done) < 0)
+		return 2;
+	look_often(&loop);
+	TURN_UNTIL(&loop, loop.jobs_stuck == ARRAY_LENGTH(files));
+	if (job_run(&loop, &late.job, JOB_FILES, compute, on_done) < 0 ||
+	    job_run(&loop, &quick.job, JOB_QUICK, compute, on_done) < 0)
+		return 3;
+	TURN_UNTIL(&loop, quick.done);
+	if (!job_waits(&held.job) || !job_waits(&late.job))
+		return 4;
+	/* The pool does it once it is well again. */
+	open_gate(ARRAY_LENGTH(files));
+	loop_run(&loop);
+	if (held.done != 1 || late.done != 1 || loop.jobs_alone)
+		return 5;
+	loop_fini(&loop);
+	return 0;
+}
+
+static void a_thread_that_cannot_be_started_is_waited_for(void **state)
+{
+	refusal_in_child(work_without_new_threads);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		/* First: no pool has been started yet. */
+		/* First: no pool has been started yet in the process that these divide. */
 		cmocka_unit_test(stacks_of_the_pool_do_not_depend_on_a_limit),
+		cmocka_unit_test(a_thread_that_cannot_be_started_is_waited_for),
 		cmocka_unit_test_setup(runs_elsewhere_and_ends_on_the_loop, reset),
 		cmocka_unit_test_setup(done_may_free_the_job, reset),
 		cmocka_unit_test_setup(an_abandoned_job_still_ends_and_says_so, reset),
@@ -527,7 +727,12 @@ int main(void)
 		cmocka_unit_test_setup(a_job_that_waits_can_be_taken_back, reset),
 		cmocka_unit_test_setup(transfers_do_not_begin_while_many_wait_for_their_first_pieces, reset),
 		cmocka_unit_test_setup(pieces_and_other_bulk_jobs_take_turns, reset),
+		cmocka_unit_test_setup(stuck_file_work_holds_up_other_file_work_for_a_moment_only, reset),
+		cmocka_unit_test_setup(no_more_than_a_few_are_stuck, reset),
+		cmocka_unit_test_setup(long_jobs_are_not_taken_for_stuck, reset),
+		cmocka_unit_test_setup(a_standstill_makes_nobody_stuck, reset),
 		cmocka_unit_test(stacks_of_the_pool_are_not_for_children),
+		cmocka_unit_test_setup(threads_of_their_own_are_like_those_of_the_pool, reset),
 	};
 
 	job_pool_configure();
