@@ -35,6 +35,8 @@
 #define END_OF_INPUT 4 /* what a terminal takes for it: ^D */
 #define NAME "envd-job"
 #define OPTION_SET_NAME 15
+/* How often it is looked for an end, input and another size where no signalfd tells of them. */
+#define BLIND_LOOK_MS 20
 #define E_AGAIN (-11)
 #define E_INTR (-4)
 
@@ -42,7 +44,7 @@ struct keeper {
 	int leader;
 	uint64_t wall_time_ms;
 	int64_t started_steady_ms;
-	int signals; /* a signalfd */
+	int signals; /* a signalfd; negative where there is none, as in sandboxes that refuse it */
 	bool is_terminal;
 	bool feeds; /* input may still come */
 	bool is_sink_full;
@@ -416,7 +418,7 @@ static void empty_signals(const struct keeper *keeper)
 		;
 }
 
-/* In milliseconds, for poll; kills when it is over. */
+/* In milliseconds, for poll, -1 for ever; kills when it is over. */
 static int time_left(const struct keeper *keeper)
 {
 	int64_t left;
@@ -451,13 +453,15 @@ static void wait_for_end(struct keeper *keeper, siginfo_t *info, struct rusage *
 			polls[1].fd = JOB_KEEPER_SINK_FD;
 		give_back_buffers(keeper);
 		left = time_left(keeper);
+		if (keeper->signals < 0 && (left < 0 || left > BLIND_LOOK_MS))
+			left = BLIND_LOOK_MS;
 		if (left >= 0) {
 			pause.tv_sec = left / 1000;
 			pause.tv_nsec = left % 1000 * 1000000L;
 			timeout = &pause;
 		}
 		raw5(SYS_ppoll, polls, 2, timeout, NULL, 0);
-		if (polls[0].revents) {
+		if (polls[0].revents || keeper->signals < 0) {
 			empty_signals(keeper);
 			/* Before the input that was written after it. */
 			if (keeper->is_terminal)

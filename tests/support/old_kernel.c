@@ -1,6 +1,7 @@
 /*
  * Runs a program as if the kernel, or the sandbox around it, were older: a seccomp filter answers for the
- * system calls that starting and watching processes, replays of a job's output and downloads use where they can.
+ * system calls that starting and watching processes, keeping jobs, replays of their output and downloads use where
+ * they can.
  *
  *   old_kernel ENOSYS|EPERM PROGRAM [ARGUMENT..]
  *
@@ -40,6 +41,7 @@ int main(int argc, char **argv)
 		REFUSE(CLONE3, answer),
 		REFUSE(CLOSE_RANGE, answer),
 		REFUSE(SYS_sendfile, answer),
+		REFUSE(SYS_signalfd4, answer),
 		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
 	};
 	struct sock_fprog program = {.len = ARRAY_LENGTH(filter), .filter = filter};
