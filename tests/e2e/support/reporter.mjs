@@ -1,9 +1,13 @@
 // One line per test, what went wrong below the ones that failed, and totals at the end.
+const SAID_SHOWN = 3000;
+
 export default async function* reporter(source) {
 	const totals = { pass: 0, fail: 0, skipped: 0 };
 	const failed = [];
+	const said = new Map(); // what each file wrote last besides its tests
 	for await (const { type, data } of source) {
 		if (type === "test:stderr" || type === "test:stdout") {
+			said.set(data.file, ((said.get(data.file) ?? "") + data.message).slice(-SAID_SHOWN));
 			if (process.env.E2E_SHOW_LOGS)
 				yield data.message;
 			continue;
@@ -31,7 +35,9 @@ export default async function* reporter(source) {
 			totals.fail++;
 			failed.push(data.name);
 			yield `not ok  ${data.name} (${ms} ms)\n`;
-			yield String(cause?.stack ?? cause?.message ?? cause).replace(/^/gm, "          ") + "\n";
+			const isFile = data.nesting === 0 && data.name.endsWith(".mjs"); // its tests have told nothing of it
+			const text = String(cause?.stack ?? cause?.message ?? cause) + (isFile ? `\n${said.get(data.name) ?? ""}` : "");
+			yield text.trimEnd().replace(/^/gm, "          ") + "\n";
 		}
 	}
 	for (const name of failed)
