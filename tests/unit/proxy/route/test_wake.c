@@ -57,7 +57,7 @@ static int set_up(void **state)
 	b->wake = wake_open(&b->loop, b->catalog, &options);
 	wake_desk_open(&b->desk, &b->loop, b->wake);
 	uv_timer_init(&b->loop.uv, &b->alarm);
-	uv_timer_start(&b->alarm, on_alarm, 20000, 0);
+	uv_timer_start(&b->alarm, on_alarm, TURN_DEADLINE_MS, 0);
 	*state = b;
 	return 0;
 }
