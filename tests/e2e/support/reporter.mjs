@@ -36,7 +36,7 @@ export default async function* reporter(source) {
 			failed.push(data.name);
 			yield `not ok  ${data.name} (${ms} ms)\n`;
 			const isFile = data.nesting === 0 && data.name.endsWith(".mjs"); // its tests have told nothing of it
-			const text = String(cause?.stack ?? cause?.message ?? cause) + (isFile ? `\n${said.get(data.name) ?? ""}` : "");
+			const text = String(cause?.stack ?? cause?.message ?? cause) + (isFile ? ` (exit code ${error?.exitCode}, signal ${error?.signal})\n${said.get(data.name) ?? ""}` : "");
 			yield text.trimEnd().replace(/^/gm, "          ") + "\n";
 		}
 	}
