@@ -33,14 +33,14 @@ else
 		hurried=0
 		play --run "$hasty" > "$last" || hurried=$?
 		cat "$last" >> "$log"
-		[ $hurried != 0 ] || break
+		[ "$hurried" != 0 ] || break
 	done
 	cat "$last"
-	[ $hurried = 0 ] || status=$hurried
+	[ "$hurried" = 0 ] || status=$hurried
 fi
 # The runner does not mind how the server ends.
 if grep -Eq 'Sanitizer|runtime error:|Assertion' "$log"; then
 	echo "server: 0 passed, 1 failed (see the reports above)"
 	status=1
 fi
-exit $status
+exit "$status"
