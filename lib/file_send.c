@@ -28,17 +28,15 @@ ssize_t file_send(struct file_send *send, int file, int64_t offset, size_t len)
 
 	if (send->piece_bytes == 0)
 		send->piece_bytes = FILE_SEND_BYTES_FIRST;
-	if (send->until_ms == 0)
-		send->until_ms = began_ms + FILE_SEND_JOB_MS;
+	lent_socket_use(&send->socket);
 	len = size_min(len, send->piece_bytes);
-	send->is_full = false;
 	while (sent < len) {
-		ssize_t got = sendfile(send->socket, file, &at, len - sent);
+		ssize_t got = sendfile(send->socket.fd, file, &at, len - sent);
 
 		if (got < 0 && errno == EINTR)
 			continue;
 		if (got < 0 && errno == EAGAIN)
-			send->is_full = true;
+			send->socket.is_blocked = true;
 		else if (got < 0 && sent == 0)
 			return is_not_possible(errno) ? -ENOSYS : -errno;
 		if (got <= 0)
@@ -47,17 +45,6 @@ ssize_t file_send(struct file_send *send, int file, int64_t offset, size_t len)
 	}
 	follow_pace(send, sent, monotonic_ms() - began_ms);
 	return (ssize_t)sent;
-}
-
-void file_send_lend(struct file_send *send, int socket)
-{
-	send->socket = socket;
-	send->until_ms = 0;
-}
-
-bool file_send_goes_on(const struct file_send *send, const struct job *job)
-{
-	return !send->is_full && !job_is_awaited(job) && monotonic_ms() < send->until_ms;
 }
 
 /* The last of three numbers: the least, the usual and the most. */

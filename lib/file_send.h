@@ -16,25 +16,17 @@
 #ifndef LIB_FILE_SEND_H
 #define LIB_FILE_SEND_H
 
-#include "lib/job.h"
+#include "lib/lent_socket.h"
 
 struct file_send {
-	int socket;         /* lent for the job; -1 */
+	struct lent_socket socket;
 	size_t piece_bytes; /* of the next go, which follows how fast the file can be read; 0 to begin with */
-	int64_t until_ms;   /* monotonic: how long the job may go on; 0: it has not begun */
-	bool is_full;       /* the socket takes no more now */
 };
 
 /* Sends from `offset` on up to `len` bytes, or fewer: those of one go. How many were sent, which is less than
  * there was room for only at the end of the file; or a negative errno. -ENOSYS: not this file, or not on this
  * kernel, and nothing was sent. */
 ssize_t file_send(struct file_send *send, int file, int64_t offset, size_t len) NODISCARD;
-/* For the loop: the job will have the socket. */
-void file_send_lend(struct file_send *send, int socket);
-/* Whether the job may go on with another go: there is room, nobody waits for its thread, and it has not had it
- * for long. Turns of the loop between jobs are gaps, which cost more than their time where they let the client's
- * processor fall asleep. */
-bool file_send_goes_on(const struct file_send *send, const struct job *job);
 /* How much a connection can hold that its peer has not read, be the peer on the same kernel (and its network not
  * set up for more than ours), and FILE_SEND_TAIL_BYTES. A negative errno when that is not known. */
 int64_t file_send_tail(void);

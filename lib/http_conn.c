@@ -328,6 +328,11 @@ static bool step(struct http_conn *c, struct str *in)
 
 static void on_timer(uv_timer_t *timer);
 
+size_t http_conn_unused(const struct http_conn *c)
+{
+	return c->in ? c->in->len : buf_length(&c->held);
+}
+
 static void run(struct http_conn *c, const char *data, size_t len)
 {
 	struct str in = {data ? data : "", len};
@@ -344,8 +349,10 @@ static void run(struct http_conn *c, const char *data, size_t len)
 		in = buf_str(&c->held);
 	}
 	before = in.len;
+	c->in = &in;
 	while (step(c, &in))
 		;
+	c->in = NULL;
 	c->busy = false;
 	if (c->state == HTTP_CONN_CLOSING)
 		return;
@@ -433,17 +440,28 @@ static bool is_cut_short(const struct http_conn *c)
 	       ex->received + buf_length(&c->held) + (uint64_t)waiting < (uint64_t)ex->request.length;
 }
 
-/* While an upload is held back. Behind an end there may be the rest of the body in the kernel, but who
- * is taken for gone with it is gone without it. */
+/* Behind an end there may be the rest of the body in the kernel, but who is taken for gone with it is gone
+ * without it. */
+void http_conn_hung_up(struct http_conn *c)
+{
+	struct http_conn_exchange *x = c->exchange;
+
+	if (c->state != HTTP_CONN_EXCHANGE || x->tunnel)
+		return;
+	/* How much has come is known when the job has ended. */
+	x->hung_up = x->body_lent;
+	c->left |= !x->body_lent && (x->ex.abort_on_eof || is_cut_short(c));
+}
+
+/* While an upload is held back, or received by a job. */
 static void on_hangup(struct stream *s, bool reset)
 {
 	struct http_conn *c = s->user;
-	const struct http_conn_exchange *x = c->exchange;
 
 	if (reset)
 		c->broken = -ECONNRESET;
-	else if (c->state == HTTP_CONN_EXCHANGE && !x->tunnel && (x->ex.abort_on_eof || is_cut_short(c)))
-		c->left = true;
+	else
+		http_conn_hung_up(c);
 	run(c, NULL, 0);
 }
 

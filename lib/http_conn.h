@@ -59,6 +59,7 @@ struct http_conn {
 	struct later later;
 	uv_timer_t timer;
 	struct buf held;       /* bytes that cannot be used yet */
+	const struct str *in;  /* within run(): bytes that are not used yet */
 	uint64_t since_ms;     /* in this state */
 	uint64_t last_read_ms; /* last arrival, or progress of a body */
 	size_t progress;       /* bytes that came since then */
@@ -88,6 +89,8 @@ struct http_conn_exchange {
 	bool bodyless, chunked, tunnel, keep_alive;
 	bool full;           /* the handler was told HTTP_FULL */
 	bool lent;           /* a job sends */
+	bool body_lent;      /* a job receives */
+	bool hung_up;        /* the client has ended its direction meanwhile */
 	bool bad;            /* could not be parsed */
 	bool abort_wanted;
 };
@@ -99,6 +102,10 @@ void http_conn_open(struct http_conn_shared *shared, struct stream *stream, cons
 bool http_conn_evict_idle(struct http_conn_shared *shared);
 /* Looks at the connection again from the loop; for flags set from outside. */
 void http_conn_poke(struct http_conn *c);
+/* How many of the bytes that came have not been used. */
+size_t http_conn_unused(const struct http_conn *c);
+/* The client has ended its direction while it is not being read: notes whether it is gone with it. */
+void http_conn_hung_up(struct http_conn *c);
 /* Writes to the stream and keeps the books. 0, HTTP_FULL or a negative errno. */
 int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count);
 /* The same as stream_lend, and what was sent so. */

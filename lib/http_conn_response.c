@@ -55,6 +55,42 @@ static void body_resume(struct http_exchange *ex)
 	http_conn_poke(x->conn);
 }
 
+/* What has come is the parser's, and so is the last byte, with which the message ends. */
+static int body_lend(struct http_exchange *ex, uint64_t *ret_left)
+{
+	struct http_conn_exchange *x = of(ex);
+	struct http_conn *c = x->conn;
+	int fd;
+
+	if (ex->closed || x->abort_wanted)
+		return -ECONNRESET;
+	if (!x->started || x->tunnel || ex->request.length <= 0 || x->request_complete || x->body_lent ||
+	    c->eof || http_conn_unused(c) > 0 || (uint64_t)ex->request.length - ex->received < 2)
+		return -EINVAL;
+	x->body_lent = true;
+	http_conn_update_reading(c);
+	fd = stream_lend_input(c->stream);
+	x->body_lent = fd >= 0;
+	*ret_left = (uint64_t)ex->request.length - ex->received - 1;
+	http_conn_poke(c);
+	return fd;
+}
+
+static void body_take_back(struct http_exchange *ex, uint64_t received)
+{
+	struct http_conn_exchange *x = of(ex);
+
+	if (ex->closed)
+		return;
+	assert(x->body_lent && received < (uint64_t)ex->request.length - ex->received);
+	x->body_lent = false;
+	ex->received += received;
+	http_parser_skip_body(&x->parser, received);
+	if (x->hung_up)
+		http_conn_hung_up(x->conn);
+	http_conn_poke(x->conn);
+}
+
 static void abort_exchange(struct http_exchange *ex)
 {
 	struct http_conn_exchange *x = of(ex);
@@ -325,6 +361,8 @@ static const struct http_exchange_ops exchange_ops = {
 	.body_start = body_start,
 	.body_pause = body_pause,
 	.body_resume = body_resume,
+	.body_lend = body_lend,
+	.body_take_back = body_take_back,
 	.interim = interim,
 	.begin = begin,
 	.write = write_body,

@@ -10,7 +10,7 @@ static bool wants_bytes(const struct http_conn *c)
 		return false;
 	if (c->state != HTTP_CONN_EXCHANGE)
 		return true;
-	if (x->started && x->paused && (!x->request_complete || x->tunnel))
+	if (x->body_lent || (x->started && x->paused && (!x->request_complete || x->tunnel)))
 		return false;
 	/* Going on to read is how a client that leaves is noticed. */
 	return buf_length(&c->held) < HTTP_EARLY_BYTES_MAX;
@@ -47,7 +47,8 @@ static uint64_t state_deadline(const struct http_conn *c)
 	case HTTP_CONN_READ_HEAD:
 		return c->since_ms + t->head;
 	case HTTP_CONN_EXCHANGE:
-		if (x->request_complete || !x->started || x->paused || x->ex.no_body_timeout)
+		if (x->request_complete || !x->started || x->paused || x->body_lent ||
+		    x->ex.no_body_timeout)
 			return UINT64_MAX;
 		return last + t->body_idle;
 	case HTTP_CONN_DISCARD:

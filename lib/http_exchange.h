@@ -51,6 +51,8 @@ struct http_exchange_ops {
 	void (*body_start)(struct http_exchange *ex);
 	void (*body_pause)(struct http_exchange *ex);
 	void (*body_resume)(struct http_exchange *ex);
+	int (*body_lend)(struct http_exchange *ex, uint64_t *ret_left);
+	void (*body_take_back)(struct http_exchange *ex, uint64_t received);
 	int (*interim)(struct http_exchange *ex, int status, const struct http_headers *headers);
 	int (*begin)(struct http_exchange *ex, int status, int64_t length);
 	int (*write)(struct http_exchange *ex, const struct iovec *pieces, size_t count);
@@ -84,7 +86,7 @@ struct http_exchange {
 	/* The client has ended its direction: it is gone, or waits for the answer and has nothing more
 	 * to say. Who must choose may take it for gone. */
 	bool peer_ended;
-	bool can_lend; /* http_response_lend may be used; set by who makes the exchange */
+	bool can_lend; /* the socket may be lent, see below; set by who makes the exchange */
 	/* So many bytes of the body, or fewer, are wanted at once, where a connection can see to that; 0: as
 	 * many as there are. Set by handlers. */
 	size_t body_read_max;
@@ -119,6 +121,20 @@ static inline void http_request_body_pause(struct http_exchange *ex)
 static inline void http_request_body_resume(struct http_exchange *ex)
 {
 	ex->ops->body_resume(ex);
+}
+
+/* The socket, for a job that receives the next bytes of the body itself, as stream_lend_input gives it: *ret_left
+ * at most, which are all but the last; that one tells the connection that the body is complete. Only where can_lend
+ * says so, of a body that has begun and has a length (else -EINVAL, also when too little is left). Nothing comes
+ * until it is taken back, and a client that brings nothing meanwhile is not cut for it. */
+static inline int http_request_body_lend(struct http_exchange *ex, uint64_t *ret_left)
+{
+	return ex->ops->body_lend(ex, ret_left);
+}
+/* `received` bytes of the body were received so. Not needed once the exchange is closed. */
+static inline void http_request_body_take_back(struct http_exchange *ex, uint64_t received)
+{
+	ex->ops->body_take_back(ex, received);
 }
 
 /* Adds a response field before http_response_begin. Borrowed, except by the _copy form. When the

@@ -586,6 +586,12 @@ bool http_method_is_known(struct str method)
 	return false;
 }
 
+void http_parser_skip_body(struct http_parser *p, uint64_t len)
+{
+	assert(p->head_done && !p->codings && len < machine(p)->content_length);
+	machine(p)->content_length -= len;
+}
+
 bool http_parser_is_complete(const struct http_parser *p)
 {
 	return p->end_pending || p->done;

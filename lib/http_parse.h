@@ -70,6 +70,8 @@ enum http_parse_event http_parser_next_joined(struct http_parser *p, const char 
 					      char *room, size_t room_size, size_t *ret_used,
 					      struct str *ret_body);
 #define HTTP_PARSE_ROOM_BYTES 4096
+/* The next `len` bytes of a body whose length is known went another way, and are not the last of it. */
+void http_parser_skip_body(struct http_parser *p, uint64_t len);
 /* True when HTTP_PARSE_END would be the next event without any further bytes. */
 bool http_parser_is_complete(const struct http_parser *p);
 /* True for the methods that requests may have at all; others are answered 501. */

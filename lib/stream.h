@@ -49,6 +49,7 @@ struct stream_ops {
 	int (*write)(struct stream *s, const struct iovec *pieces, size_t count);
 	int (*lend)(struct stream *s); /* NULL: see stream_can_lend */
 	void (*take_back)(struct stream *s); /* with it */
+	int (*lend_input)(struct stream *s); /* with it */
 	int (*shutdown)(struct stream *s);
 	void (*close)(struct stream *s, bool reset);
 	int (*fd)(const struct stream *s);
@@ -108,6 +109,13 @@ static inline int stream_lend(struct stream *s)
 static inline void stream_take_back(struct stream *s)
 {
 	s->ops->take_back(s);
+}
+/* The same for a job that receives (lent_socket.h), while the stream is not being read, to which the caller sees
+ * until the job has ended. Then there is nothing to take back: who reads again finds what is left, be it the end.
+ * A negative errno: there is nothing more to come, or it cannot be done. */
+static inline int stream_lend_input(struct stream *s)
+{
+	return s->ops->lend_input(s);
 }
 /* Ends our direction after what is queued; the peer sees EOF. A pipe has only that direction: its
  * stream closes itself, on_closed tells. A terminal has no such end; nothing happens. */

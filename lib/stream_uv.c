@@ -392,6 +392,18 @@ static void take_back(struct stream *stream)
 		start_shutdown(s);
 }
 
+static int lend_input(struct stream *stream)
+{
+	struct stream_uv *s = of(stream);
+	int fd;
+
+	assert(!s->reading);
+	if (s->closing || s->ended || s->broken)
+		return -EPIPE;
+	fd = fcntl(descriptor(stream), F_DUPFD_CLOEXEC, 0);
+	return fd < 0 ? -errno : fd;
+}
+
 static int shutdown_stream(struct stream *stream)
 {
 	struct stream_uv *s = of(stream);
@@ -431,6 +443,7 @@ static const struct stream_ops ops = {
 	.write = write_pieces,
 	.lend = lend,
 	.take_back = take_back,
+	.lend_input = lend_input,
 	.shutdown = shutdown_stream,
 	.close = close_stream,
 	.fd = descriptor,

@@ -214,7 +214,7 @@ ssize_t download_send(struct download *download, int64_t offset, size_t len, str
 		return sent;
 	if (fstat(download->fd, &st) < 0)
 		return -errno;
-	return st.st_size < download->length || (sent == 0 && !send->is_full) ? -EIO : sent;
+	return st.st_size < download->length || (sent == 0 && !send->socket.is_blocked) ? -EIO : sent;
 }
 
 void download_close(struct download *download)

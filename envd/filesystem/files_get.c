@@ -54,7 +54,7 @@ static void release(struct get *get)
 {
 	for (size_t i = 0; i < ARRAY_LENGTH(get->chunks); i++)
 		free(get->chunks[i].data);
-	close_fd(&get->send.socket);
+	lent_socket_end(&get->send.socket);
 	download_body_fini(&get->body);
 	arena_release(&get->arena);
 	if (get->may_be_compressed)
@@ -179,8 +179,8 @@ static void send_piece(struct job *job)
 			return;
 		}
 		get->sent += (uint64_t)sent;
-	} while (file_send_goes_on(&get->send, job) && download_body_sendable(&get->body) > 0);
-	if (get->send.is_full)
+	} while (lent_socket_goes_on(&get->send.socket, job) && download_body_sendable(&get->body) > 0);
+	if (get->send.socket.is_blocked)
 		read_chunk(job);
 }
 
@@ -188,7 +188,7 @@ static void on_sent(struct job *job)
 {
 	struct get *get = container_of(job, struct get, job);
 
-	close_fd(&get->send.socket);
+	lent_socket_end(&get->send.socket);
 	http_response_take_back(get->ex, get->sent);
 	if (get->status == -ENOSYS) {
 		get->body.tail = -1;
@@ -214,10 +214,10 @@ static bool start_sending(struct get *get)
 	size_chunk(&get->chunks[get->next], FILE_SEND_WAIT_BYTES);
 	size_chunk(&get->chunks[get->next ^ 1], 0);
 	get->reading = get->next;
-	file_send_lend(&get->send, fd);
+	lent_socket_begin(&get->send.socket, fd);
 	get->send_most = files_chunk_bytes(FILE_SEND_BYTES);
 	if (run_piece(get, send_piece, on_sent) < 0) {
-		close_fd(&get->send.socket);
+		lent_socket_end(&get->send.socket);
 		http_response_take_back(get->ex, 0);
 		return false;
 	}
@@ -451,7 +451,7 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox)
 		return;
 	get = xcalloc(1, sizeof(*get));
 	get->ex = ex;
-	get->download.fd = get->send.socket = -1;
+	get->download.fd = get->send.socket.fd = -1;
 	get->request = (struct download_request){
 		.sandbox = sandbox,
 		.user_name = query.user_name,

@@ -68,7 +68,7 @@ static ssize_t send_next(struct job_reader *reader, struct job_reader_stream *st
 		if (sent < 0)
 			return sent;
 		left -= (uint64_t)sent;
-	} while (sent > 0 && left > 0 && file_send_goes_on(&reader->send, &reader->work));
+	} while (sent > 0 && left > 0 && lent_socket_goes_on(&reader->send.socket, &reader->work));
 	return (ssize_t)left;
 }
 
@@ -106,20 +106,20 @@ static int read_stream(struct job_reader *reader, enum job_stream which, uint64_
 		piece->len = (size_t)(limit - stream->offset);
 	if (piece->len > reader->bytes_left)
 		piece->len = (size_t)reader->bytes_left;
-	if (reader->send.socket >= 0) {
+	if (reader->send.socket.fd >= 0) {
 		limit -= stream->offset;
 		got = send_next(reader, stream, limit < reader->bytes_left ? limit : reader->bytes_left);
 		if (got < 0)
 			return (int)got;
 		/* All was, or a part of what there is. */
-		if (got == 0 || (reader->sent > 0 && !reader->send.is_full)) {
+		if (got == 0 || (reader->sent > 0 && !reader->send.socket.is_blocked)) {
 			piece->len = 0;
 			return got > 0;
 		}
 		piece->len = size_min(piece->len, (size_t)got);
 		/* Some bytes to wait with, or the whole piece where nothing can be sent. */
 		piece->offset = stream->offset;
-		if (reader->send.is_full)
+		if (reader->send.socket.is_blocked)
 			capacity = FILE_SEND_WAIT_BYTES;
 	}
 	got = fill(piece, capacity, stream->fd, stream->offset);
@@ -242,9 +242,9 @@ static void end(struct job_reader *reader, int status)
 
 static void give_back(struct job_reader *reader)
 {
-	if (reader->send.socket < 0)
+	if (reader->send.socket.fd < 0)
 		return;
-	close_fd(&reader->send.socket);
+	lent_socket_end(&reader->send.socket);
 	if (!reader->is_closed)
 		reader->ops->on_sent(reader, reader->sent_from, reader->sent);
 }
@@ -292,7 +292,7 @@ static bool lend(struct job_reader *reader)
 	if (reader->is_full)
 		return false;
 	reader->may_send = fd >= 0;
-	file_send_lend(&reader->send, fd >= 0 ? fd : -1);
+	lent_socket_begin(&reader->send.socket, fd >= 0 ? fd : -1);
 	reader->sent = 0;
 	return true;
 }
@@ -412,7 +412,7 @@ int job_reader_open(struct job_reader *reader)
 		reader->may_send = false;
 	if (!reader->may_send)
 		reader->piece_bytes = size_min(reader->piece_bytes, JOB_READ_BYTES);
-	reader->send.socket = -1;
+	reader->send.socket.fd = -1;
 	reader->streams[JOB_STDOUT].fd = reader->streams[JOB_STDERR].fd = reader->order_fd = -1;
 	reader->listener.on_change = on_change;
 	list_init(&reader->listener.node);

@@ -106,12 +106,29 @@ static void look_again(struct stream_mem *m)
 	later_call(m->stream.loop, &m->later);
 }
 
+/* What a job has left comes before what was fed since. */
+static void return_input(struct stream_mem *m)
+{
+	struct buf input;
+	char bytes[4096];
+	ssize_t got;
+
+	buf_init(&input, m->input.max);
+	while (m->lent_input >= 0 && (got = read(m->lent_input, bytes, sizeof(bytes))) > 0)
+		append(&input, bytes, (size_t)got);
+	close_fd(&m->lent_input);
+	append(&input, buf_data(&m->input), buf_length(&m->input));
+	buf_fini(&m->input);
+	m->input = input;
+}
+
 static int read_start(struct stream *s)
 {
 	struct stream_mem *m = of(s);
 
 	if (m->closed || m->eof_told || m->broken_told)
 		return 0;
+	return_input(m);
 	m->reading = true;
 	look_again(m);
 	return 0;
@@ -176,6 +193,28 @@ static void take_back(struct stream *s)
 	m->stream.queued = buf_length(&m->queue);
 }
 
+/* A pipe that holds what was fed while nobody read. */
+static int lend_input(struct stream *s)
+{
+	struct stream_mem *m = of(s);
+	size_t len = buf_length(&m->input);
+	int fds[2];
+
+	assert(!m->reading && len <= 65536);
+	if (m->closed || m->eof_told || m->broken)
+		return -EPIPE;
+	if (m->lent_input < 0) {
+		if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) < 0)
+			return -errno;
+		if (len && write(fds[1], buf_data(&m->input), len) != (ssize_t)len)
+			abort();
+		buf_consume(&m->input, len);
+		close(fds[1]);
+		m->lent_input = fds[0];
+	}
+	return fcntl(m->lent_input, F_DUPFD_CLOEXEC, 0);
+}
+
 static int shutdown_stream(struct stream *s)
 {
 	struct stream_mem *m = of(s);
@@ -209,6 +248,7 @@ static const struct stream_ops ops = {
 	.write = write_pieces,
 	.lend = lend,
 	.take_back = take_back,
+	.lend_input = lend_input,
 	.shutdown = shutdown_stream,
 	.close = close_stream,
 	.fd = descriptor,
@@ -223,7 +263,7 @@ struct stream_mem *stream_mem_new(struct loop *loop)
 	m->stream.high_mark = STREAM_HIGH_MARK_BYTES;
 	m->stream.low_mark = STREAM_LOW_MARK_BYTES;
 	m->room = SIZE_MAX;
-	m->lent = -1;
+	m->lent = m->lent_input = -1;
 	later_init(&m->later, on_later);
 	buf_init(&m->input, SIZE_MAX / 2);
 	buf_init(&m->output, SIZE_MAX / 2);
@@ -235,6 +275,7 @@ void stream_mem_free(struct stream_mem *m)
 {
 	later_cancel(&m->later);
 	close_fd(&m->lent);
+	close_fd(&m->lent_input);
 	buf_fini(&m->input);
 	buf_fini(&m->output);
 	buf_fini(&m->queue);

@@ -20,6 +20,7 @@ struct stream_mem {
 	size_t room;       /* how much more it takes; SIZE_MAX to begin with */
 	size_t writes;     /* calls that brought bytes: system calls of a real stream */
 	int broken;        /* what stream_mem_break was given */
+	int lent_input;    /* what a job receives from; -1 */
 	int lent;          /* where what is sent through the lent descriptor comes out; -1 */
 	bool reading, eof, eof_told, broken_told, full;
 	bool shut_wanted, shut_told; /* our user ended its direction */

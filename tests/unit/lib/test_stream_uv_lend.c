@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -70,7 +71,7 @@ static void run_sender(struct stream_lab *f, struct sender *sender)
 	assert_int_equal(pthread_create(&thread, NULL, send_piece, sender), 0);
 	uv_run(&f->loop.uv, UV_RUN_NOWAIT);
 	assert_int_equal(pthread_join(thread, NULL), 0);
-	close_fd(&sender->send.socket);
+	lent_socket_end(&sender->send.socket);
 }
 
 static void a_file_is_sent_without_loss(void **state)
@@ -88,8 +89,8 @@ static void a_file_is_sent_without_loss(void **state)
 		ssize_t got;
 		int drained = f.drained;
 
-		sender.send.socket = stream_lend(f.stream);
-		if (sender.send.socket == -EAGAIN) {
+		lent_socket_begin(&sender.send.socket, stream_lend(f.stream));
+		if (sender.send.socket.fd == -EAGAIN) {
 			waits++;
 			while (f.drained == drained) {
 				received += check_received(&f, received);
@@ -97,13 +98,13 @@ static void a_file_is_sent_without_loss(void **state)
 			}
 			continue;
 		}
-		assert_true(sender.send.socket >= 0);
+		assert_true(sender.send.socket.fd >= 0);
 		run_sender(&f, &sender);
 		stream_take_back(f.stream);
 		assert_true(sender.sent >= 0);
-		assert_true(sender.sent > 0 || sender.send.is_full);
+		assert_true(sender.sent > 0 || sender.send.socket.is_blocked);
 		sender.at += (size_t)sender.sent;
-		if (!sender.send.is_full)
+		if (!sender.send.socket.is_blocked)
 			continue;
 		got = pread(sender.file, some, sizeof(some), (off_t)sender.at);
 		assert_true(got > 0);
@@ -116,11 +117,11 @@ static void a_file_is_sent_without_loss(void **state)
 	}
 	assert_true(waits > 0);
 	/* Beyond the end there is nothing. */
-	sender.send.socket = stream_lend(f.stream);
-	assert_true(sender.send.socket >= 0);
+	lent_socket_begin(&sender.send.socket, stream_lend(f.stream));
+	assert_true(sender.send.socket.fd >= 0);
 	run_sender(&f, &sender);
 	assert_int_equal(sender.sent, 0);
-	assert_false(sender.send.is_full);
+	assert_false(sender.send.socket.is_blocked);
 	stream_take_back(f.stream);
 	close(sender.file);
 	stream_lab_finish(&f);
@@ -266,34 +267,108 @@ static void a_file_for_a_dead_peer_is_refused(void **state)
 	close_fd(&f.peer);
 	/* The reset may take a moment. */
 	do {
-		sender.send.socket = stream_lend(f.stream);
-		if (sender.send.socket < 0)
+		lent_socket_begin(&sender.send.socket, stream_lend(f.stream));
+		if (sender.send.socket.fd < 0)
 			break;
 		run_sender(&f, &sender);
 		stream_take_back(f.stream);
 	} while (sender.sent >= 0);
-	assert_true(sender.send.socket < 0 || sender.sent == -EPIPE || sender.sent == -ECONNRESET);
+	assert_true(sender.send.socket.fd < 0 || sender.sent == -EPIPE || sender.sent == -ECONNRESET);
 	close(sender.file);
 	stream_lab_finish(&f);
 }
 
 static void what_cannot_be_sent_so_is_told(void **state)
 {
-	struct file_send send = {.socket = -1};
+	struct file_send send = {.socket.fd = -1};
 	int fds[2], file = make_file(100);
 
 	/* A socket whose flags say O_APPEND is one to which no kernel sends. */
 	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
-	send.socket = fds[0];
+	send.socket.fd = fds[0];
 	assert_int_equal(fcntl(fds[0], F_SETFL, O_NONBLOCK | O_APPEND), 0);
 	assert_int_equal(file_send(&send, file, 0, 100), -ENOSYS);
 	close(fds[0]);
 	close(fds[1]);
-	send.socket = -1;
+	send.socket.fd = -1;
 	assert_int_equal(file_send(&send, file, 0, 100), -EBADF);
 	assert_int_equal(file_send(&send, -1, 0, 100), -EBADF);
 	close(file);
 	assert_true(file_send_tail() > FILE_SEND_TAIL_BYTES);
+}
+
+/* ---- the other direction ---- */
+
+static void *receive_some(void *arg)
+{
+	struct lent_socket *lent = arg;
+	char bytes[5];
+
+	assert_int_equal(poll(&(struct pollfd){.fd = lent->fd, .events = POLLIN}, 1, -1), 1);
+	assert_int_equal(lent_socket_receive(lent, bytes, sizeof(bytes)), 5);
+	assert_memory_equal(bytes, "01234", 5);
+	return NULL;
+}
+
+static void a_job_receives_and_the_loop_goes_on_behind_it(void **state)
+{
+	struct lent_socket lent;
+	struct stream_lab f;
+	pthread_t thread;
+	char byte;
+
+	stream_lab_start_tcp(&f);
+	stream_read_stop(f.stream);
+	lent_socket_begin(&lent, stream_lend_input(f.stream));
+	assert_true(lent.fd >= 0 && lent.fd != stream_fd(f.stream));
+	/* It never waits for the peer. */
+	assert_int_equal(lent_socket_receive(&lent, &byte, 1), 0);
+	assert_true(lent.is_blocked);
+	assert_int_equal(write(f.peer, "0123456", 7), 7);
+	shutdown(f.peer, SHUT_WR);
+	assert_int_equal(pthread_create(&thread, NULL, receive_some, &lent), 0);
+	uv_run(&f.loop.uv, UV_RUN_NOWAIT);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_false(lent.is_blocked);
+	assert_int_equal(buf_length(&f.got), 0);
+	lent_socket_end(&lent);
+	lent_socket_end(&lent);
+	assert_int_equal(lent.fd, -1);
+	assert_int_equal(stream_read_start(f.stream), 0);
+	STREAM_LAB_WAIT(&f, f.ends == 1);
+	assert_int_equal(f.end_status, 0);
+	assert_true(str_equal(buf_str(&f.got), STR("56")));
+	/* Nothing more comes from it. */
+	stream_read_stop(f.stream);
+	assert_int_equal(stream_lend_input(f.stream), -EPIPE);
+	stream_lab_finish(&f);
+}
+
+/* An end that the job has met is told by the loop as well, and so is a reset, though not always as one: a socket
+ * tells of it once. */
+static void what_ends_while_a_job_receives_has_ended_for_the_loop(void **state)
+{
+	for (int reset = 0; reset < 2; reset++) {
+		struct lent_socket lent;
+		struct stream_lab f;
+		char byte;
+
+		stream_lab_start_tcp(&f);
+		stream_read_stop(f.stream);
+		lent_socket_begin(&lent, stream_lend_input(f.stream));
+		assert_true(lent.fd >= 0);
+		if (reset)
+			assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0},
+						    sizeof(struct linger)), 0);
+		close_fd(&f.peer);
+		assert_int_equal(poll(&(struct pollfd){.fd = lent.fd, .events = POLLIN}, 1, -1), 1);
+		assert_int_equal(lent_socket_receive(&lent, &byte, 1), 0);
+		assert_true(lent.is_blocked);
+		lent_socket_end(&lent);
+		assert_int_equal(stream_read_start(f.stream), 0);
+		STREAM_LAB_WAIT(&f, f.ends > 0);
+		stream_lab_finish(&f);
+	}
 }
 
 int main(void)
@@ -307,6 +382,8 @@ int main(void)
 		cmocka_unit_test(a_lent_stream_can_be_closed),
 		cmocka_unit_test(a_file_for_a_dead_peer_is_refused),
 		cmocka_unit_test(what_cannot_be_sent_so_is_told),
+		cmocka_unit_test(a_job_receives_and_the_loop_goes_on_behind_it),
+		cmocka_unit_test(what_ends_while_a_job_receives_has_ended_for_the_loop),
 	};
 
 	signal(SIGPIPE, SIG_IGN);
