@@ -267,8 +267,8 @@
 #define FILE_SEND_BYTES_MIN (256 * 1024)
 /* ... what goes in so long. */
 #define FILE_SEND_MS 10
-/* A job that has a client's socket (lent_socket.h) goes on for so long at most, and only while nobody waits for its
- * thread. */
+/* A job that has a client's socket (lent_socket.h) goes on for so long at most, and only while nobody waits
+ * for its thread. */
 #define LENT_SOCKET_JOB_MS 50
 /* What is copied while it waits for a client that is behind: the loop wakes up when there is room for bytes that
  * it has, and then there is room for a third of all that the socket holds. */
