@@ -6,6 +6,10 @@ export default async function* reporter(source) {
 	const failed = [];
 	const said = new Map(); // what each file wrote last besides its tests
 	for await (const { type, data } of source) {
+		if (type === "test:diagnostic") { // what a test left behind, and failed after it
+			said.set(data.file ?? "", ((said.get(data.file ?? "") ?? "") + data.message + "\n").slice(-SAID_SHOWN));
+			continue;
+		}
 		if (type === "test:stderr" || type === "test:stdout") {
 			said.set(data.file, ((said.get(data.file) ?? "") + data.message).slice(-SAID_SHOWN));
 			if (process.env.E2E_SHOW_LOGS)
@@ -36,7 +40,7 @@ export default async function* reporter(source) {
 			failed.push(data.name);
 			yield `not ok  ${data.name} (${ms} ms)\n`;
 			const isFile = data.nesting === 0 && data.name.endsWith(".mjs"); // its tests have told nothing of it
-			const text = String(cause?.stack ?? cause?.message ?? cause) + (isFile ? ` (exit code ${error?.exitCode}, signal ${error?.signal})\n${said.get(data.name) ?? ""}` : "");
+			const text = String(cause?.stack ?? cause?.message ?? cause) + (isFile ? ` (exit code ${error?.exitCode}, signal ${error?.signal})\n${said.get(data.name) ?? ""}${said.get("") ?? ""}` : "");
 			yield text.trimEnd().replace(/^/gm, "          ") + "\n";
 		}
 	}
