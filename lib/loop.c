@@ -23,6 +23,7 @@ static void run_later(struct loop *loop)
 
 static void on_prepare(uv_prepare_t *handle)
 {
+	container_of(handle, struct loop, later_prepare)->asked_ms = uv_now(handle->loop);
 	run_later(container_of(handle, struct loop, later_prepare));
 }
 
@@ -35,8 +36,9 @@ static void on_check(uv_check_t *handle)
 {
 	struct loop *loop = container_of(handle, struct loop, look_check);
 
-	/* Of the moment when the kernel was asked, not when the last callback was done. */
-	loop->looked_ms = uv_now(&loop->uv);
+	/* Of the moment before the kernel was asked: who is stopped while it waits for an answer gets none when it goes
+	 * on (EINTR), however long that was. */
+	loop->looked_ms = loop->asked_ms;
 }
 
 void loop_init(struct loop *loop)

@@ -23,6 +23,7 @@ struct loop {
 	uv_prepare_t later_prepare; /* runs the deferred calls before the loop sleeps */
 	uv_idle_t later_idle;       /* keeps the loop from sleeping while some are queued */
 	uv_check_t look_check;      /* notes when what is ready was last looked at */
+	uint64_t asked_ms;          /* when it began to look */
 	uint64_t looked_ms;
 	struct list_node later;
 	size_t jobs_running, file_jobs; /* queued ones included; of these, those that touch files */
