@@ -1,6 +1,9 @@
 #include "tests/support/cmocka.h"
 
+#include <signal.h>
+#include <sys/time.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "lib/loop.h"
 
@@ -218,6 +221,74 @@ static void an_idle_loop_sleeps(void **state)
 	loop_fini(&loop);
 }
 
+/* ---- a poll that is broken off ---- */
+
+#define DUE_MS 60
+
+static struct {
+	struct loop loop;
+	uv_poll_t ready;
+	uv_timer_t timer;
+	uint64_t due_ms;
+	int pipe[2];
+	bool is_ready, was_ready_when_past;
+} broken;
+
+/* A stop while the kernel is asked: when it is over, the peer's byte is there, and the time as well. */
+static void stand_still(int number)
+{
+	uint64_t until = uv_hrtime() + 2 * DUE_MS * 1000000ull;
+
+	(void)number;
+	if (write(broken.pipe[1], "x", 1) != 1)
+		abort();
+	while (uv_hrtime() < until)
+		;
+}
+
+static void on_ready(uv_poll_t *poll, int status, int events)
+{
+	(void)status;
+	(void)events;
+	broken.is_ready = true;
+	uv_close((uv_handle_t *)poll, NULL);
+}
+
+static void on_due(uv_timer_t *timer)
+{
+	if (!loop_is_past(&broken.loop, broken.due_ms)) {
+		uv_timer_start(timer, on_due, loop_wait_ms(&broken.loop, broken.due_ms), 0);
+		return;
+	}
+	broken.was_ready_when_past = broken.is_ready;
+	uv_close((uv_handle_t *)timer, NULL);
+}
+
+static void what_comes_while_a_poll_is_broken_off_is_looked_at_first(void **state)
+{
+	const struct sigaction action = {.sa_handler = stand_still};
+	const struct itimerval soon = {.it_value.tv_usec = DUE_MS * 1000 / 4};
+	struct sigaction before;
+
+	(void)state;
+	assert_int_equal(pipe(broken.pipe), 0);
+	assert_int_equal(sigaction(SIGALRM, &action, &before), 0);
+	loop_init(&broken.loop);
+	uv_poll_init(&broken.loop.uv, &broken.ready, broken.pipe[0]);
+	uv_poll_start(&broken.ready, UV_READABLE, on_ready);
+	uv_timer_init(&broken.loop.uv, &broken.timer);
+	broken.due_ms = loop_now_ms(&broken.loop) + DUE_MS;
+	uv_timer_start(&broken.timer, on_due, DUE_MS, 0);
+	assert_int_equal(setitimer(ITIMER_REAL, &soon, NULL), 0);
+	loop_run(&broken.loop);
+	assert_true(broken.is_ready);
+	assert_true(broken.was_ready_when_past);
+	assert_int_equal(sigaction(SIGALRM, &before, NULL), 0);
+	close(broken.pipe[0]);
+	close(broken.pipe[1]);
+	loop_fini(&broken.loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -229,6 +300,7 @@ int main(void)
 		cmocka_unit_test_setup(deferred_calls_of_a_callback_run_before_the_loop_sleeps, clear),
 		cmocka_unit_test_setup(a_loop_that_ran_empty_can_run_again, clear),
 		cmocka_unit_test_setup(an_idle_loop_sleeps, clear),
+		cmocka_unit_test(what_comes_while_a_poll_is_broken_off_is_looked_at_first),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
