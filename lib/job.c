@@ -88,6 +88,9 @@ static void count(struct loop *loop, enum job_class class, int change)
 	case JOB_COMPUTE:
 		loop->compute_running += (size_t)change;
 		break;
+	case JOB_START:
+		loop->starts_running += (size_t)change;
+		break;
 	case JOB_FILES:
 	case JOB_BEGIN:
 		loop->files_running += (size_t)change;
@@ -112,6 +115,8 @@ static bool may_run(const struct loop *loop, enum job_class class)
 		return true;
 	case JOB_COMPUTE:
 		return loop->compute_running < JOB_COMPUTE_MAX;
+	case JOB_START:
+		return loop->starts_running < JOB_STARTS_MAX;
 	case JOB_FILES:
 		return may_block;
 	case JOB_BEGIN:
@@ -127,15 +132,26 @@ static bool may_run(const struct loop *loop, enum job_class class)
 
 static bool touches_files(enum job_class class)
 {
-	return class != JOB_QUICK && class != JOB_COMPUTE;
+	return class != JOB_QUICK && class != JOB_COMPUTE && class != JOB_START;
 }
 
-/* Those that wait for a dead file system must not keep the others out. */
-static bool is_crowded(const struct loop *loop, enum job_class class)
+/* Those that wait for a dead file system must not keep the others out, nor may a burst of starts. */
+static size_t *count_of_kind(struct loop *loop, enum job_class class)
 {
-	size_t others = loop->jobs_running - loop->file_jobs;
+	if (class == JOB_START)
+		return &loop->start_jobs;
+	return touches_files(class) ? &loop->file_jobs : &loop->other_jobs;
+}
 
-	return (touches_files(class) ? loop->file_jobs : others) >= JOB_QUEUE_MAX;
+static bool is_crowded(struct loop *loop, enum job_class class)
+{
+	return *count_of_kind(loop, class) >= (class == JOB_START ? JOB_STARTS_QUEUE_MAX : JOB_QUEUE_MAX);
+}
+
+static void count_one(struct loop *loop, enum job_class class, int change)
+{
+	loop->jobs_running += (size_t)change;
+	*count_of_kind(loop, class) += (size_t)change;
 }
 
 /* The first work starts the pool. Its stacks are as large as the limit is then, and where somebody has
@@ -254,6 +270,7 @@ static struct job *next_waiting(const struct loop *loop)
 		return piece;
 	case JOB_QUICK:
 	case JOB_COMPUTE:
+	case JOB_START:
 	case JOB_FILES:
 		break;
 	}
@@ -283,8 +300,7 @@ static void finish(struct job *job)
 {
 	struct loop *loop = job->loop;
 
-	loop->jobs_running--;
-	loop->file_jobs -= touches_files(job->class);
+	count_one(loop, job->class, -1);
 	if (job->is_stuck)
 		loop->jobs_stuck--;
 	else
@@ -365,8 +381,10 @@ int job_open(struct loop *loop)
 	atomic_init(&loop->file_jobs_waiting, 0);
 	loop->pieces_waiting = 0;
 	loop->piece_was_last = false;
-	loop->jobs_running = loop->file_jobs = loop->jobs_stuck = loop->jobs_alone = 0;
+	loop->jobs_running = loop->file_jobs = loop->start_jobs = loop->other_jobs = 0;
+	loop->jobs_stuck = loop->jobs_alone = 0;
 	loop->bulk_running = loop->long_running = loop->files_running = loop->compute_running = 0;
+	loop->starts_running = 0;
 	loop->jobs_returned = NULL;
 	return 0;
 }
@@ -395,8 +413,7 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	if (!may_run(loop, class) || submit(job) < 0)
 		hold_back(job);
 	job->active = true;
-	loop->jobs_running++;
-	loop->file_jobs += touches_files(class);
+	count_one(loop, class, 1);
 	return 0;
 }
 
@@ -413,8 +430,7 @@ bool job_cancel(struct job *job)
 		return false;
 	take_out(job);
 	job->active = false;
-	loop->jobs_running--;
-	loop->file_jobs -= touches_files(job->class);
+	count_one(loop, job->class, -1);
 	/* One that begins may have waited for pieces to become fewer. */
 	submit_waiting(loop);
 	return true;

@@ -10,9 +10,13 @@
  * JOB_BLOCKING_MAX; the others wait their turn. One of them at a time may be a JOB_LONG, known to take
  * seconds (a huge directory, a move to another file system), so that such work never keeps out all
  * transfers. JOB_COMPUTE (decoding a large message) takes time but
- * waits for nothing; it has JOB_COMPUTE_MAX threads. One is always left for JOB_QUICK: starting and
- * stopping processes, answering about the sandbox. Beyond JOB_QUEUE_MAX queued jobs that touch files,
- * or as many of the other two kinds, job_run refuses with -EAGAIN.
+ * waits for nothing; it has JOB_COMPUTE_MAX threads. One is always left for JOB_QUICK (stopping processes,
+ * answering about the sandbox) and JOB_START. Beyond JOB_QUEUE_MAX queued jobs that touch files, or as many of
+ * JOB_QUICK and JOB_COMPUTE, or JOB_STARTS_QUEUE_MAX starts, job_run refuses with -EAGAIN.
+ *
+ * JOB_START prepares a program's start; its `done` makes the child. What has been prepared holds memory and
+ * descriptors, and what was born has to be looked after: of a burst JOB_STARTS_MAX are under way, so that those
+ * that have begun also end before all of it has begun, and so that JOB_QUICK need not wait behind it.
  *
  * One that touches files and goes on and on while others wait (JOB_STUCK_LOOKS; not a JOB_LONG, of which that
  * is known) is stuck and no longer counts in all this, so that a dead file system keeps nobody out of those that
@@ -32,7 +36,7 @@
 
 #include "lib/loop.h"
 
-enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_FILES, JOB_BEGIN, JOB_PIECE, JOB_BULK, JOB_LONG };
+enum job_class { JOB_QUICK, JOB_COMPUTE, JOB_START, JOB_FILES, JOB_BEGIN, JOB_PIECE, JOB_BULK, JOB_LONG };
 
 struct job {
 	uv_work_t work;

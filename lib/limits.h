@@ -109,6 +109,9 @@
 #define JOB_PIECES_WAITING_MAX 16
 #define FILE_FIRST_PIECES 4
 #define JOB_COMPUTE_MAX 2
+/* Starts that are being prepared or whose child is about to be born (lib/job.h). */
+#define JOB_STARTS_MAX 16
+#define JOB_STARTS_QUEUE_MAX PROCESS_MAX
 #define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + 1)
 /* While others wait, what touches files is looked at so often; one that was seen running so many times is
  * stuck, and so many may be. Then as many threads as these and JOB_BLOCKING_MAX are added at most. */

@@ -16,7 +16,7 @@
 #include "lib/list.h"
 
 /* What waits for the pool waits in so many queues (enum job_class of lib/job.h). */
-#define LOOP_JOB_QUEUES 7
+#define LOOP_JOB_QUEUES 8
 
 struct loop {
 	uv_loop_t uv;
@@ -26,11 +26,13 @@ struct loop {
 	uint64_t asked_ms;          /* when it began to look */
 	uint64_t looked_ms;
 	struct list_node later;
-	size_t jobs_running, file_jobs; /* queued ones included; of these, those that touch files */
+	size_t jobs_running; /* queued ones included; of these, those that touch files, start, do other things: */
+	size_t file_jobs, start_jobs, other_jobs;
 	struct list_node jobs_waiting[LOOP_JOB_QUEUES]; /* held back; see lib/job.h */
 	uint64_t jobs_held_back;	  /* so many have been, ever */
 	_Atomic size_t file_jobs_waiting; /* of these, those that touch files; the pool looks at it */
-	size_t bulk_running, long_running, files_running, compute_running, pieces_waiting;
+	size_t bulk_running, long_running, files_running, compute_running, starts_running;
+	size_t pieces_waiting;
 	bool piece_was_last; /* to get its turn */
 	struct list_node file_jobs_fresh; /* those that touch files, run, and are not stuck; see lib/job.h */
 	size_t jobs_stuck, jobs_alone;	  /* alone: with a thread of their own */

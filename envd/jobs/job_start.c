@@ -354,7 +354,7 @@ int job_life_create(struct job_table *table, const struct job_spec *spec, struct
 		status = -ENOMEM;
 	if (status == 0) {
 		job_life_hold(run);
-		status = job_run(table->loop, &run->job, JOB_QUICK, prepare, on_prepared);
+		status = job_run(table->loop, &run->job, JOB_START, prepare, on_prepared);
 		if (status < 0)
 			job_life_drop(run);
 	}

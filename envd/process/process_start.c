@@ -204,7 +204,7 @@ int process_begin_start(struct process *process)
 	status = spawn_plan_init(process->plan, &process->request, process->table->config.sandbox);
 	if (status < 0)
 		return status;
-	status = job_run(process->loop, &process->job, JOB_QUICK, prepare, on_prepared);
+	status = job_run(process->loop, &process->job, JOB_START, prepare, on_prepared);
 	if (status < 0)
 		return status;
 	process_hold(process);

@@ -301,6 +301,45 @@ static void too_much_queued_work_is_refused(void **state)
 	free(work);
 }
 
+static atomic_int started, seen_started;
+
+static void note_start(struct job *job)
+{
+	(void)job;
+	atomic_fetch_add(&started, 1);
+}
+
+static void look_at_starts(struct job *job)
+{
+	atomic_store(&seen_started, atomic_load(&started));
+	compute_at_gate(job);
+}
+
+/* The pool takes what it is given in order, so what is given after all starts sees how many it had. */
+static void a_burst_of_starts_is_begun_little_by_little_and_holds_nothing_up(void **state)
+{
+	const size_t count = JOB_QUEUE_MAX + 1;
+	struct work *starts = xcalloc(count, sizeof(*starts)), quick = {0};
+	struct loop loop;
+
+	(void)state;
+	atomic_store(&started, 0);
+	loop_init(&loop);
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(job_run(&loop, &starts[i].job, JOB_START, note_start, on_done), 0);
+	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, look_at_starts, on_done), 0);
+	wait_until_running(1);
+	assert_in_range(atomic_load(&seen_started), 1, JOB_STARTS_MAX);
+	open_gate(1);
+	loop_run(&loop);
+	for (size_t i = 0; i < count; i++)
+		assert_int_equal(starts[i].done, 1);
+	assert_int_equal(atomic_load(&started), count);
+	assert_int_equal(quick.done, 1);
+	loop_fini(&loop);
+	free(starts);
+}
+
 static void a_job_that_waits_can_be_taken_back(void **state)
 {
 	struct loop loop;
@@ -724,6 +763,7 @@ int main(void)
 		cmocka_unit_test_setup(stuck_file_work_does_not_hold_up_computing, reset),
 		cmocka_unit_test_setup(computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(too_much_queued_work_is_refused, reset),
+		cmocka_unit_test_setup(a_burst_of_starts_is_begun_little_by_little_and_holds_nothing_up, reset),
 		cmocka_unit_test_setup(a_job_that_waits_can_be_taken_back, reset),
 		cmocka_unit_test_setup(transfers_do_not_begin_while_many_wait_for_their_first_pieces, reset),
 		cmocka_unit_test_setup(pieces_and_other_bulk_jobs_take_turns, reset),

@@ -26,6 +26,28 @@ static void conformance_132_start_first_end_last(void **state)
 	lab_close(&lab);
 }
 
+/* Those that wait are nothing yet but what was asked for; without that a burst needs the descriptors and the
+ * memory of all its commands at once. */
+static void of_a_burst_few_are_under_way(void **state)
+{
+	struct capture runs[4 * JOB_STARTS_MAX];
+	struct process_lab lab;
+
+	lab_open(&lab, NULL);
+	for (size_t i = 0; i < ARRAY_LENGTH(runs); i++) {
+		capture_init(&runs[i]);
+		capture_shell(&lab, &runs[i], "exit 3");
+	}
+	assert_int_equal(lab.loop.starts_running, JOB_STARTS_MAX);
+	assert_int_equal(lab.loop.start_jobs, ARRAY_LENGTH(runs));
+	for (size_t i = 0; i < ARRAY_LENGTH(runs); i++) {
+		capture_wait(&lab, &runs[i]);
+		assert_int_equal(runs[i].record.code, 3);
+		capture_fini(&runs[i]);
+	}
+	lab_close(&lab);
+}
+
 /* `command` leaves a child behind and its number in $!; the child lives longer than the lab waits. */
 static void check_background_child(const char *command)
 {
@@ -421,6 +443,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(conformance_132_start_first_end_last),
+		cmocka_unit_test(of_a_burst_few_are_under_way),
 		cmocka_unit_test(case_001_background_child_holds_the_pipe),
 		cmocka_unit_test(case_001_left_child_is_not_killed_by_sigpipe),
 		cmocka_unit_test(conformance_154_end_follows_the_leader),
