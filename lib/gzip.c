@@ -11,7 +11,7 @@ struct gzip_reader {
 	z_stream stream;
 	bool is_started;   /* a byte has come */
 	bool in_member;    /* the member's end has not */
-	bool had_header;   /* output or an end was reached, so the first header was right */
+	gz_header header;  /* of the first member: only whether all of it has come */
 	char *output;      /* OUTPUT_BYTES, while something is fed */
 };
 
@@ -22,6 +22,7 @@ struct gzip_reader *gzip_reader_new(void)
 	/* Fails for want of memory alone, and this is bookkeeping of fixed size. */
 	if (inflateInit2(&reader->stream, GZIP_WINDOW) != Z_OK)
 		abort();
+	(void)inflateGetHeader(&reader->stream, &reader->header);
 	return reader;
 }
 
@@ -31,6 +32,11 @@ void gzip_reader_free(struct gzip_reader *reader)
 		return;
 	inflateEnd(&reader->stream);
 	free(reader);
+}
+
+static bool has_header(const struct gzip_reader *reader)
+{
+	return reader->header.done == 1;
 }
 
 static int inflate_some(struct gzip_reader *reader, int (*sink)(void *user, const char *data, size_t len),
@@ -44,8 +50,6 @@ static int inflate_some(struct gzip_reader *reader, int (*sink)(void *user, cons
 	stream->avail_out = OUTPUT_BYTES;
 	status = inflate(stream, Z_NO_FLUSH);
 	len = OUTPUT_BYTES - stream->avail_out;
-	if (len || status == Z_STREAM_END)
-		reader->had_header = true;
 	sunk = len ? sink(user, reader->output, len) : 0;
 	if (sunk < 0)
 		return sunk;
@@ -55,7 +59,7 @@ static int inflate_some(struct gzip_reader *reader, int (*sink)(void *user, cons
 	}
 	if (status == Z_OK || status == Z_BUF_ERROR)
 		return 0;
-	return reader->had_header ? -EILSEQ : -EBADMSG;
+	return has_header(reader) ? -EILSEQ : -EBADMSG;
 }
 
 int gzip_reader_feed(struct gzip_reader *reader, const char *data, size_t len,
@@ -89,6 +93,8 @@ int gzip_reader_finish(const struct gzip_reader *reader)
 {
 	if (!reader->is_started)
 		return -ENODATA;
+	if (!has_header(reader))
+		return -ENOMSG;
 	return reader->in_member ? -EPIPE : 0;
 }
 

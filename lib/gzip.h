@@ -17,7 +17,8 @@ void gzip_reader_free(struct gzip_reader *reader);
  * data, -EBADMSG when not even the first member's header is right. */
 int gzip_reader_feed(struct gzip_reader *reader, const char *data, size_t len,
 		     int (*sink)(void *user, const char *data, size_t len), void *user) NODISCARD;
-/* 0 when the text is complete, -ENODATA when there was nothing at all, -EPIPE when it is cut short. */
+/* 0 when the text is complete, -ENODATA when there was nothing at all, -ENOMSG when it is cut short within the
+ * first member's header, -EPIPE when it is cut short behind that. */
 int gzip_reader_finish(const struct gzip_reader *reader) NODISCARD;
 
 /* Writing, at zlib's fastest level: what leaves a sandbox rarely travels far enough for a slower one

@@ -230,8 +230,8 @@ int parameters_get(struct str value, struct str name, struct arena *arena, struc
 		return status;
 	if (extended.p) {
 		status = decode_extended(&extended);
-		*ret_text = extended;
-		return status < 0 ? status : 1;
+		*ret_text = status < 0 ? plain : extended;
+		return status < 0 && !plain.p ? status : 1;
 	}
 	if (segments[0].is_given)
 		return join_segments(segments, arena, ret_text);

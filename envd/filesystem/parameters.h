@@ -12,7 +12,8 @@
 /* What stands before the first ';', without blanks around it. */
 struct str parameters_type(struct str value);
 /* The parameter of that name (lower case is compared without case). 1: found (*ret_text is NUL-
- * terminated and lives in the arena; the last one given wins, `name*` over `name`), 0: none,
+ * terminated and lives in the arena; the last one given wins, `name*` over `name` where its charset is
+ * one that is UTF-8), 0: none,
  * -EINVAL: the value is malformed before or at it, -ENOMEM. */
 int parameters_get(struct str value, struct str name, struct arena *arena, struct str *ret_text) NODISCARD;
 

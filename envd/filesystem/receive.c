@@ -291,6 +291,8 @@ int receive_finish(struct receive *receive, struct err *err)
 
 	if (status == -ENODATA)
 		return broken_gzip(err, "failed to create gzip reader: EOF");
+	if (status == -ENOMSG)
+		return broken_gzip(err, "failed to create gzip reader: unexpected EOF");
 	if (status < 0)
 		return broken_gzip(err, "unexpected EOF");
 	if (!receive->is_multipart)

@@ -50,7 +50,7 @@ def measure_uploads(port, folder):
             raise RuntimeError(f"upload answered {result['status']}")
         times.append(result["seconds"])
 
-    for _ in range(10):
+    for _ in range(16):
         plain.append(plain_copy(f"{folder}/plain"))
         os.unlink(f"{folder}/plain")
         upload(new)

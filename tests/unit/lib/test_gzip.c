@@ -4,6 +4,8 @@
 #include "lib/gzip.h"
 #include "tests/support/cmocka.h"
 
+#define HEADER_BYTES 10 /* as RFC 1952 has it, without any of what may be in it */
+
 static int sink(void *user, const char *data, size_t len)
 {
 	return buf_append(user, data, len);
@@ -96,7 +98,7 @@ static void what_is_wrong_is_told_apart(void **state)
 	assert_int_equal(inflate_pieces("", 0, 1, &out), -ENODATA);
 	assert_int_equal(inflate_pieces("plain text", 10, 3, &out), -EBADMSG);
 	for (size_t cut = 1; cut < len; cut++)
-		assert_int_equal(inflate_pieces(packed, cut, 2, &out), -EPIPE);
+		assert_int_equal(inflate_pieces(packed, cut, 2, &out), cut < HEADER_BYTES ? -ENOMSG : -EPIPE);
 	assert_int_equal(gzip_reader_feed(reader, packed, len, refuse, NULL), -EPROTO);
 	packed[len] = 'x';
 	packed[len + 1] = 'y';

@@ -149,6 +149,9 @@ static void case_089_names_in_every_spelling(void **state)
 	      "\r\n\r\n--XyZ--", "[file|a\"b\\c\\d%22].");
 	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"; "
 	      "filename*=UTF-8''%e2%82%ac%20rates\r\n\r\n\r\n--XyZ--", "[file|\xE2\x82\xAC rates].");
+	/* What cannot be decoded is as if it were not there. */
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename*=iso-8859-1''%e4.txt; "
+	      "filename=\"x.txt\"\r\n\r\n\r\n--XyZ--", "[file|x.txt].");
 	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename*0*=utf-8''%61; "
 	      "filename*1=\"b;c\"; filename*3=lost\r\n\r\n\r\n--XyZ--", "[file|ab;c].");
 	CHECK("--XyZ\r\nContent-Disposition: form-data;\r\n name=\"file\";\r\n\tfilename=\"f\"\r\n\r\n\r\n"

@@ -287,7 +287,9 @@ static void case_094_compressed_bodies(void **state)
 	for (size_t cut = 1; cut < one; cut++) {
 		assert_true(intake_post_pieces(intake_at("f"), packed, cut, 7) < 0);
 		intake_check_refused(ERR_INVALID_ARGUMENT,
-				     "error decompressing request body: unexpected EOF");
+				     cut < 10 ? "error decompressing request body: failed to create gzip "
+						"reader: unexpected EOF"
+					      : "error decompressing request body: unexpected EOF");
 	}
 	packed[one] = 'x';
 	assert_true(intake_post_pieces(intake_at("f"), packed, one + 1, 7) < 0);
