@@ -36,8 +36,8 @@ static void on_check(uv_check_t *handle)
 {
 	struct loop *loop = container_of(handle, struct loop, look_check);
 
-	/* Of the moment before the kernel was asked: who is stopped while it waits for an answer gets none when it goes
-	 * on (EINTR), however long that was. */
+	/* Of the moment before the kernel was asked: who is stopped while it waits for an answer gets none when
+	 * it goes on (EINTR), however long that was. */
 	loop->looked_ms = loop->asked_ms;
 }
 
