@@ -290,10 +290,21 @@ static bool submit_next(struct loop *loop)
 	return true;
 }
 
+/* The pool's own threads go on where none can be started for what touches files. */
+static void submit_others(struct loop *loop, enum job_class class)
+{
+	struct job *job;
+
+	while ((job = first_of(loop, class)) && submit(job) == 0)
+		take_out(job);
+}
+
 static void submit_waiting(struct loop *loop)
 {
 	while (submit_next(loop))
 		;
+	submit_others(loop, JOB_COMPUTE);
+	submit_others(loop, JOB_START);
 }
 
 static void finish(struct job *job)

@@ -1,8 +1,8 @@
 /*
  * The only door to the thread pool. A job is one whole blocking operation: a plain function over a
- * plain struct, run on a pool thread, whose `done` runs on the loop that asked. While it runs, the
- * struct (and any arena in it) belongs to the job. A caller that loses interest may job_abandon():
- * `done` still runs, with `abandoned` set, and must only release.
+ * plain struct, run on a thread of the pool (or one of its own, see below), whose `done` runs on the loop
+ * that asked. While it runs, the struct (and any arena in it) belongs to the job. A caller that loses
+ * interest may job_abandon(): `done` still runs, with `abandoned` set, and must only release.
  *
  * Admission: what touches files a client named may take long, or for ever when their file system is
  * dead. So JOB_BULK jobs (file transfer, recursive listing and removal) hold at most JOB_BULK_MAX
@@ -14,7 +14,7 @@
  * answering about the sandbox) and JOB_START. Beyond JOB_QUEUE_MAX queued jobs that touch files, or as many of
  * JOB_QUICK and JOB_COMPUTE, or JOB_STARTS_QUEUE_MAX starts, job_run refuses with -EAGAIN.
  *
- * JOB_START prepares a program's start; its `done` makes the child. What has been prepared holds memory and
+ * JOB_START prepares the start of a command; its `done` makes the child. What has been prepared holds memory and
  * descriptors, and what was born has to be looked after: of a burst JOB_STARTS_MAX are under way, so that those
  * that have begun also end before all of it has begun, and so that JOB_QUICK need not wait behind it.
  *
@@ -45,7 +45,7 @@ struct job {
 	struct job *next;	/* among the loop's jobs_returned */
 	struct loop *loop;
 	enum job_class class;
-	void (*fn)(struct job *job);   /* pool thread */
+	void (*fn)(struct job *job);   /* that thread */
 	void (*done)(struct job *job); /* loop thread; the job may be freed or reused here */
 	uint64_t place; /* among those that wait */
 	unsigned looks; /* has been seen running so often while others waited */

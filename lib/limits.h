@@ -118,7 +118,7 @@
 #define JOB_LOOK_STUCK_MS 250
 #define JOB_STUCK_LOOKS 4
 #define JOB_STUCK_MAX 16
-/* Of each of these threads, unless RLIMIT_STACK forbids as much; the kernel's own default. */
+/* Of each of these threads, of the pool's unless RLIMIT_STACK forbids as much; the kernel's own default. */
 #define JOB_STACK_BYTES (8 * 1024 * 1024)
 
 /* RPC messages and JSON. */

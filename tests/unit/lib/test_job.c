@@ -718,6 +718,7 @@ static int work_without_new_threads(void)
 	const struct rlimit none = {1, 1};
 	struct loop loop;
 	struct work files[JOB_BLOCKING_MAX] = {0}, held = {0}, late = {0}, quick = {0};
+	struct work starts[JOB_STARTS_MAX + 1] = {0};
 
 	loop_init(&loop);
 	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
@@ -734,6 +735,11 @@ static int work_without_new_threads(void)
 	TURN_UNTIL(&loop, quick.done);
 	if (!job_waits(&held.job) || !job_waits(&late.job))
 		return 4;
+	/* Nothing else waits for a thread of its own. */
+	for (size_t i = 0; i < ARRAY_LENGTH(starts); i++)
+		if (job_run(&loop, &starts[i].job, JOB_START, compute, on_done) < 0)
+			return 6;
+	TURN_UNTIL(&loop, starts[JOB_STARTS_MAX].done);
 	/* The pool does it once it is well again. */
 	open_gate(ARRAY_LENGTH(files));
 	loop_run(&loop);
