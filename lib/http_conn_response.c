@@ -64,8 +64,8 @@ static int body_lend(struct http_exchange *ex, uint64_t *ret_left)
 
 	if (ex->closed || x->abort_wanted)
 		return -ECONNRESET;
-	if (!x->started || x->tunnel || ex->request.length <= 0 || x->request_complete || x->body_lent ||
-	    c->eof || http_conn_unused(c) > 0 || (uint64_t)ex->request.length - ex->received < 2)
+	if (!x->started || x->tunnel || x->ended || ex->request.length <= 0 || x->request_complete ||
+	    x->body_lent || c->eof || http_conn_unused(c) > 0 || (uint64_t)ex->request.length - ex->received < 2)
 		return -EINVAL;
 	x->body_lent = true;
 	http_conn_update_reading(c);
@@ -312,7 +312,7 @@ static int end(struct http_exchange *ex, const struct http_headers *trailers)
 
 	if (ex->closed || x->abort_wanted)
 		return -ECONNRESET;
-	if (x->ended || x->lent)
+	if (x->ended || x->lent || x->body_lent)
 		return -EINVAL;
 	if (!x->begun || (x->length >= 0 && !x->bodyless && ex->sent < (uint64_t)x->length))
 		return abort_with(x, -EINVAL);

@@ -126,8 +126,8 @@ static inline void http_request_body_resume(struct http_exchange *ex)
 /* The socket, for a job that receives the next bytes of the body itself, as stream_lend_input gives it:
  * *ret_left at most, which are all but the last; that one tells the connection that the body is complete.
  * Only where can_lend says so, of a body that has begun and has a length (else -EINVAL, also when too little
- * is left). Nothing comes until it is taken back, and a client that brings nothing meanwhile is not cut for
- * it. */
+ * is left; another negative errno: not now). Nothing comes until it is taken back, a client that brings
+ * nothing meanwhile is not cut for it, and the response does not end (-EINVAL). */
 static inline int http_request_body_lend(struct http_exchange *ex, uint64_t *ret_left)
 {
 	return ex->ops->body_lend(ex, ret_left);

@@ -172,6 +172,9 @@ static void only_a_body_with_a_length_is_received_so(void **state)
 	fd = http_request_body_lend(conn.ex, &left);
 	assert_true(fd >= 0);
 	assert_int_equal(http_request_body_lend(conn.ex, &left), -EINVAL);
+	/* Nor is the answer at its end before it is known where the next request begins. */
+	assert_int_equal(http_response_begin(conn.ex, 200, 0), 0);
+	assert_int_equal(http_response_end(conn.ex, NULL), -EINVAL);
 	close(fd);
 	http_request_body_take_back(conn.ex, 0);
 	http_exchange_abort(conn.ex);
