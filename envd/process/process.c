@@ -408,8 +408,8 @@ static void on_frozen_known(struct job *job)
 	process_drop(process);
 }
 
-/* Neither started nor failed for PROCESS_STATUS_PIPE_MS. While it is still being prepared the pool
- * is stuck, and there is nobody to ask. */
+/* Neither started nor failed for PROCESS_STATUS_PIPE_MS. While it is still being prepared, or waits for
+ * its turn in a burst, the pool is stuck or far behind, and there is nobody to ask. */
 static void ask_whether_frozen(struct process *process)
 {
 	process->start_due_ms = 0;

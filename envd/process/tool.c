@@ -189,7 +189,7 @@ struct tool *tool_run(struct tools *tools, const char *const *argv, uint64_t tim
 	if (status == 0)
 		status = copy_arguments(tool, argv);
 	if (status == 0)
-		status = job_run(tools->loop, &tool->job, JOB_START, prepare, on_prepared);
+		status = job_run(tools->loop, &tool->job, JOB_QUICK, prepare, on_prepared);
 	if (status < 0) {
 		drop(tool);
 		return NULL;
