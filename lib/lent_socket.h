@@ -13,16 +13,17 @@
 #include "lib/job.h"
 
 struct lent_socket {
-	int fd;           /* ours to close; -1: none is lent */
+	int fd;           /* ours to close; negative: none is lent */
 	int64_t until_ms; /* monotonic: how long the job may go on; 0: it has not begun */
 	bool is_blocked;  /* it takes, or brings, no more now */
 };
 
-/* For the loop: the job will have the socket. */
+/* For the loop: the job will have the socket; or none, of a negative errno that lending it gave. */
 void lent_socket_begin(struct lent_socket *lent, int fd);
 /* For the loop: the job is over, or will not be. May be called twice. */
 void lent_socket_end(struct lent_socket *lent);
-/* For the job, before it waits for a file: its time runs from the first call on. */
+/* For the job, before it waits for a file: its time runs from the first call on, and the socket is asked anew
+ * whether it is blocked. */
 void lent_socket_use(struct lent_socket *lent);
 /* Whether the job may go on with another piece: the socket is not blocked, nobody waits for the thread, and the
  * job has not had it for long. Turns of the loop between jobs are gaps, which cost more than their time where

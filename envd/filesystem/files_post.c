@@ -222,7 +222,7 @@ static void resume_client(struct post *post)
 static void go_on(struct post *post)
 {
 	size_t waiting = buf_length(&post->chunks[post->filling]);
-	bool was_cut_off = post->received && !post->socket.is_blocked && post->left;
+	bool was_cut_off = post->received && !post->socket.is_blocked && post->left && !files_are_crowded();
 
 	/* Paused: it was full, which may be less than what is full now that others have ended. */
 	if (post->has_ended || was_cut_off || (waiting && post->is_paused) ||
@@ -273,7 +273,7 @@ static void lend_socket(struct post *post)
 	post->piece_bytes = files_chunk_bytes(FILE_CHUNK_BYTES);
 	if (post->ex->can_lend && !files_are_crowded())
 		fd = http_request_body_lend(post->ex, &post->left);
-	lent_socket_begin(&post->socket, fd < 0 ? -1 : fd);
+	lent_socket_begin(&post->socket, fd);
 }
 
 /* Hands the chunk that fills to a job, with the socket if what it brings is next. None runs. */

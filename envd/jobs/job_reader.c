@@ -292,7 +292,7 @@ static bool lend(struct job_reader *reader)
 	if (reader->is_full)
 		return false;
 	reader->may_send = fd >= 0;
-	lent_socket_begin(&reader->send.socket, fd >= 0 ? fd : -1);
+	lent_socket_begin(&reader->send.socket, fd);
 	reader->sent = 0;
 	return true;
 }
