@@ -412,6 +412,11 @@ bool http_client_has_response_bytes(const struct http_client *c)
 	return c->got_bytes;
 }
 
+const struct http_headers *http_client_response_headers(const struct http_client *c)
+{
+	return &c->response.headers;
+}
+
 struct stream *http_client_detach(struct http_client *c)
 {
 	struct stream *stream = c->stream;

@@ -56,6 +56,8 @@ void http_client_resume(struct http_client *c);
 bool http_client_is_over(const struct http_client *c);
 /* ... and it may carry another exchange. */
 bool http_client_is_reusable(const struct http_client *c);
+/* The head of the response, until on_body_end has returned; nothing of a tunnel's. */
+const struct http_headers *http_client_response_headers(const struct http_client *c);
 /* Response bytes have arrived (no replay on another connection any more). */
 bool http_client_has_response_bytes(const struct http_client *c);
 /* Gives the stream back (only when the exchange is over); the client is freed, no callbacks. The

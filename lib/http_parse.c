@@ -162,6 +162,15 @@ static int on_header_field(llhttp_t *l, const char *at, size_t len)
 	return status ? status : append_text(p, &p->name, at, len);
 }
 
+/* llhttp has recognised the name by now, and would judge the value of a Content-Length in the trailers, or take
+ * a Transfer-Encoding there for one of a body that is over. */
+static int on_header_field_complete(llhttp_t *l)
+{
+	if (parser_of(l)->in_trailers)
+		l->header_state = 0; /* a field like any other */
+	return 0;
+}
+
 static int on_header_value(llhttp_t *l, const char *at, size_t len)
 {
 	struct http_parser *p = parser_of(l);
@@ -207,10 +216,11 @@ static int on_header_value_complete(llhttp_t *l)
 		return fail(p, 400, "empty header name");
 	if (!value.p)
 		value = STR("");
+	/* Its time is over, and its sender's mistake breaks nothing (RFC 9110 section 6.5.1). */
+	if (p->in_trailers && is_framing_name(name))
+		return 0;
 	if (fields->count >= (p->in_trailers ? HTTP_TRAILERS_MAX : HTTP_HEADERS_MAX))
 		return fail(p, 431, p->in_trailers ? "too many trailers" : "too many header fields");
-	if (p->in_trailers && is_framing_name(name))
-		return fail(p, 400, "this field is not allowed in trailers");
 	if (!p->in_trailers) {
 		if (name.len == 17 && str_equal_nocase(name, STR("transfer-encoding")))
 			status = check_coding(p, value);
@@ -324,6 +334,7 @@ static const llhttp_settings_t settings = {
 	.on_version_complete = on_version_complete,
 	.on_header_field = on_header_field,
 	.on_header_value = on_header_value,
+	.on_header_field_complete = on_header_field_complete,
 	.on_header_value_complete = on_header_value_complete,
 	.on_headers_complete = on_headers_complete,
 	.on_body = on_body,

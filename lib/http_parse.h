@@ -6,8 +6,9 @@
  * llhttp in strict mode does the grammar. This adds what it leaves open (contract/proxy.md 3.11 and
  * 3.12): all limits, the version, Host, folded lines, bare LF, double blanks, transfer codings,
  * trailers, chunk overhead. And it takes what strict mode refuses though clients send it and servers
- * want it: bytes beyond ASCII in a request target, as they are. Requests that fail come with the HTTP
- * status to answer; responses that fail are simply not HTTP.
+ * want it: bytes beyond ASCII in a request target, as they are. Of trailers, those that speak of framing or
+ * routing are left out: whoever sends them has sent a whole message all the same. Requests that fail come
+ * with the HTTP status to answer; responses that fail are simply not HTTP.
  *
  * All text is copied into the arena given at the start; body pieces point into the caller's bytes.
  */

@@ -49,6 +49,9 @@ static enum field_class classify(struct str name)
 	case 12:
 		return is(name, STR("Content-Type")) ? FIELD_PROTECTED : FIELD_ORDINARY;
 	case 13:
+		/* Only the proxy says why it was the proxy that answered. */
+		if (is(name, STR("X-Proxy-Error")))
+			return FIELD_HOP;
 		return is(name, STR("Authorization")) ? FIELD_PROTECTED : FIELD_ORDINARY;
 	case 14:
 		if (is(name, STR("Content-Length")))
@@ -330,8 +333,29 @@ struct str head_target(const struct http_request *request, bool is_private, stru
 	return join_target(request->path, request->query, arena);
 }
 
+/* Answers whose pieces mean something one by one: events, lines, the messages of an RPC. */
+static bool is_event_stream(struct str type)
+{
+	static const struct str beginnings[] = {STR("text/event-stream"), STR("application/connect+"),
+						STR("application/grpc"), STR("application/x-ndjson")};
+
+	for (size_t i = 0; i < ARRAY_LENGTH(beginnings); i++)
+		if (type.len >= beginnings[i].len &&
+		    is((struct str){type.p, beginnings[i].len}, beginnings[i]))
+			return true;
+	return false;
+}
+
+/* The server sets a cookie that only the proxy gives to browsers. */
+static bool sets_own_cookie(const struct http_header *field)
+{
+	return field->name.len == 10 && is(field->name, STR("Set-Cookie")) &&
+	       access_is_own_cookie(field->value);
+}
+
 void head_for_client(const struct http_response *response, struct http_exchange *ex)
 {
+	static const struct str buffering = STR("X-Accel-Buffering");
 	const struct http_headers *from = &response->headers;
 	bool names_fields = connection_names_fields(from);
 
@@ -343,8 +367,14 @@ void head_for_client(const struct http_response *response, struct http_exchange 
 			continue;
 		if (class == FIELD_ORDINARY && names_fields && is_named(from, field->name))
 			continue;
+		if (class == FIELD_ORDINARY && sets_own_cookie(field))
+			continue;
 		http_response_header(ex, field->name, field->value);
 	}
+	/* nginx, where there is one in front, would collect them. */
+	if (is_event_stream(http_headers_get(from, STR("Content-Type"))) &&
+	    !http_headers_get(from, buffering).p)
+		http_response_header(ex, buffering, STR("no"));
 }
 
 void head_interim(const struct http_headers *from, struct http_header *items,
@@ -354,17 +384,26 @@ void head_interim(const struct http_headers *from, struct http_header *items,
 	for (size_t i = 0; i < from->count && ret_headers->count < HTTP_HEADERS_MAX; i++) {
 		enum field_class class = classify(from->items[i].name);
 
-		if (class == FIELD_ORDINARY || class == FIELD_PROTECTED)
+		if ((class == FIELD_ORDINARY || class == FIELD_PROTECTED) &&
+		    !sets_own_cookie(&from->items[i]))
 			append(ret_headers, from->items[i].name, from->items[i].value);
 	}
 }
 
-/* Trailers come after decisions were made from the head, so they may not speak about those. */
+/* Trailers come after decisions were made from the head, so they may not speak about those (RFC 9110
+ * section 6.5.1): what the request is to do, who sent it, what the answer is, and how its body is to be
+ * read. The rest of these are not FIELD_ORDINARY. */
 static bool may_trail(struct str name)
 {
 	static const struct str refused[] = {
-		STR("Set-Cookie"),   STR("Content-Range"), STR("Content-Type"),	 STR("Location"),
-		STR("Cache-Control"), STR("WWW-Authenticate"), STR("Content-Encoding"),
+		/* requests */
+		STR("Max-Forwards"), STR("Pragma"), STR("Range"), STR("If-Range"), STR("If-Match"),
+		STR("If-None-Match"), STR("If-Modified-Since"), STR("If-Unmodified-Since"),
+		/* answers */
+		STR("Age"), STR("Date"), STR("Expires"), STR("Location"), STR("Retry-After"), STR("Vary"),
+		STR("Warning"), STR("WWW-Authenticate"), STR("Set-Cookie"), STR("Content-Range"),
+		/* both */
+		STR("Cache-Control"),
 	};
 
 	if (classify(name) != FIELD_ORDINARY)
@@ -375,11 +414,14 @@ static bool may_trail(struct str name)
 	return true;
 }
 
-void head_trailers(const struct http_headers *trailers, struct http_header *items,
-		   struct http_headers *ret_trailers)
+void head_trailers(const struct http_headers *trailers, const struct http_headers *head,
+		   struct http_header *items, struct http_headers *ret_trailers)
 {
+	bool names_fields = trailers->count && connection_names_fields(head);
+
 	*ret_trailers = (struct http_headers){items, 0, HTTP_TRAILERS_MAX};
 	for (size_t i = 0; i < trailers->count && ret_trailers->count < HTTP_TRAILERS_MAX; i++)
-		if (may_trail(trailers->items[i].name))
+		if (may_trail(trailers->items[i].name) &&
+		    !(names_fields && is_named(head, trailers->items[i].name)))
 			append(ret_trailers, trailers->items[i].name, trailers->items[i].value);
 }

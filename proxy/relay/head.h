@@ -5,8 +5,10 @@
  *
  * Always removed: Connection and what it names (except fields that guard or route the request, so
  * that naming them is no trick), the other hop-by-hop fields, HTTP2-Settings, the routing headers,
- * the traffic token, the proxy's own cookies (route/access.h), and from requests Forwarded and
- * X-Forwarded-For, -Host, -Proto, which a client can write as it likes. "TE: trailers" is put back.
+ * the traffic token, the proxy's own cookies (route/access.h) and X-Proxy-Error, by whomever they come, and
+ * from requests Forwarded and X-Forwarded-For, -Host, -Proto, which a client can write as it likes.
+ * "TE: trailers" is put back. Trailers lose all of these, and what RFC 9110 forbids there. Streams of
+ * events get "X-Accel-Buffering: no" if they say nothing about it.
  */
 #ifndef PROXY_RELAY_HEAD_H
 #define PROXY_RELAY_HEAD_H
@@ -57,8 +59,8 @@ void head_for_client(const struct http_response *response, struct http_exchange 
 /* What may pass of an interim response's fields, into `items` (HTTP_HEADERS_MAX of them). */
 void head_interim(const struct http_headers *from, struct http_header *items,
 		  struct http_headers *ret_headers);
-/* What may pass of trailers, into `items` (HTTP_TRAILERS_MAX of them). */
-void head_trailers(const struct http_headers *trailers, struct http_header *items,
-		   struct http_headers *ret_trailers);
+/* What may pass of the trailers of the message with this head, into `items` (HTTP_TRAILERS_MAX of them). */
+void head_trailers(const struct http_headers *trailers, const struct http_headers *head,
+		   struct http_header *items, struct http_headers *ret_trailers);
 
 #endif

@@ -289,7 +289,7 @@ static void on_client_body_end(struct http_client *c, const struct http_headers 
 
 	r->received_end = true;
 	if (!r->ex->closed && !r->answered) {
-		head_trailers(trailers, items, &passed);
+		head_trailers(trailers, http_client_response_headers(c), items, &passed);
 		http_response_end(r->ex, passed.count ? &passed : NULL);
 	}
 	if (!r->tunnel)
@@ -375,7 +375,7 @@ static void on_body_end(struct http_exchange *ex)
 	if (!r->client || r->sent_end || r->answered)
 		return;
 	r->sent_end = true;
-	head_trailers(&ex->request_trailers, items, &passed);
+	head_trailers(&ex->request_trailers, &ex->request.headers, items, &passed);
 	http_client_end(r->client, passed.count ? &passed : NULL);
 	if (r->tunnel)
 		half_closed(r);

@@ -141,7 +141,7 @@ bool access_next_cookie(struct str *rest, struct str name, struct str *ret_value
 	return false;
 }
 
-static bool is_own_cookie(struct str piece)
+bool access_is_own_cookie(struct str piece)
 {
 	struct str value;
 
@@ -178,7 +178,7 @@ struct str access_strip_cookies(struct str field, struct arena *arena, int *ret_
 
 	*ret_status = 0;
 	while (!found && str_split(&rest, ';', &piece))
-		found = is_own_cookie(piece);
+		found = access_is_own_cookie(piece);
 	if (!found)
 		return field;
 	text = arena_alloc(arena, field.len + 1);
@@ -188,7 +188,7 @@ struct str access_strip_cookies(struct str field, struct arena *arena, int *ret_
 	}
 	rest = field;
 	while (str_split(&rest, ';', &piece))
-		if (!is_own_cookie(piece))
+		if (!access_is_own_cookie(piece))
 			len = put_cookie(text, len, piece);
 	return len ? (struct str){text, len} : (struct str){0};
 }

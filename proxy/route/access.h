@@ -62,6 +62,9 @@ bool access_next_cookie(struct str *rest, struct str name, struct str *ret_value
  * {NULL, 0} when nothing is left. *ret_status as above. */
 struct str access_strip_cookies(struct str field, struct arena *arena, int *ret_status);
 
+/* True for a cookie, as Cookie and Set-Cookie fields begin with one, that only the proxy makes. */
+bool access_is_own_cookie(struct str cookie);
+
 /* "https://name[:port]" or "http://...", as in an Origin field. */
 bool access_is_origin(struct str text);
 /* True for a URL (a Referer field) of that origin. */

@@ -202,6 +202,29 @@ class Requests(Test):
             self.assertEqual(client.response().status, 200)
         self.assertEqual([[line.lower() for line in lines] for lines in trailers], [["x-checksum: 1234"]] * 2)
 
+    def test_case_184_framing_in_trailers_of_requests(self):
+        """Fields that HTTP/2 knows no more are malformed there, wherever they stand (RFC 9113 section 8.2.2)."""
+        def script(connection):
+            request = connection.request()
+            seen.append((request.body, [line.lower() for line in connection.trailers]))
+            connection.send(answer("ok"))
+
+        seen = []
+        server = self.serve(script)
+        with Client(self.start()) as client:
+            for fields, fits in (([("content-length", "4")], True), ([("host", "other")], True), ([("trailer", "x-sum")], True),
+                                 ([("range", "bytes=0-1"), ("expect", "100-continue"), ("e2b-sandbox-id", "other")], True),
+                                 ([("content-length", "5")], False), ([("connection", "close")], False), ([("upgrade", "x")], False),
+                                 ([("transfer-encoding", "chunked")], False), ([(":path", "/other")], False)):
+                stream = client.open(self.host(server), method="POST", end=False)
+                client.send(stream, b"body")
+                client.h2.send_headers(stream, [*fields, ("x-sum", "7")], end_stream=True)
+                client.flush()
+                got = client.answer(stream)
+                self.assertEqual((got.status, got.reset), (200, None) if fits else (None, Codes.PROTOCOL_ERROR), fields)
+                self.assertEqual(client.goaways, [])
+        self.assertEqual(seen, [(b"body", ["x-sum: 7"])] * 4)
+
     def test_case_161_an_early_answer_ends_the_upload(self):
         def script(connection):
             connection.head()

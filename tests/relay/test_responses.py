@@ -4,7 +4,16 @@ import signal
 import threading
 import time
 
+from http2_support import Client
 from support import PATIENCE, Connection, Cut, Test, answer, in_time, main
+
+
+def late_framing(connection):
+    """In its trailers this server says everything that only heads may say."""
+    while connection.request().line:
+        connection.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nConnection: X-Hop\r\n\r\n2\r\nok\r\n0\r\n"
+                        "Content-Length: 9\r\nContent-Length: x\r\nTransfer-Encoding: chunked\r\nHost: other\r\nConnection: close, upgrade\r\n"
+                        "Upgrade: websocket\r\nTrailer: X-Sum\r\nX-Hop: 1\r\nLocation: /\r\nVary: *\r\nX-Sum: 7\r\n\r\n")
 
 
 class Responses(Test):
@@ -166,17 +175,61 @@ class Responses(Test):
         self.assertEqual(names.count("date"), 1)
         self.assertEqual(trailers, ["X-Sum: 7"])
 
-    def test_s041_framing_in_trailers_is_not_passed(self):
+    def test_case_184_s041_framing_in_trailers_breaks_no_answer(self):
+        server, proxy = self.through(late_framing)
+        with proxy.connect() as client:
+            for _ in range(2):  # and the connection goes on
+                client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+                response = client.response()
+                self.assertEqual((response.status, response.body, client.trailers), (200, b"ok", ["X-Sum: 7"]))
+        with Client(proxy) as client:
+            for _ in range(2):
+                got = client.ask(self.host(server))
+                self.assertEqual((got.status, got.body, got.trailers, got.ended), (200, b"ok", [("x-sum", "7")], True))
+
+    def test_case_186_only_the_proxy_says_its_errors(self):
         def script(connection):
-            connection.request()
-            connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nContent-Length: 9\r\n\r\n")
+            request = connection.request()
+            if "/tunnel" in request.line:
+                connection.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+                                "X-Proxy-Error: port_closed\r\nX-Own: 1\r\n\r\n")
+                connection.take_all()
+                return
+            connection.send("HTTP/1.1 103 Early Hints\r\nx-proxy-error: sandbox_paused\r\nX-Own: 1\r\n\r\n"
+                            "HTTP/1.1 502 Bad Gateway\r\nX-PROXY-ERROR: sandbox_not_found\r\nX-Own: 1\r\nTransfer-Encoding: chunked\r\n"
+                            "Set-Cookie: sandbox-access=v1.1.00\r\nSet-Cookie:  __Host-sandbox-access = x; Path=/\r\nSet-Cookie: sandbox-accessory=1\r\n\r\n"
+                            "2\r\nok\r\n0\r\nX-Proxy-Error: late\r\nX-Sum: 7\r\n\r\n")
 
         server, proxy = self.through(script)
+        host = self.host(server)
         with proxy.connect() as client:
-            client.send(f"GET / HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
-            with self.assertRaises(Cut):
-                client.response()
-        self.assertNotIn(b"ength", client.received.partition(b"\r\n\r\n")[2])
+            client.send(f"GET / HTTP/1.1\r\nHost: {host}\r\nX-Proxy-Error: mine\r\n\r\n")
+            hint, last = client.response(), client.response()
+            self.assertEqual([(each.status, each.get("X-Proxy-Error"), each.get("X-Own")) for each in (hint, last)],
+                             [(103, None, "1"), (502, None, "1")])
+            self.assertEqual((last.body, client.trailers), (b"ok", ["X-Sum: 7"]))
+            self.assertEqual(last.all("Set-Cookie"), ["sandbox-accessory=1"])
+        self.assertNotIn(b"X-Proxy-Error", server.received)
+        with proxy.connect() as client:
+            client.send(f"GET /tunnel HTTP/1.1\r\nHost: {host}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            upgraded = client.response()
+            self.assertEqual((upgraded.status, upgraded.get("X-Proxy-Error"), upgraded.get("X-Own")), (101, None, "1"))
+        self.assertEqual(proxy.ask("1-nosuch.test").get("X-Proxy-Error"), "sandbox_not_found")
+
+    def test_case_179_event_streams_are_not_for_collecting(self):
+        kinds = {"/events": ("Content-Type: text/event-stream; charset=utf-8", "no"), "/connect": ("content-type: Application/Connect+json", "no"),
+                 "/grpc": ("Content-Type: application/grpc-web+proto", "no"), "/lines": ("Content-Type: application/x-ndjson", "no"),
+                 "/own": ("Content-Type: text/event-stream\r\nx-accel-buffering: yes", "yes"), "/json": ("Content-Type: application/json", None),
+                 "/text": ("Content-Type: text/event", None), "/none": ("X-A: b", None)}
+
+        def script(connection):
+            connection.send(answer("ok", fields=kinds[connection.request().line.split()[1]][0] + "\r\n"))
+
+        server, proxy = self.through(script)
+        with Client(proxy) as http2:
+            for path, (field, expected) in kinds.items():
+                self.assertEqual(proxy.ask(self.host(server), path).all("X-Accel-Buffering"), [expected] if expected else [], field)
+                self.assertEqual(http2.ask(self.host(server), path).get("x-accel-buffering"), expected, field)
 
     def test_s045_head_204_304(self):
         replies = {"/head": b"HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n", "/204": b"HTTP/1.1 204 No Content\r\n\r\n",

@@ -231,14 +231,48 @@ static void s041_trailers(void **state)
 		{STR("Connection"), STR("close")},    {STR("X-Sum"), STR("7")},
 	};
 	const struct http_headers trailers = {items, ARRAY_LENGTH(items), ARRAY_LENGTH(items)};
+	const struct http_headers head = {0};
 	struct http_header kept[HTTP_TRAILERS_MAX];
 	struct http_headers passed;
 
 	(void)state;
-	head_trailers(&trailers, kept, &passed);
+	head_trailers(&trailers, &head, kept, &passed);
 	assert_int_equal(passed.count, 2);
 	assert_true(str_equal(passed.items[0].name, STR("Grpc-Status")));
 	assert_true(str_equal(passed.items[1].name, STR("X-Sum")));
+}
+
+/* RFC 9110 section 6.5.1, what this proxy and the platform say, and what Connection named. */
+static void case_184_case_186_fields_that_may_not_trail(void **state)
+{
+	static const char *const refused[] = {
+		"content-length", "Transfer-Encoding", "Host", "Connection", "Upgrade", "Trailer", "TE",
+		"Keep-Alive", "Proxy-Connection", "Expect", "Max-Forwards", "Pragma", "Range", "If-Match",
+		"If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Cache-Control",
+		"Authorization", "Proxy-Authorization", "Proxy-Authenticate", "WWW-Authenticate", "Cookie",
+		"Set-Cookie", "Age", "Date", "Expires", "Location", "Retry-After", "Vary", "Warning",
+		"Content-Encoding", "Content-Type", "Content-Range", "X-Proxy-Error", "E2b-Sandbox-Id",
+		"E2b-Sandbox-Port", "Novita-Sandbox-Id", "Novita-Sandbox-Port", "E2b-Traffic-Access-Token",
+		"X-Access-Token", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
+		"HTTP2-Settings", "X-Hop"};
+	static const char *const passing[] = {"Grpc-Status", "ETag", "Content-Digest", "Server-Timing",
+					      "X-Sum", "Authentication-Info"};
+	struct http_header named = {STR("Connection"), STR("close, x-hop")};
+	const struct http_headers head = {&named, 1, 1};
+	struct http_header kept[HTTP_TRAILERS_MAX];
+	struct http_headers passed;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(refused) + ARRAY_LENGTH(passing); i++) {
+		bool passes = i >= ARRAY_LENGTH(refused);
+		struct http_header item = {
+			str_of(passes ? passing[i - ARRAY_LENGTH(refused)] : refused[i]), STR("1")};
+		const struct http_headers trailers = {&item, 1, 1};
+
+		head_trailers(&trailers, &head, kept, &passed);
+		if (passed.count != passes)
+			fail_msg("%.*s", (int)item.name.len, item.name.p);
+	}
 }
 
 static void s058_as_many_fields_as_there_may_be(void **state)
@@ -266,6 +300,7 @@ int main(void)
 		TEST(s048_upgrade_tokens),
 		TEST(targets_in_origin_form),
 		TEST(s041_trailers),
+		TEST(case_184_case_186_fields_that_may_not_trail),
 		TEST(s058_as_many_fields_as_there_may_be),
 	};
 
