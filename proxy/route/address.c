@@ -114,25 +114,75 @@ void address_format(const union address *address, char *ret_text, size_t size)
 	}
 }
 
+static union address v4_of(const unsigned char bytes[4], const union address *outer)
+{
+	union address inner = {.v4 = {.sin_family = AF_INET, .sin_port = outer->v6.sin6_port}};
+
+	memcpy(&inner.v4.sin_addr, bytes, 4);
+	return inner;
+}
+
+/* Where the address ends with the four bytes of another one, and nothing else makes a difference: mapped,
+ * compatible, and translated (RFC 4291, RFC 2765), and NAT64's own prefix (RFC 6052). */
+static bool is_v4_itself(const union address *address)
+{
+	static const unsigned char nat64[12] = {0x00, 0x64, 0xff, 0x9b};
+	static const unsigned char translated[12] = {[8] = 0xff, [9] = 0xff};
+	const unsigned char *bytes = address->v6.sin6_addr.s6_addr;
+
+	return IN6_IS_ADDR_V4MAPPED(&address->v6.sin6_addr) ||
+	       IN6_IS_ADDR_V4COMPAT(&address->v6.sin6_addr) ||
+	       memcmp(bytes, nat64, sizeof(nat64)) == 0 ||
+	       memcmp(bytes, translated, sizeof(translated)) == 0;
+}
+
 /* IPv4 inside IPv6 becomes IPv4; other addresses are copied. */
 static union address unwrap(const union address *address)
 {
-	static const unsigned char nat64[12] = {0x00, 0x64, 0xff, 0x9b};
-	union address plain = *address;
+	if (address->any.sa_family == AF_INET6 && is_v4_itself(address))
+		return v4_of(address->v6.sin6_addr.s6_addr + 12, address);
+	return *address;
+}
+
+#define TUNNELLED_MAX 4
+
+/* IPv4 addresses that a router may send packets for this IPv6 address to, because they stand in it; returns
+ * how many. Some are only perhaps meant: those are to be refused if they are dangerous, and to be judged no
+ * further. */
+static size_t tunnelled(const union address *address, union address ret_inner[TUNNELLED_MAX])
+{
+	/* NAT64 of this network (RFC 8215): how long its prefix is does not show. */
+	static const unsigned char nat64_local[6] = {0x00, 0x64, 0xff, 0x9b, 0x00, 0x01};
+	static const unsigned char places[][4] = {
+		{6, 7, 9, 10}, {7, 9, 10, 11}, {9, 10, 11, 12}, {12, 13, 14, 15}};
+	static const unsigned char six_to_four[2] = {0x20, 0x02}, teredo[4] = {0x20, 0x01};
+	static const unsigned char isatap[2] = {0x5e, 0xfe};
 	const unsigned char *bytes = address->v6.sin6_addr.s6_addr;
-	bool compatible;
+	unsigned char found[4];
+	size_t count = 0;
 
 	if (address->any.sa_family != AF_INET6)
-		return plain;
-	compatible = IN6_IS_ADDR_V4COMPAT(&address->v6.sin6_addr);
-	if (!IN6_IS_ADDR_V4MAPPED(&address->v6.sin6_addr) && !compatible &&
-	    memcmp(bytes, nat64, sizeof(nat64)) != 0)
-		return plain;
-	memset(&plain, 0, sizeof(plain));
-	plain.v4.sin_family = AF_INET;
-	plain.v4.sin_port = address->v6.sin6_port;
-	memcpy(&plain.v4.sin_addr, bytes + 12, 4);
-	return plain;
+		return 0;
+	if (memcmp(bytes, nat64_local, sizeof(nat64_local)) == 0) {
+		for (size_t i = 0; i < ARRAY_LENGTH(places); i++) {
+			for (size_t j = 0; j < sizeof(found); j++)
+				found[j] = bytes[places[i][j]];
+			ret_inner[count++] = v4_of(found, address);
+		}
+		return count;
+	}
+	if (memcmp(bytes, six_to_four, sizeof(six_to_four)) == 0)
+		ret_inner[count++] = v4_of(bytes + 2, address);
+	if (memcmp(bytes, teredo, sizeof(teredo)) == 0) {
+		for (size_t i = 0; i < sizeof(found); i++)
+			found[i] = bytes[12 + i] ^ 0xff;
+		ret_inner[count++] = v4_of(bytes + 4, address); /* the server */
+		ret_inner[count++] = v4_of(found, address);	/* the client */
+	}
+	/* Whatever the prefix (RFC 5214); the bit that says "unique" may be set. */
+	if ((bytes[8] & 0xfd) == 0 && bytes[9] == 0 && memcmp(bytes + 10, isatap, sizeof(isatap)) == 0)
+		ret_inner[count++] = v4_of(bytes + 12, address);
+	return count;
 }
 
 static bool same_host(const union address *a, const union address *b)
@@ -232,27 +282,53 @@ static enum address_verdict judge_own(const struct address_guard *guard, const u
 	return ADDRESS_OK;
 }
 
+static enum address_verdict judge(const struct address_guard *guard, const union address *target,
+				  bool allow_loopback)
+{
+	enum address_verdict verdict = classify(target);
+
+	if (verdict == ADDRESS_LOOPBACK && allow_loopback)
+		verdict = ADDRESS_OK;
+	return verdict == ADDRESS_OK ? judge_own(guard, target) : verdict;
+}
+
+/* Nobody is at 0.0.0.0 or at a multicast address on the other side of a tunnel, and such numbers stand in
+ * many an address by chance. */
+static bool is_dangerous(enum address_verdict verdict)
+{
+	return verdict != ADDRESS_OK && verdict != ADDRESS_UNSPECIFIED && verdict != ADDRESS_MULTICAST;
+}
+
+/* The address itself, and those that stand in it. */
+static enum address_verdict judge_all(const struct address_guard *guard, const union address *address,
+				      bool allow_loopback)
+{
+	union address target = unwrap(address), inner[TUNNELLED_MAX];
+	size_t count = tunnelled(address, inner);
+	enum address_verdict verdict = judge(guard, &target, allow_loopback);
+
+	for (size_t i = 0; i < count && verdict == ADDRESS_OK; i++) {
+		enum address_verdict other = judge(guard, &inner[i], allow_loopback);
+
+		if (is_dangerous(other))
+			verdict = other;
+	}
+	return verdict;
+}
+
 enum address_verdict address_guard_check(const struct address_guard *guard,
 					 const union address *address, bool trusted)
 {
-	union address target = unwrap(address);
-	enum address_verdict verdict = classify(&target);
-
-	if (verdict == ADDRESS_LOOPBACK && (trusted || guard->allow_loopback))
-		verdict = ADDRESS_OK;
-	return verdict == ADDRESS_OK ? judge_own(guard, &target) : verdict;
+	return judge_all(guard, address, trusted || guard->allow_loopback);
 }
 
 enum address_verdict address_guard_check_inside(const struct address_guard *guard,
 						const union address *address)
 {
 	union address target = unwrap(address);
-	enum address_verdict verdict = classify(&target);
 
-	if (verdict == ADDRESS_LOOPBACK)
-		return ADDRESS_OK;
 	/* Its network may lead out to us. */
-	return verdict == ADDRESS_OK ? judge_own(guard, &target) : verdict;
+	return classify(&target) == ADDRESS_LOOPBACK ? ADDRESS_OK : judge_all(guard, address, false);
 }
 
 void address_guard_init(struct address_guard *guard, bool allow_loopback)

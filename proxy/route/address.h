@@ -63,8 +63,9 @@ void address_format(const union address *address, char *ret_text, size_t size);
 
 void address_guard_init(struct address_guard *guard, bool allow_loopback);
 void address_guard_add_listener(struct address_guard *guard, const union address *listener);
-/* IPv4 addresses in IPv6 clothes (::ffff:a.b.c.d, 64:ff9b::a.b.c.d, ::a.b.c.d) are judged as what they
- * are. With port 0 everything but ADDRESS_OWN is judged. */
+/* IPv4 addresses in IPv6 clothes (::ffff:a.b.c.d, ::ffff:0:a.b.c.d, 64:ff9b::a.b.c.d, ::a.b.c.d) are judged
+ * as what they are, and those inside of others (NAT64 of one's own by 64:ff9b:1::/48, 6to4, Teredo, ISATAP)
+ * must not be dangerous either. With port 0 everything but ADDRESS_OWN is judged. */
 enum address_verdict address_guard_check(const struct address_guard *guard,
 					 const union address *address, bool trusted);
 /* The same inside another network namespace, whose loopback is its own. */

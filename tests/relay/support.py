@@ -20,6 +20,9 @@ import unittest
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
 PATIENCE = 30  # for what never comes: a machine that runs tests may stall for long
+# The metadata service of clouds as IPv6 addresses that lead there through a translator or a tunnel.
+INSIDE_IPV6 = ("64:ff9b:1::a9fe:a9fe", "64:ff9b:1:a9fe:a9:fe00::", "64:ff9b:1:1:a9:fea9:fe00:0", "::ffff:0:a9fe:a9fe", "2002:a9fe:a9fe::",
+               "64:ff9b::a9fe:a9fe", "2001:0:808:808:0:0:5601:5601", "2001:0:a9fe:a9fe::1", "fd00::5efe:a9fe:a9fe", "::a9fe:a9fe")
 # RELAY_TLS=1: what a test's clients say goes over TLS, where the test does not choose itself.
 OVER_TLS = os.environ.get("RELAY_TLS") == "1"
 

@@ -11,7 +11,7 @@ import unittest
 
 from dns_support import A, SERVFAIL, DnsTest, NameServer
 from netns_support import can_mount
-from support import in_time, main, wait_for
+from support import INSIDE_IPV6, in_time, main, wait_for
 
 
 def cname(label, ttl=60):
@@ -155,11 +155,11 @@ class Hostile(DnsTest):
         self.told(self.host(self.server, "dangling"), 502, "sandbox_not_found")
         self.told(self.host(self.server, "loop"), 502, "sandbox_not_found")
 
-    def test_s005_what_must_never_be_dialled(self):
+    def test_s005_case_185_what_must_never_be_dialled(self):
         proxy = self.start_dns()
         self.server = self.serve()
-        for address in ("169.254.169.254", "0.0.0.0", "::", "fe80::1", "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe",
-                        "fd00:ec2::254", "224.0.0.1", "255.255.255.255", "ff02::1", "::ffff:0:0"):
+        for address in ("169.254.169.254", "0.0.0.0", "::", "fe80::1", "::ffff:169.254.169.254", "fd00:ec2::254", "224.0.0.1",
+                        "255.255.255.255", "ff02::1", "::ffff:0:0", *INSIDE_IPV6):
             with self.subTest(address):
                 name = "x" + address.encode().hex()
                 self.dns.names[name] = [address]

@@ -78,10 +78,10 @@ class Netns(Test):
         self.assertEqual(proxy.metric("proxy_errors_total", **{"class": "address_refused"}), len(refused))
         proxy.logged("own network namespace")
 
-    def test_s005_addresses_inside(self):
+    def test_s005_case_185_addresses_inside(self):
         space = self.namespace("space")
         proxy = self.start(sandboxes=())
-        for number, address in enumerate(("169.254.169.254", "0.0.0.0", "224.0.0.1", "::")):
+        for number, address in enumerate(("169.254.169.254", "0.0.0.0", "224.0.0.1", "::", "2002:a9fe:a9fe::", "64:ff9b:1::a9fe:a9fe")):
             proxy.call("PUT", f"/sandboxes/bad{number}", {"address": f"{space.address},{address}"})
             self.assertEqual(self.ask(80, f"bad{number}"), (502, "address_refused"))
 

@@ -5,7 +5,7 @@ import os
 import socket
 import tempfile
 
-from support import OVER_TLS, PATIENCE, Test, answer, closed_port, main, wait_for
+from support import INSIDE_IPV6, OVER_TLS, PATIENCE, Test, answer, closed_port, main, wait_for
 
 BROWSER = "User-Agent: Mozilla/5.0 (X11) Chrome/120\r\nAccept: text/html,*/*;q=0.8\r\n"
 
@@ -243,9 +243,9 @@ class Routing(Test):
                          ["https" if OVER_TLS else "http"])
         self.assertEqual(dict(fields)["X-Forwarded-Host"], self.host(server))
 
-    def test_s005_addresses_that_are_not_dialled(self):
+    def test_s005_case_185_addresses_that_are_not_dialled(self):
         proxy = self.start(sandboxes=())
-        for address in ("127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "224.0.0.1", "::ffff:127.0.0.1"):
+        for address in ("127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1", "224.0.0.1", "::ffff:127.0.0.1", *INSIDE_IPV6):
             status, body = proxy.call("PUT", "/sandboxes/bad", {"address": address})
             self.assertEqual(status, 400, address)
             self.assertIn("address", body["message"])

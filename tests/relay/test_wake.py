@@ -215,11 +215,15 @@ class Wake(Waking):
         self.assertEqual(proxy.call("GET", "/sandboxes/abc")[1]["lifecycle_id"], "second")
         self.assertEqual(len(self.hook.questions), 1)
 
-    def test_s005_an_address_that_is_never_dialled(self):
+    def test_s005_case_185_an_address_that_is_never_dialled(self):
         server = self.serve()
         proxy = self.begin(sandbox="10.0.0.1,state=paused,resume=any",
                            reply=answer('{"address":"169.254.169.254"}'))
         self.assertEqual(proxy.ask(self.host(server)).get("X-Proxy-Error"), "address_refused")
+        self.hook.reply = answer('{"address":"2002:a9fe:a9fe::"}')
+        proxy.call("PATCH", "/sandboxes/abc", {"state": "paused"})
+        self.assertEqual(proxy.ask(self.host(server)).get("X-Proxy-Error"), "address_refused")
+        self.assertEqual(len(self.hook.questions), 2)
 
     def test_the_catalog_is_changed_instead(self):
         server = self.serve()

@@ -68,6 +68,95 @@ static void s005_address_guard(void **state)
 	}
 }
 
+/* Every form that has an IPv4 address in it, with addresses that may not be dialled and with one that may. */
+static void case_185_ipv4_inside_ipv6(void **state)
+{
+	static const struct {
+		const char *text;
+		enum address_verdict verdict;
+	} rows[] = {
+		/* translated */
+		{"::ffff:0:7f00:1", ADDRESS_LOOPBACK},
+		{"::ffff:0:169.254.169.254", ADDRESS_LINK_LOCAL},
+		{"::ffff:0:224.0.0.1", ADDRESS_MULTICAST},
+		{"::ffff:0:0.0.0.0", ADDRESS_UNSPECIFIED},
+		{"::ffff:0:10.0.0.5", ADDRESS_OK},
+		/* NAT64 */
+		{"64:ff9b::a9fe:a9fe", ADDRESS_LINK_LOCAL},
+		{"64:ff9b::7f00:1", ADDRESS_LOOPBACK},
+		{"64:ff9b::10.0.0.5", ADDRESS_OK},
+		{"64:ff9b:1::7f00:1", ADDRESS_LOOPBACK},
+		{"64:ff9b:1:fffe::7f00:1", ADDRESS_LOOPBACK},
+		{"64:ff9b:1::100.100.100.200", ADDRESS_LINK_LOCAL},
+		{"64:ff9b:1:7f00:0:100::", ADDRESS_LOOPBACK},		/* 127.0.0.1 behind /48 */
+		{"64:ff9b:1:a9fe:a9:fe00::", ADDRESS_LINK_LOCAL},
+		{"64:ff9b:1:7f:0:1::", ADDRESS_LOOPBACK},			/* behind /56 */
+		{"64:ff9b:1:a9:fe:a9fe::", ADDRESS_LINK_LOCAL},
+		{"64:ff9b:1:5:7f:0:100::", ADDRESS_LOOPBACK},		/* behind /64 */
+		{"64:ff9b:1:5:a9:fea9:fe00::", ADDRESS_LINK_LOCAL},
+		{"64:ff9b:1::10.0.0.5", ADDRESS_OK},
+		{"64:ff9b:1:fffe::10.0.0.5", ADDRESS_OK},
+		{"64:ff9b:2::7f00:1", ADDRESS_OK}, /* of nobody */
+		/* 6to4 */
+		{"2002:7f00:1::", ADDRESS_LOOPBACK},
+		{"2002:7f00:1::5", ADDRESS_LOOPBACK},
+		{"2002:a9fe:a9fe::1", ADDRESS_LINK_LOCAL},
+		{"2002:a83f:8110::1", ADDRESS_LINK_LOCAL},
+		{"2002:a00:5::1", ADDRESS_OK},
+		{"2003:7f00:1::", ADDRESS_OK},
+		/* Teredo: the server, and the client with every bit turned over */
+		{"2001:0:7f00:1::", ADDRESS_LOOPBACK},
+		{"2001:0:808:808:0:0:80ff:fffe", ADDRESS_LOOPBACK},
+		{"2001:0:808:808:8000:63bf:5601:5601", ADDRESS_LINK_LOCAL},
+		{"2001:0:808:808:0:0:f5ff:fffa", ADDRESS_OK},
+		{"2001:1:7f00:1::", ADDRESS_OK},
+		/* ISATAP, behind any prefix */
+		{"2001:db8::5efe:127.0.0.1", ADDRESS_LOOPBACK},
+		{"fd00::200:5efe:169.254.169.254", ADDRESS_LINK_LOCAL},
+		{"fd00::200:5efe:10.0.0.5", ADDRESS_OK},
+		{"fd00::300:5efe:127.0.0.1", ADDRESS_OK},
+		/* the others */
+		{"::169.254.169.254", ADDRESS_LINK_LOCAL},
+		{"::ffff:100.100.100.200", ADDRESS_LINK_LOCAL},
+	};
+	struct address_guard guard = {0};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+		union address address = parse(rows[i].text, 80);
+		enum address_verdict verdict = address_guard_check(&guard, &address, false);
+		bool loopback = rows[i].verdict == ADDRESS_LOOPBACK;
+
+		if (verdict != rows[i].verdict)
+			fail_msg("%s is judged as %s", rows[i].text, address_verdict_text(verdict));
+		/* Whoever may reach loopback may by any name, and nothing else by it. */
+		verdict = address_guard_check(&guard, &address, true);
+		if (verdict != (loopback ? ADDRESS_OK : rows[i].verdict))
+			fail_msg("%s of the operator is judged as %s", rows[i].text,
+				 address_verdict_text(verdict));
+	}
+}
+
+/* A port of the proxy's own is not reached by another spelling of its address. */
+static void case_185_own_listeners_inside_ipv6(void **state)
+{
+	static const char *const texts[] = {"::ffff:0:127.0.0.1", "64:ff9b:1::127.0.0.1", "2002:7f00:1::1",
+					    "2001:0:7f00:1::", "fd00::5efe:127.0.0.1", "64:ff9b::127.0.0.1"};
+	struct address_guard guard;
+	union address listener = parse("127.0.0.1", 3002);
+
+	(void)state;
+	address_guard_init(&guard, true);
+	address_guard_add_listener(&guard, &listener);
+	for (size_t i = 0; i < ARRAY_LENGTH(texts); i++) {
+		union address target = parse(texts[i], 3002), beside = parse(texts[i], 3001);
+
+		if (address_guard_check(&guard, &target, true) != ADDRESS_OWN ||
+		    address_guard_check(&guard, &beside, true) != ADDRESS_OK)
+			fail_msg("%s", texts[i]);
+	}
+}
+
 static void s005_loopback_by_permission(void **state)
 {
 	struct address_guard guard = {0};
@@ -220,12 +309,21 @@ static void s005_inside_a_namespace(void **state)
 	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_LINK_LOCAL);
 	target = parse("::ffff:0.0.0.0", 80);
 	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_UNSPECIFIED);
+	target = parse("::ffff:0:127.0.0.1", 3002);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_OK);
+	/* Out there is a router that leads such packets to somebody's loopback. */
+	target = parse("2002:7f00:1::1", 80);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_LOOPBACK);
+	target = parse("2002:a00:1::1", 3002);
+	assert_int_equal(address_guard_check_inside(&guard, &target), ADDRESS_OWN);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(s005_address_guard),
+		cmocka_unit_test(case_185_ipv4_inside_ipv6),
+		cmocka_unit_test(case_185_own_listeners_inside_ipv6),
 		cmocka_unit_test(s005_loopback_by_permission),
 		cmocka_unit_test(s005_own_listeners),
 		cmocka_unit_test(case_169_texts),
