@@ -10,6 +10,7 @@
 #include "proxy/front/front.h"
 #include "proxy/front/tls_reload.h"
 #include "proxy/handover.h"
+#include "proxy/sighup.h"
 #include "proxy/heap_keeper.h"
 #include "proxy/token_file.h"
 #include "proxy/waking.h"
@@ -29,6 +30,7 @@ struct app {
 	struct admin *admin;
 	/* Its end: app_end.c. */
 	uv_signal_t on_term, on_int, on_usr2;
+	struct sighup sighup;
 	uv_timer_t timer;
 	uv_async_t drained;
 	enum app_phase phase;
@@ -43,6 +45,9 @@ struct app {
 	size_t descriptors;
 };
 
+/* Signals that end nothing, as long as nobody listens to them: held back in this thread, and in those that it
+ * starts from now on. First of all. */
+void app_end_hold_signals(void);
 /* Its handles; before anything else is opened. */
 void app_end_open(struct app *app);
 /* Signals are listened to from now on: everything is open. */

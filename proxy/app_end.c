@@ -14,18 +14,32 @@ static void leave(int number)
 	_exit(0);
 }
 
+static const int end_signals[] = {SIGTERM, SIGINT}, other_signals[] = {SIGHUP, SIGUSR2};
+
+static void mask_signals(int how, const int *signals, size_t count)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	for (size_t i = 0; i < count; i++)
+		sigaddset(&set, signals[i]);
+	pthread_sigmask(how, &set, NULL);
+}
+
+static void ignore_signals(const int *signals, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		sigaction(signals[i], &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
+}
+
 static void close_rest(struct app *app)
 {
-	sigset_t signals;
-
 	sigaction(SIGALRM, &(struct sigaction){.sa_handler = leave}, NULL);
 	alarm(SHUTDOWN_HARD_MS / 1000);
 	/* One that comes in the last moment must not turn an orderly end into a death by signal. */
-	sigemptyset(&signals);
-	sigaddset(&signals, SIGTERM);
-	sigaddset(&signals, SIGINT);
-	sigaddset(&signals, SIGUSR2);
-	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	mask_signals(SIG_BLOCK, end_signals, ARRAY_LENGTH(end_signals));
+	mask_signals(SIG_BLOCK, other_signals, ARRAY_LENGTH(other_signals));
+	sighup_close(&app->sighup);
 	sources_close(app->sources);
 	if (app->certificates)
 		tls_reload_close(app->certificates);
@@ -34,6 +48,9 @@ static void close_rest(struct app *app)
 	uv_close((uv_handle_t *)&app->on_term, NULL);
 	uv_close((uv_handle_t *)&app->on_int, NULL);
 	uv_close((uv_handle_t *)&app->on_usr2, NULL);
+	/* Threads of libuv do not hold them back. */
+	ignore_signals(end_signals, ARRAY_LENGTH(end_signals));
+	ignore_signals(other_signals, ARRAY_LENGTH(other_signals));
 	handover_close(app->predecessor);
 	handover_close(app->successor);
 	app->predecessor = app->successor = NULL;
@@ -289,8 +306,16 @@ static void on_usr2(uv_signal_t *handle, int number)
 
 /* ---- the beginning of the end ---- */
 
+void app_end_hold_signals(void)
+{
+	mask_signals(SIG_BLOCK, other_signals, ARRAY_LENGTH(other_signals));
+	/* By others it opens logs anew. */
+	ignore_signals((const int[]){SIGUSR1}, 1);
+}
+
 void app_end_open(struct app *app)
 {
+	sighup_open(&app->sighup, &app->loop);
 	uv_timer_init(&app->loop.uv, &app->timer);
 	uv_async_init(&app->loop.uv, &app->drained, on_drained);
 	uv_signal_init(&app->loop.uv, &app->on_term);
@@ -303,4 +328,7 @@ void app_end_start(struct app *app)
 	uv_signal_start(&app->on_term, on_term, SIGTERM);
 	uv_signal_start(&app->on_int, on_int, SIGINT);
 	uv_signal_start(&app->on_usr2, on_usr2, SIGUSR2);
+	sighup_start(&app->sighup, app->access_log_fd > 2 ? app->config.access_log : NULL, &app->access_sink,
+		     &app->access_log_fd, app->certificates);
+	mask_signals(SIG_UNBLOCK, other_signals, ARRAY_LENGTH(other_signals));
 }

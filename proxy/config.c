@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include "build_info.h"
 #include "lib/limits.h"
 #include "proxy/route/access.h"
 
@@ -170,10 +171,31 @@ static int parse_admin(struct str text, struct config_endpoint *ret_endpoint)
 	return 0;
 }
 
-static enum options_result check(struct config *config, const char *admin_text)
+/* Who reaches the admin API may lead every sandbox's requests anywhere and read their tokens. */
+static bool is_for_this_machine(const struct config_endpoint *admin)
+{
+	union address address;
+
+	return admin->none || address_parse(str_of(admin->address), &address) < 0 /* unix:PATH */ ||
+	       address_is_loopback(&address);
+}
+
+static enum options_result check_admin(struct config *config, const char *admin_text)
 {
 	if (parse_admin(str_of(admin_text), &config->admin) < 0)
 		return complain("-admin must be ADDRESS:PORT with an IP address, unix:PATH, or \"none\"");
+	if (is_for_this_machine(&config->admin) || config->admin_token_file || config->admin_is_open)
+		return OPTIONS_OK;
+	fprintf(stderr,
+		"proxy: -admin %s: everybody who reaches this port could change where requests go and read\n"
+		"tokens of sandboxes. Give it a token (-admin-token-file FILE), or an address of this machine\n"
+		"alone (127.0.0.1:PORT or unix:PATH); -admin-open leaves it open.\n",
+		admin_text);
+	return OPTIONS_BAD;
+}
+
+static enum options_result check(struct config *config)
+{
 	if (config->workers == 0)
 		config->workers = (int64_t)size_min(
 			(size_t)sysconf(_SC_NPROCESSORS_ONLN), PROXY_WORKERS_MAX);
@@ -208,6 +230,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	const char *listen_text = "127.0.0.1:3002", *listen_tls_text = "none";
 	const char *admin_text = "127.0.0.1:3003";
 	enum options_result result;
+	bool version = false;
 	int rest;
 	const struct option options[] = {
 		{"listen", OPTION_STRING, &listen_text,
@@ -222,6 +245,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "ADDRESS:PORT of the admin API (default 127.0.0.1:3003), or unix:PATH, or \"none\""},
 		{"admin-token-file", OPTION_STRING, &config->admin_token_file,
 		 "file with the bearer token that the admin API asks for"},
+		{"admin-open", OPTION_BOOL, &config->admin_is_open,
+		 "serve the admin API without a token also where other machines reach it"},
 		{"sandbox", OPTION_LIST, &config->sandboxes,
 		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST][,limit=N][,state=NAME]"
 		 "[,resume=any|off][,envdhash=SHA256]; "
@@ -280,6 +305,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"drain-delay-ms", OPTION_INT, &config->drain_delay_ms,
 		 "after SIGTERM keep accepting this long while /health says 503 (default 0)"},
 		{"verbose", OPTION_BOOL, &config->verbose, "log at debug level"},
+		{"version", OPTION_BOOL, &version, "print this program's version and how it was built, and exit"},
 		{0},
 	};
 
@@ -289,12 +315,18 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	config->wake_timeout_ms = PROXY_WAKE_TIMEOUT_MS;
 	config->wake_waiters = PROXY_WAKE_WAITERS_MAX;
 	result = options_parse(options, "proxy", summary, argc, argv, &rest);
+	if (result == OPTIONS_OK && version) {
+		printf("proxy %s\ncommit %s\nprofile %s\n", BUILD_VERSION, BUILD_COMMIT, BUILD_PROFILE);
+		result = OPTIONS_HELP;
+	}
 	if (result == OPTIONS_OK && rest < argc)
 		result = complain("there are no arguments besides flags");
 	if (result == OPTIONS_OK)
 		result = check_listeners(config, listen_text, listen_tls_text);
 	if (result == OPTIONS_OK)
-		result = check(config, admin_text);
+		result = check_admin(config, admin_text);
+	if (result == OPTIONS_OK)
+		result = check(config);
 	if (result != OPTIONS_OK)
 		config_fini(config);
 	return result;

@@ -24,6 +24,7 @@ struct config {
 	const char *default_sandbox; /* NULL: none */
 	const char *access_log;	     /* NULL: none; "-": stdout; else a file that is appended to */
 	const char *admin_token_file;
+	bool admin_is_open; /* also without a token, where others reach it */
 	const char *user; /* to become once all is open; NULL: nobody else */
 	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct sources_config sources;

@@ -1,5 +1,4 @@
 /* Puts the parts together: catalog, workers, admin API. */
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -51,11 +50,9 @@ static int open_access_log(struct app *app, struct err *err)
 		access_sink_open(&app->access_sink, app->access_log_fd);
 		return 0;
 	}
-	app->access_log_fd =
-		open(app->config.access_log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
+	app->access_log_fd = sighup_open_log(app->config.access_log, err);
 	if (app->access_log_fd < 0)
-		return err_set_sys(err, ERR_INVALID_ARGUMENT, errno, "open %s",
-				   app->config.access_log);
+		return app->access_log_fd;
 	access_sink_open(&app->access_sink, app->access_log_fd);
 	return 0;
 }
@@ -102,7 +99,7 @@ static int write_metrics(struct buf *b, void *user)
 
 	if (metrics_write(b, app->front, app->catalog, app->certificates) < 0)
 		return -1;
-	if (waking_write_metrics(b, &app->waking) < 0)
+	if (waking_write_metrics(b, &app->waking) < 0 || sighup_write_metrics(b, &app->sighup) < 0)
 		return -1;
 	return sources_write_metrics(app->sources, b);
 }
@@ -281,6 +278,7 @@ int main(int argc, char **argv)
 	occupy_standard_descriptors();
 	if (argc > 1 && strcmp(argv[1], "dev-certificate") == 0)
 		return tls_development_main(argc - 1, argv + 1);
+	app_end_hold_signals();
 	switch (config_read(&app.config, argc, argv)) {
 	case OPTIONS_OK:
 		break;

@@ -397,6 +397,8 @@ static void add_tls(const struct worker *w, struct front_totals *totals)
 void front_totals(const struct front *front, struct front_totals *ret_totals)
 {
 	memset(ret_totals, 0, sizeof(*ret_totals));
+	if (front->config.access_sink)
+		ret_totals->access_log_dropped = counter_read(&front->config.access_sink->dropped);
 	for (size_t i = 0; i < front->count; i++) {
 		const struct relay_context *context = &front->workers[i].context;
 		const struct relay_counters *c = &context->counters;

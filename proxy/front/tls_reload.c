@@ -1,7 +1,5 @@
 #include "proxy/front/tls_reload.h"
 
-#include <signal.h>
-
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -28,7 +26,6 @@ struct tls_reload {
 	const char *const *sources;
 	size_t count;
 	struct tls *tls;
-	uv_signal_t on_hangup;
 	uv_timer_t delay, tickets;
 	struct watched *watched;
 	size_t watched_count;
@@ -115,21 +112,17 @@ static void start(struct tls_reload *reload)
 
 void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user)
 {
-	struct waiter *waiter = xcalloc(1, sizeof(*waiter));
+	if (told) {
+		struct waiter *waiter = xcalloc(1, sizeof(*waiter));
 
-	waiter->told = told;
-	waiter->user = user;
-	list_append(&reload->waiters, &waiter->node);
+		waiter->told = told;
+		waiter->user = user;
+		list_append(&reload->waiters, &waiter->node);
+	}
 	start(reload);
 }
 
 /* ---- what starts one ---- */
-
-static void on_hangup(uv_signal_t *handle, int number)
-{
-	(void)number;
-	start(container_of(handle, struct tls_reload, on_hangup));
-}
 
 static void on_delay(uv_timer_t *timer)
 {
@@ -258,10 +251,8 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 	reload->tls = tls;
 	list_init(&reload->waiters);
 	list_init(&reload->served);
-	uv_signal_init(&loop->uv, &reload->on_hangup);
 	uv_timer_init(&loop->uv, &reload->delay);
 	uv_timer_init(&loop->uv, &reload->tickets);
-	uv_signal_start(&reload->on_hangup, on_hangup, SIGHUP);
 	uv_timer_start(&reload->tickets, on_tickets, TICKET_KEY_MS, TICKET_KEY_MS);
 	watch_sources(reload);
 	*ret_reload = reload;
@@ -308,7 +299,6 @@ void tls_reload_close(struct tls_reload *reload)
 		reload->status = err_set(&reload->err, ERR_UNAVAILABLE, "the proxy is ending");
 		tell(reload);
 	}
-	uv_close((uv_handle_t *)&reload->on_hangup, NULL);
 	uv_close((uv_handle_t *)&reload->delay, NULL);
 	uv_close((uv_handle_t *)&reload->tickets, NULL);
 	for (size_t i = 0; i < reload->watched_count; i++)

@@ -1,6 +1,6 @@
 /*
  * The certificates' life beside the connections, on the main loop: loaded at the start, loaded again
- * (in the pool) on SIGHUP, on demand, and when a file near them changes, and ticket keys renewed from
+ * (in the pool) on demand (SIGHUP, the admin API), and when a file near them changes, and ticket keys renewed from
  * time to time. Running connections go on with what they have; new ones get the new certificates. A
  * file that cannot be used keeps the certificate that came from it before, and the log, the metrics
  * and the answer to who asked say so (contract/proxy.md S90).
@@ -32,9 +32,8 @@ uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload);
  * often one process follows another. False when they are not whole: its own stay. */
 bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *keys, size_t len,
 			       uint64_t due_ms);
-/* Loads again. `told` comes exactly once, perhaps at once and in any case
- * before the loop ends; a second request during a load
- * is one more load. */
+/* Loads again. `told` (NULL: nobody is) comes exactly once, perhaps at once and in any case before the loop
+ * ends; a second request during a load is one more load. */
 void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user);
 /* Any thread. */
 void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_totals);

@@ -18,6 +18,8 @@
 void access_sink_open(struct access_sink *sink, int fd)
 {
 	sink_open(&sink->sink, fd);
+	sink->fd = fd;
+	atomic_init(&sink->dropped, 0);
 	pthread_mutex_init(&sink->lock, NULL);
 	buf_init(&sink->rest, LINE_BYTES_MAX);
 }
@@ -29,9 +31,8 @@ void access_sink_close(struct access_sink *sink)
 	buf_fini(&sink->rest);
 }
 
-/* As much of `lines` as there is room for; a line that was begun counts as written, its rest is kept.
- * 0, -EAGAIN when there is no more room, or another negative errno. */
-static int write_whole_lines(struct access_sink *sink, struct buf *lines)
+/* What is left of a line that was begun. 0 or a negative errno. */
+static ssize_t write_rest(struct access_sink *sink)
 {
 	ssize_t done = 0;
 
@@ -40,6 +41,31 @@ static int write_whole_lines(struct access_sink *sink, struct buf *lines)
 		if (done > 0)
 			buf_consume(&sink->rest, (size_t)done);
 	}
+	return done < 0 ? done : 0;
+}
+
+int access_sink_replace(struct access_sink *sink, int fd)
+{
+	int former;
+
+	pthread_mutex_lock(&sink->lock);
+	if (write_rest(sink) < 0)
+		counter_add(&sink->dropped); /* where its beginning is there is no room, or nobody any more */
+	buf_clear(&sink->rest);
+	former = sink->fd;
+	sink_close(&sink->sink);
+	sink_open(&sink->sink, fd);
+	sink->fd = fd;
+	pthread_mutex_unlock(&sink->lock);
+	return former;
+}
+
+/* As much of `lines` as there is room for; a line that was begun counts as written, its rest is kept.
+ * 0, -EAGAIN when there is no more room, or another negative errno. */
+static int write_whole_lines(struct access_sink *sink, struct buf *lines)
+{
+	ssize_t done = write_rest(sink);
+
 	while (buf_length(lines) && done >= 0) {
 		const char *end;
 		bool is_whole;

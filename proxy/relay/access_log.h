@@ -19,10 +19,15 @@ struct access_sink {
 	struct sink sink;
 	pthread_mutex_t lock;
 	struct buf rest; /* of a line that went out in part: it comes before all others */
+	int fd; /* borrowed */
+	_Atomic uint64_t dropped; /* lines, as a part of them had to stay behind */
 };
 
 /* `fd` is borrowed. */
 void access_sink_open(struct access_sink *sink, int fd);
+/* Lines go to another descriptor from now on; returns the former one, which is not used any more. From any
+ * thread, as a job: it waits for lines that are just being written. */
+int access_sink_replace(struct access_sink *sink, int fd);
 void access_sink_close(struct access_sink *sink);
 
 struct access_log {

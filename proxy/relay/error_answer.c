@@ -14,7 +14,11 @@ struct cause {
 	const char *title;
 	unsigned retry_after_s; /* 0: trying again does not help */
 	bool shows_port, shows_path, shows_limit;
+	const char *page; /* what people read instead of `message`; NULL: that */
+	const char *hint; /* what they can do; NULL: nothing */
 };
+
+#define OPENING_WAKES "Opening this page wakes it. Reload it in a few seconds."
 
 static const struct cause causes[ERROR_CAUSES] = {
 	[ERROR_BAD_REQUEST] = {400, "bad_request", "Bad request", "Bad Request"},
@@ -37,17 +41,28 @@ static const struct cause causes[ERROR_CAUSES] = {
 				 "This endpoint is reserved for the control plane",
 				 "Endpoint Not Available", .shows_path = true},
 	[ERROR_NOT_FOUND] = {502, "sandbox_not_found", "The sandbox was not found",
-			     "Sandbox Not Found"},
+			     "Sandbox Not Found", .hint = "It may have ended, or its name is another one."},
 	/* Clients must see the same as for a sandbox that is gone: "is it running?" means no. */
-	[ERROR_PAUSED] = {502, "sandbox_paused", "The sandbox was not found", "Sandbox Not Found"},
+	[ERROR_PAUSED] = {502, "sandbox_paused", "The sandbox was not found", "Sandbox Is Asleep",
+			  .page = "This sandbox is paused. What it holds is kept, but nothing runs in it now.",
+			  .hint = "Opening this page does not wake it. Its owner does, by connecting to it: "
+				  "with Sandbox.connect and its id in the SDK, or from the command line or the "
+				  "dashboard. Then reload this page."},
 	[ERROR_TRANSITIONAL] = {409, "sandbox_transitioning",
 				"The sandbox is still transitioning, try again shortly",
-				"Sandbox Still Transitioning", 1},
+				"Sandbox Still Transitioning", 1,
+				.page = "This sandbox is just being paused, or woken.",
+				.hint = "Reload this page in a moment."},
+	/* Both are compared by suites of clients, word by word. */
 	[ERROR_TOKEN_MISSING] = {403, "token_missing",
-				 "The 'e2b-traffic-access-token' header is missing",
-				 "Missing Traffic Access Token"},
+				 "Sandbox is secured with traffic access token. Token header "
+				 "'e2b-traffic-access-token' is missing",
+				 "Missing Traffic Access Token",
+				 .page = "This sandbox is private.",
+				 .hint = "A browser gets in by an access link, which its owner can make."},
 	[ERROR_TOKEN_INVALID] = {403, "token_invalid",
-				 "The 'e2b-traffic-access-token' header is invalid",
+				 "Sandbox is secured with traffic access token. Provided token in header "
+				 "'e2b-traffic-access-token' is invalid",
 				 "Invalid Traffic Access Token"},
 	[ERROR_LINK_INVALID] = {403, "link_invalid", "The access link is invalid or has expired",
 				"Invalid Access Link"},
@@ -82,16 +97,18 @@ static const struct cause causes[ERROR_CAUSES] = {
 	[ERROR_WAKE_DENIED] = {403, "wake_denied",
 			       "The sandbox cannot be resumed with the given credentials, check the "
 			       "access token",
-			       "Unable to Resume Sandbox"},
+			       "Unable to Resume Sandbox",
+			       .page = "This sandbox is paused, and this request may not wake it.",
+			       .hint = "Its owner can, with the right access token. Then reload this page."},
 	[ERROR_WAKE_LIMIT] = {429, "wake_limit", "Sandbox limit reached", "Sandbox Limit Reached", 5},
 	[ERROR_WAKE_UNAVAILABLE] = {503, "wake_unavailable",
 				    "The sandbox is paused and cannot be resumed at the moment",
-				    "Try Again Shortly", 5},
+				    "Try Again Shortly", 5, .hint = OPENING_WAKES},
 	[ERROR_WAKE_TIMEOUT] = {503, "wake_timeout", "The sandbox was not resumed in time",
-				"Try Again Shortly", 5},
+				"Try Again Shortly", 5, .hint = OPENING_WAKES},
 	[ERROR_WAKE_QUEUE] = {503, "wake_queue_full",
 			      "Too many requests wait for the sandbox to be resumed",
-			      "Try Again Shortly", 5},
+			      "Try Again Shortly", 5, .hint = OPENING_WAKES},
 };
 
 const char *error_cause_name(enum error_cause cause)
@@ -156,15 +173,16 @@ bool error_answer_wants_html(const struct http_headers *headers)
 	       looks_like_browser(http_headers_get(headers, STR("User-Agent")));
 }
 
-static void format_message(const struct error_answer *answer, char *ret_text, size_t size)
+static void format_message(const struct error_answer *answer, bool for_people, char *ret_text, size_t size)
 {
 	const struct cause *cause = &causes[answer->cause];
+	const char *usual = for_people && cause->page ? cause->page : cause->message;
 
 	if (cause->shows_limit)
 		snprintf(ret_text, size, "Too many connections to the sandbox (limit: %d)",
 			 answer->connection_limit);
 	else
-		snprintf(ret_text, size, "%s", answer->detail ? answer->detail : cause->message);
+		snprintf(ret_text, size, "%s", answer->detail ? answer->detail : usual);
 }
 
 static struct str shown_path(const struct http_request *request)
@@ -256,6 +274,8 @@ static int write_html(const struct error_answer *answer, const struct http_reque
 				    "</p><p>There is no service running on port %u. Start one that "
 				    "listens on 0.0.0.0 and reload this page.",
 				    answer->port);
+	if (status == 0 && cause->hint)
+		status = buf_printf(body, "</p><p>%s", cause->hint);
 	if (status == 0)
 		status = buf_append_str(body, STR("</p><table>"));
 	if (status == 0 && answer->sandbox_id && !cause->shows_path)
@@ -276,7 +296,7 @@ int error_answer_body(const struct error_answer *answer, const struct http_reque
 {
 	char message[ERROR_MESSAGE_BYTES];
 
-	format_message(answer, message, sizeof(message));
+	format_message(answer, html, message, sizeof(message));
 	return html ? write_html(answer, request, message, body)
 		    : write_json(answer, request, message, body);
 }

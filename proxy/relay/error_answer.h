@@ -1,7 +1,8 @@
 /*
  * The proxy's own answers when a request does not reach a sandbox: one table of causes, each with
  * its status, a machine-readable class (the X-Proxy-Error field), and the texts clients know
- * (contract/proxy.md 1.5). Programs get JSON, browser navigations HTML (1.6). Errors carry CORS
+ * (contract/proxy.md 1.5). Programs get JSON, browser navigations HTML (1.6), which may say more: to programs
+ * a sandbox that sleeps is one that is gone, and people want to know how it is woken. Errors carry CORS
  * fields, so that a page can read the status of its own failed fetch, and Retry-After when trying
  * again makes sense.
  *

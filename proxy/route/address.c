@@ -246,6 +246,13 @@ static enum address_verdict classify(const union address *a)
 	return v4 >> 28 >= 14 ? ADDRESS_MULTICAST : ADDRESS_OK;
 }
 
+bool address_is_loopback(const union address *address)
+{
+	union address plain = unwrap(address);
+
+	return classify(&plain) == ADDRESS_LOOPBACK;
+}
+
 /* This machine's own are sent to from themselves. Interfaces come and go, so the routes are asked, each
  * time; nothing is sent. */
 static bool is_local(const union address *target)

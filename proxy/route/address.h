@@ -54,6 +54,7 @@ int address_parse(struct str text, union address *ret_address) NODISCARD;
  * namespace only dialling tells. */
 int address_parse_netns(struct str text, struct str *ret_path, union address *ret_address) NODISCARD;
 bool address_is_netns(struct str text);
+bool address_is_loopback(const union address *address);
 void address_set_port(union address *address, unsigned port);
 unsigned address_port(const union address *address);
 /* "10.0.0.1", "fd00::5". */

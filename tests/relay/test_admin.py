@@ -32,6 +32,38 @@ class Program(unittest.TestCase):
         self.assertEqual(code, 0)
         self.assertIn("-default-sandbox", err)
 
+    def test_it_says_which_one_it_is(self):
+        for flag in ("-version", "--version"):
+            for more in ((), ("--admin", "0.0.0.0:0")):
+                code, out, err = self.run_program(flag, *more)
+                self.assertEqual((code, err), (0, ""))
+                self.assertRegex(out, r"^proxy \d+\.\d+\.\d+\ncommit (\w{12}|unknown)\nprofile \w+\n$")
+
+    def test_case_188_an_admin_api_for_everybody_needs_a_token_or_a_word(self):
+        for address in ("0.0.0.0:0", ":0", "[::]:0", "10.0.0.1:0", "[fd00::1]:0", "[::ffff:10.0.0.1]:0", "[::ffff:0.0.0.0]:0", "169.254.0.21:0"):
+            code, out, err = self.run_program("--listen", "127.0.0.1:0", "--admin", address)
+            self.assertEqual((code, out), (2, ""), address)
+            for word in (address, "-admin-token-file", "-admin-open", "127.0.0.1", "unix:"):
+                self.assertIn(word, err)
+        for name in ("localhost:0", "example.test:0"):  # addresses alone, so that no name is looked up for this
+            self.assertEqual(self.run_program("--listen", "127.0.0.1:0", "--admin", name)[0], 2)
+        with tempfile.TemporaryDirectory() as folder:
+            token, empty = os.path.join(folder, "token"), os.path.join(folder, "empty")
+            for path, text in ((token, "let-me-in\n"), (empty, "\n")):
+                with open(path, "w", encoding="ascii") as file:
+                    file.write(text)
+            code, out, err = self.run_program("--listen", "127.0.0.1:0", "--admin", "0.0.0.0:0", "--admin-token-file", empty)
+            self.assertEqual((code, out), (1, ""))
+            self.assertIn("must hold one token", err)
+            for flags in (("0.0.0.0:0", "--admin-token-file", token), ("0.0.0.0:0", "--admin-open"), ("[::]:0", "--admin-open"), ("127.0.0.1:0",),
+                          ("127.8.8.8:0",), ("[::1]:0",), ("[::ffff:127.0.0.1]:0",), (f"unix:{folder}/socket",), ("none",)):
+                process = subprocess.Popen([program(), "--listen", "127.0.0.1:0", "--admin", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                self.addCleanup(process.kill)
+                self.assertIn(b"proxy listening on", process.stdout.readline(), flags)
+                process.terminate()
+                process.communicate(timeout=PATIENCE)
+                self.assertEqual(process.returncode, 0)
+
     def test_a_port_that_is_taken(self):
         with socket.socket() as keeper:
             keeper.bind(("127.0.0.1", 0))

@@ -122,6 +122,28 @@ class Routing(Test):
         self.assertIn("json", proxy.ask("1-nosuch.d", fields="User-Agent: Mozilla\r\nAccept: application/json\r\n").get("Content-Type"))
         keeper.close()
 
+    def test_case_198_people_read_that_a_sandbox_sleeps(self):
+        proxy = self.start("--sandbox", "nap=127.0.0.1,state=paused", "--sandbox", "any=127.0.0.1,state=paused,resume=any",
+                           "--sandbox", "off=127.0.0.1,state=pausing", "--sandbox", "mid=127.0.0.1,state=resuming",
+                           "--sandbox", "end=127.0.0.1,state=stopping")
+        opened = BROWSER + "Sec-Fetch-Mode: navigate\r\n"
+        for name, status, cause, told, untold in (
+                ("nap", 502, "sandbox_paused", ("Sandbox Is Asleep", "paused", "does not wake it", "Sandbox.connect"), "not found"),
+                ("any", 502, "sandbox_paused", ("Sandbox Is Asleep", "Sandbox.connect"), "not found"),  # nobody here can be asked
+                ("off", 409, "sandbox_transitioning", ("just being paused, or woken", "Reload"), "not found"),
+                ("mid", 409, "sandbox_transitioning", ("just being paused, or woken", "Reload"), "not found"),
+                ("end", 502, "sandbox_not_found", ("Sandbox Not Found", "may have ended"), "sleep")):
+            for port in (3000, 49983):
+                page, data = proxy.ask(f"{port}-{name}.d", fields=opened), proxy.ask(f"{port}-{name}.d")
+                self.assertEqual((page.status, page.get("X-Proxy-Error"), page.get("Content-Type")), (status, cause, "text/html; charset=utf-8"))
+                text = page.body.decode()
+                for part in told:
+                    self.assertIn(part, text, name)
+                self.assertNotIn(untold, text, name)
+                self.assertEqual((data.status, data.get("X-Proxy-Error")), (status, cause))
+                message = "The sandbox was not found" if status == 502 else "The sandbox is still transitioning, try again shortly"
+                self.assertEqual(data.json(), {"sandboxId": name, "message": message, "code": status})
+
     def test_s001_incomplete_catalog(self):
         proxy = self.start("--catalog-incomplete", sandboxes=())
         response = proxy.ask("3000-abc.d")
@@ -201,7 +223,11 @@ class Routing(Test):
                 (f"{name}: \r\n", 403, "token_invalid"), (f"Cookie: {name}=s3cret\r\n", 403, "token_missing")):
             response = proxy.ask(host, "/?e2b-traffic-access-token=s3cret", fields=fields)
             self.assertEqual((response.status, response.get("X-Proxy-Error")), (status, cause))
-            self.assertIn("'e2b-traffic-access-token'", response.json()["message"])
+            found = "Token header 'e2b-traffic-access-token' is missing" if cause == "token_missing" else (
+                "Provided token in header 'e2b-traffic-access-token' is invalid")
+            self.assertEqual(response.json(), {
+                "sandboxId": "priv", "message": f"Sandbox is secured with traffic access token. {found}", "code": 403})
+            self.assertEqual(list(response.json()), ["sandboxId", "message", "code"])
         self.assertEqual(len(server.connections), 0)
         own = f"{name}: s3cret\r\nAuthorization: Bearer app\r\nX-Access-Token: app\r\nConnection: Authorization, X-Access-Token\r\n"
         got = self.seen(proxy.ask(host, fields=own))

@@ -378,9 +378,12 @@ class Wake(Waking):
     def test_s031_a_private_port_does_not_wake_without_its_token(self):
         server = self.serve()
         proxy = self.begin(sandbox=SLEEPS + ",token=t0p", reply=answer('{"state":"running"}'))
-        for fields, cause in (("", "token_missing"), ("e2b-traffic-access-token: t0q\r\n", "token_invalid")):
+        for fields, cause, found in (
+                ("", "token_missing", "Token header 'e2b-traffic-access-token' is missing"),
+                ("e2b-traffic-access-token: t0q\r\n", "token_invalid", "Provided token in header 'e2b-traffic-access-token' is invalid")):
             response = proxy.ask(self.host(server), fields=fields)
             self.assertEqual((response.status, response.get("X-Proxy-Error")), (403, cause))
+            self.assertEqual(response.json()["message"], f"Sandbox is secured with traffic access token. {found}")
         self.assertEqual((self.hook.questions, proxy.call("GET", "/sandboxes/abc")[1]["state"]), ([], "paused"))
         self.assertEqual(proxy.ask(self.host(server), fields="e2b-traffic-access-token: t0p\r\n").status, 200)
         self.assertEqual(len(self.hook.questions), 1)
