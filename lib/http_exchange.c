@@ -35,34 +35,41 @@ static struct str keep(char **at, struct str s)
 void http_exchange_forget_head(struct http_exchange *ex)
 {
 	const struct http_request *r = &ex->request;
-	struct str agent = http_headers_get(&r->headers, STR("User-Agent"));
-	size_t size = r->method.len + r->authority.len + r->path.len + agent.len;
+	static const struct str names[] = {STR("User-Agent"), STR("Traceparent")};
+	const struct str values[] = {
+		http_headers_get(&r->headers, names[0]),
+		/* Who repeats it has none. */
+		http_headers_count(&r->headers, names[1]) == 1 ? http_headers_get(&r->headers, names[1])
+							       : (struct str){0},
+	};
+	size_t count = (values[0].p != NULL) + (values[1].p != NULL);
+	size_t size = r->method.len + r->authority.len + r->path.len + values[0].len + values[1].len;
 	struct http_request kept = {
 		.query = {r->query.p ? "" : NULL, 0},
 		.target = STR(""),
 		.length = r->length,
 		.minor = r->minor,
 	};
-	struct http_header *field;
+	struct http_header *fields;
 	struct arena arena;
 	char *text;
 
 	ex->forget_head = false;
 	/* One block, hardly larger than this needs. */
-	arena_init(&arena, size + sizeof(*field) + 128);
-	field = arena_alloc(&arena, sizeof(*field));
+	arena_init(&arena, size + count * sizeof(*fields) + 128);
+	fields = arena_alloc(&arena, size_max(count, 1) * sizeof(*fields));
 	text = arena_alloc(&arena, size);
-	if (!field || !text) {
+	if (!fields || !text) {
 		arena_release(&arena);
 		return;
 	}
 	kept.method = keep(&text, r->method);
 	kept.authority = keep(&text, r->authority);
 	kept.path = keep(&text, r->path);
-	if (agent.p) {
-		*field = (struct http_header){STR("User-Agent"), keep(&text, agent)};
-		kept.headers = (struct http_headers){field, 1, 1};
-	}
+	kept.headers = (struct http_headers){fields, 0, count};
+	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
+		if (values[i].p)
+			fields[kept.headers.count++] = (struct http_header){names[i], keep(&text, values[i])};
 	arena_release(&ex->arena);
 	ex->arena = arena;
 	ex->request = kept;

@@ -83,6 +83,7 @@ struct http_exchange {
 	uint64_t started_ms;
 	unsigned holds;
 	bool closed;
+	bool is_http2; /* else HTTP/1.<request.minor>; set by whoever makes the exchange */
 	/* The client has ended its direction: it is gone, or waits for the answer and has nothing more
 	 * to say. Who must choose may take it for gone. */
 	bool peer_ended;
@@ -93,7 +94,7 @@ struct http_exchange {
 	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
 	/* Set before http_response_begin by handlers of tunnels that may: once the head of the response
 	 * is out, both heads may be forgotten, except what an access log tells of a request: method,
-	 * authority, path, whether there is a query, and the User-Agent field. */
+	 * authority, path, whether there is a query, and the fields User-Agent and Traceparent. */
 	bool forget_head;
 	/* A client that ends its direction after the request is taken to have left (on_closed with
 	 * -ECONNRESET). Off, it is a half-close and still gets its answer. */

@@ -1,6 +1,7 @@
 #include "lib/job.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -463,4 +464,31 @@ void job_pool_configure(void)
 
 	snprintf(threads, sizeof(threads), "%d", JOB_THREADS);
 	setenv("UV_THREADPOOL_SIZE", threads, 1);
+}
+
+static void on_nothing_to_do(uv_work_t *work)
+{
+	(void)work;
+}
+
+static void on_nothing_done(uv_work_t *work, int status)
+{
+	(void)work;
+	(void)status;
+}
+
+void job_pool_start(void)
+{
+	sigset_t all, before;
+	uv_work_t work;
+	uv_loop_t loop;
+
+	if (uv_loop_init(&loop) < 0)
+		return;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &before);
+	if (uv_queue_work(&loop, &work, on_nothing_to_do, on_nothing_done) == 0)
+		uv_run(&loop, UV_RUN_DEFAULT);
+	pthread_sigmask(SIG_SETMASK, &before, NULL);
+	uv_loop_close(&loop);
 }

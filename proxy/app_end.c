@@ -26,17 +26,12 @@ static void mask_signals(int how, const int *signals, size_t count)
 	pthread_sigmask(how, &set, NULL);
 }
 
-static void ignore_signals(const int *signals, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		sigaction(signals[i], &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
-}
-
 static void close_rest(struct app *app)
 {
 	sigaction(SIGALRM, &(struct sigaction){.sa_handler = leave}, NULL);
 	alarm(SHUTDOWN_HARD_MS / 1000);
-	/* One that comes in the last moment must not turn an orderly end into a death by signal. */
+	/* One that comes in the last moment must not turn an orderly end into a death by signal. No other thread
+	 * takes it. */
 	mask_signals(SIG_BLOCK, end_signals, ARRAY_LENGTH(end_signals));
 	mask_signals(SIG_BLOCK, other_signals, ARRAY_LENGTH(other_signals));
 	sighup_close(&app->sighup);
@@ -48,9 +43,6 @@ static void close_rest(struct app *app)
 	uv_close((uv_handle_t *)&app->on_term, NULL);
 	uv_close((uv_handle_t *)&app->on_int, NULL);
 	uv_close((uv_handle_t *)&app->on_usr2, NULL);
-	/* Threads of libuv do not hold them back. */
-	ignore_signals(end_signals, ARRAY_LENGTH(end_signals));
-	ignore_signals(other_signals, ARRAY_LENGTH(other_signals));
 	handover_close(app->predecessor);
 	handover_close(app->successor);
 	app->predecessor = app->successor = NULL;
@@ -309,8 +301,8 @@ static void on_usr2(uv_signal_t *handle, int number)
 void app_end_hold_signals(void)
 {
 	mask_signals(SIG_BLOCK, other_signals, ARRAY_LENGTH(other_signals));
-	/* By others it opens logs anew. */
-	ignore_signals((const int[]){SIGUSR1}, 1);
+	/* Others open their logs anew by it. */
+	sigaction(SIGUSR1, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
 }
 
 void app_end_open(struct app *app)

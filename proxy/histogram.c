@@ -22,21 +22,33 @@ void histogram_add(struct histogram *h, const struct histogram *from)
 	counter_set(&h->sum, counter_read(&h->sum) + counter_read(&from->sum));
 }
 
-int histogram_write(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
-		    const char *name, const char *help)
+/* Each number is told divided by `unit`. */
+static int write_divided(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
+			 double unit, const char *name, const char *help)
 {
 	uint64_t total = 0;
 	int status = buf_printf(b, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
 
 	for (size_t i = 0; i < HISTOGRAM_BOUNDS && status == 0; i++) {
 		total += counter_read(&h->counts[i]);
-		status = buf_printf(b, "%s_bucket{le=\"%llu\"} %llu\n", name,
-				    (unsigned long long)bounds->upper[i], (unsigned long long)total);
+		status = buf_printf(b, "%s_bucket{le=\"%.10g\"} %llu\n", name,
+				    (double)bounds->upper[i] / unit, (unsigned long long)total);
 	}
 	total += counter_read(&h->counts[HISTOGRAM_BOUNDS]);
 	return status < 0 ? status
-			  : buf_printf(b, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %llu\n%s_count %llu\n", name,
-				       (unsigned long long)total, name,
-				       (unsigned long long)counter_read(&h->sum), name,
-				       (unsigned long long)total);
+			  : buf_printf(b, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.*f\n%s_count %llu\n", name,
+				       (unsigned long long)total, name, unit > 1 ? 3 : 0,
+				       (double)counter_read(&h->sum) / unit, name, (unsigned long long)total);
+}
+
+int histogram_write(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
+		    const char *name, const char *help)
+{
+	return write_divided(b, h, bounds, 1, name, help);
+}
+
+int histogram_write_seconds(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
+			    const char *name, const char *help)
+{
+	return write_divided(b, h, bounds, 1000, name, help);
 }

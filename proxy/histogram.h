@@ -29,5 +29,8 @@ void histogram_add(struct histogram *h, const struct histogram *from);
 /* With its HELP and TYPE lines. */
 int histogram_write(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
 		    const char *name, const char *help) NODISCARD;
+/* The same of milliseconds, told in seconds. */
+int histogram_write_seconds(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
+			    const char *name, const char *help) NODISCARD;
 
 #endif

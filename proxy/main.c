@@ -10,6 +10,7 @@
 #include "proxy/front/metrics.h"
 #include "proxy/front/tls_development.h"
 #include "proxy/privileges.h"
+#include "proxy/process_metrics.h"
 #include "proxy/service_notify.h"
 
 static int complain(const struct err *err)
@@ -100,6 +101,8 @@ static int write_metrics(struct buf *b, void *user)
 	if (metrics_write(b, app->front, app->catalog, app->certificates) < 0)
 		return -1;
 	if (waking_write_metrics(b, &app->waking) < 0 || sighup_write_metrics(b, &app->sighup) < 0)
+		return -1;
+	if (process_metrics_write(b) < 0)
 		return -1;
 	return sources_write_metrics(app->sources, b);
 }
@@ -293,6 +296,7 @@ int main(int argc, char **argv)
 	app.descriptors = raise_descriptor_limit();
 	json_init();
 	job_pool_configure();
+	job_pool_start();
 	loop_init(&app.loop);
 	app.argv = argv;
 	if (handover_inherit(&app.predecessor, &err) < 0)

@@ -58,10 +58,10 @@ static void start(struct sighup *sighup)
 	sighup->again = sighup->job.active;
 	if (sighup->again)
 		return;
-	sighup->status = job_run(sighup->loop, &sighup->job, JOB_QUICK, reopen, on_reopened);
-	if (sighup->status == 0)
+	/* Once it is queued its fields are the job's. */
+	if (job_run(sighup->loop, &sighup->job, JOB_QUICK, reopen, on_reopened) == 0)
 		return;
-	err_set(&sighup->err, ERR_UNAVAILABLE, "too much is going on");
+	sighup->status = err_set(&sighup->err, ERR_UNAVAILABLE, "too much is going on");
 	on_reopened(&sighup->job);
 }
 

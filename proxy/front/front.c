@@ -426,7 +426,10 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->connections += counter_read(&c->connections);
 		ret_totals->upstreams += counter_read(&c->upstreams);
 		ret_totals->groups += counter_read(&context->pool.groups_now);
+		for (size_t j = 0; j < RELAY_STATUS_CLASSES; j++)
+			ret_totals->responses[j] += counter_read(&c->responses[j]);
 		histogram_add(&ret_totals->durations, &c->durations);
+		histogram_add(&ret_totals->first_bytes, &c->first_bytes);
 		histogram_add(&ret_totals->per_sandbox, &c->per_sandbox);
 		add_tls(&front->workers[i], ret_totals);
 	}

@@ -47,7 +47,8 @@ struct front_totals {
 	uint64_t cut_by_client, cut_by_sandbox;
 	uint64_t access_log_dropped, addresses_refused;
 	uint64_t connections, upstreams, groups; /* now */
-	struct histogram durations, per_sandbox;
+	uint64_t responses[RELAY_STATUS_CLASSES];
+	struct histogram durations, first_bytes, per_sandbox;
 	uint64_t tls_12, tls_13, tls_resumed, tls_failed, tls_timed_out, tls_left, tls_plain_http;
 };
 

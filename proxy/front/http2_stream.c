@@ -21,6 +21,7 @@ struct http2_stream *http2_stream_new(struct http2_session *s, int32_t id)
 	arena_init(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES);
 	ex->loop = s->loop;
 	ex->ops = &http2_exchange_ops;
+	ex->is_http2 = true;
 	ex->handler = &no_handler;
 	ex->server_user = s->config->user;
 	memcpy(ex->peer, s->peer, sizeof(ex->peer));

@@ -50,6 +50,28 @@ static int write_certificates(struct buf *b, struct tls_reload *certificates)
 			  (unsigned long long)t.failed);
 }
 
+/* What clients were answered, by whomever, and how long it took. */
+static int write_answers(struct buf *b, const struct front_totals *t)
+{
+	static const char *const classes[RELAY_STATUS_CLASSES] = {"other", "1xx", "2xx", "3xx", "4xx", "5xx"};
+	int status = buf_append_str(
+		b, STR("# HELP proxy_responses_total Responses that have begun, by the class of their status.\n"
+		       "# TYPE proxy_responses_total counter\n"));
+
+	for (size_t i = 0; i < RELAY_STATUS_CLASSES && status == 0; i++)
+		status = buf_printf(b, "proxy_responses_total{code=\"%s\"} %llu\n", classes[i],
+				    (unsigned long long)t->responses[i]);
+	if (status == 0)
+		status = histogram_write_seconds(b, &t->durations, &histogram_milliseconds,
+						 "proxy_request_duration_seconds",
+						 "How long requests and tunnels took.");
+	if (status == 0)
+		status = histogram_write_seconds(b, &t->first_bytes, &histogram_milliseconds,
+						 "proxy_time_to_first_byte_seconds",
+						 "From the request's head to the beginning of the response.");
+	return status;
+}
+
 /* The names that dashboards for E2B's two proxies know, which are one here (contract/proxy.md 1.18). */
 static int write_known_names(struct buf *b, const struct front_totals *t)
 {
@@ -137,6 +159,8 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		status = buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", metrics[i].name,
 				    metrics[i].help, metrics[i].name, metrics[i].type, metrics[i].name,
 				    (unsigned long long)metrics[i].value);
+	if (status == 0)
+		status = write_answers(b, &t);
 	if (status == 0)
 		status = write_known_names(b, &t);
 	if (status == 0)

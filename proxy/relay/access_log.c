@@ -11,6 +11,7 @@
 #define FLUSH_MS 200
 #define PATH_SHOWN_BYTES 1024
 #define TEXT_SHOWN_BYTES 256
+#define TRACEPARENT_BYTES 55
 
 /* The most that one line can be, every byte of its texts escaped. */
 #define LINE_BYTES_MAX (16 * 1024)
@@ -196,6 +197,41 @@ static int put_text(struct buf *b, const char *key, struct str text)
 	return status < 0 ? status : json_write_string(b, text, false);
 }
 
+/* Lower-case hex digits; false also when all of them are 0. */
+static bool is_id(struct str text)
+{
+	bool any = false;
+
+	for (size_t i = 0; i < text.len; i++) {
+		bool is_hex = (text.p[i] >= '0' && text.p[i] <= '9') || (text.p[i] >= 'a' && text.p[i] <= 'f');
+
+		if (!is_hex)
+			return false;
+		any |= text.p[i] != '0';
+	}
+	return any;
+}
+
+static bool is_hex_byte(const char *at)
+{
+	return str_equal((struct str){at, 2}, STR("00")) || is_id((struct str){at, 2});
+}
+
+/* version "-" trace-id "-" parent-id "-" flags */
+struct str access_log_traceparent(struct str value)
+{
+	const char *p = value.p;
+
+	if (value.len < TRACEPARENT_BYTES || p[2] != '-' || p[35] != '-' || p[52] != '-' ||
+	    !is_hex_byte(p) || str_equal((struct str){p, 2}, STR("ff")) ||
+	    !is_id((struct str){p + 3, 32}) || !is_id((struct str){p + 36, 16}) || !is_hex_byte(p + 53))
+		return (struct str){0};
+	if (value.len > TRACEPARENT_BYTES &&
+	    (str_equal((struct str){p, 2}, STR("00")) || p[TRACEPARENT_BYTES] != '-'))
+		return (struct str){0};
+	return (struct str){p, TRACEPARENT_BYTES};
+}
+
 static int put_time(struct buf *b)
 {
 	struct timespec now;
@@ -209,10 +245,13 @@ static int put_time(struct buf *b)
 
 static int put_entry(struct buf *b, const struct access_entry *e)
 {
+	struct str traceparent = access_log_traceparent(e->traceparent);
 	int status = put_time(b);
 
 	if (status == 0)
 		status = put_text(b, "peer", str_of(e->peer));
+	if (status == 0 && e->protocol)
+		status = put_text(b, "protocol", str_of(e->protocol));
 	if (status == 0)
 		status = put_text(b, "method", cut(e->method, TEXT_SHOWN_BYTES));
 	if (status == 0)
@@ -226,6 +265,8 @@ static int put_entry(struct buf *b, const struct access_entry *e)
 		if (status == 0)
 			status = buf_printf(b, ",\"port\":%u", e->port);
 	}
+	if (status == 0 && e->upstream)
+		status = put_text(b, "upstream", str_of(e->upstream));
 	if (status == 0)
 		status = buf_printf(b, ",\"status\":%d", e->status);
 	if (status == 0 && e->error)
@@ -240,6 +281,10 @@ static int put_entry(struct buf *b, const struct access_entry *e)
 		status = buf_printf(b, ",\"received\":%llu,\"sent\":%llu,\"duration_ms\":%llu",
 				    (unsigned long long)e->received, (unsigned long long)e->sent,
 				    (unsigned long long)e->duration_ms);
+	if (status == 0 && e->status)
+		status = buf_printf(b, ",\"first_byte_ms\":%llu", (unsigned long long)e->first_byte_ms);
+	if (status == 0 && traceparent.p)
+		status = put_text(b, "traceparent", traceparent);
 	if (status == 0 && e->user_agent.len)
 		status = put_text(b, "user_agent", cut(e->user_agent, TEXT_SHOWN_BYTES));
 	return status < 0 ? status : buf_append_str(b, STR("}\n"));

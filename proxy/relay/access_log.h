@@ -42,6 +42,9 @@ struct access_log {
 };
 
 struct access_entry {
+	const char *protocol; /* "HTTP/1.1"; NULL when it did not get clear */
+	const char *upstream; /* "10.0.0.5:3000", where the request went or would have; NULL: nowhere */
+	struct str traceparent; /* as it came */
 	struct str method, host, path; /* the path without its query */
 	bool has_query;
 	const char *sandbox; /* NULL when none was found out */
@@ -50,12 +53,16 @@ struct access_entry {
 	const char *error; /* X-Proxy-Error class, NULL when the sandbox answered */
 	const char *end;   /* "complete", or how it ended early */
 	uint64_t received, sent;
-	uint64_t duration_ms;
+	uint64_t duration_ms, first_byte_ms; /* the latter with a status */
 	const char *peer;
 	struct str user_agent;
 	bool tunnel;
 	const char *tls; /* "TLSv1.3"; NULL: plain text */
 };
+
+/* A traceparent of W3C's Trace Context, of this version or a later one; what is not one is not logged, since
+ * anybody may have written it. {NULL, 0}: it is none. Of later versions the part that this one has, too. */
+struct str access_log_traceparent(struct str value);
 
 /* `sink` is borrowed. */
 void access_log_open(struct access_log *log, struct loop *loop, struct access_sink *sink);

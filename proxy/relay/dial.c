@@ -379,6 +379,13 @@ struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *ha
 	return dial;
 }
 
+const union address *dial_address(const struct dial *dial)
+{
+	if (dial->address_count == 0)
+		return NULL;
+	return &dial->addresses[size_min(dial->address_at, dial->address_count - 1)];
+}
+
 static void on_timer_closed(uv_handle_t *handle)
 {
 	free(container_of(handle, struct dial, timer));

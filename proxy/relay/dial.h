@@ -22,6 +22,8 @@ struct dial_handler {
 /* `record` is borrowed until dial_close; `port` is the one that the client named. */
 struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *handler, void *user,
 		       struct catalog_record *record, unsigned port);
+/* The address tried last; NULL: none was. */
+const union address *dial_address(const struct dial *dial);
 /* Stops at once; the dial is freed when its handles are closed. */
 void dial_close(struct dial *dial);
 

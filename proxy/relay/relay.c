@@ -104,10 +104,17 @@ void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms)
 	uv_timer_start(&r->timer, on_timer, wait_ms, 0);
 }
 
+void relay_begin(struct relay *r)
+{
+	r->begun = true;
+	r->first_byte_ms = loop_now_ms(r->context->loop) - r->ex->started_ms;
+}
+
 void relay_answered(struct relay *r)
 {
 	assert(!r->begun);
-	r->answered = r->begun = true;
+	r->answered = true;
+	relay_begin(r);
 	relay_enter(r, RELAY_STREAM);
 	relay_stop_waiting(r);
 	relay_close_dial(r);
@@ -464,7 +471,8 @@ void relay_bad_request(struct http_exchange *ex, int status, const char *reason)
 		.detail = reason,
 	};
 
-	r->answered = r->failed = r->begun = true;
+	r->answered = r->failed = true;
+	relay_begin(r);
 	r->error = answer.cause;
 	counter_add(&r->context->counters.errors[answer.cause]);
 	error_answer_send(ex, &answer);

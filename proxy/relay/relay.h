@@ -39,6 +39,8 @@ struct relay_options {
 	bool reuse_user_ports; /* keep connections to user ports, for bodyless idempotent requests */
 };
 
+#define RELAY_STATUS_CLASSES 6
+
 /* Plain numbers of one worker; read by others only approximately. */
 struct relay_counters {
 	_Atomic uint64_t requests, tunnels, active, replays;
@@ -46,8 +48,9 @@ struct relay_counters {
 	_Atomic uint64_t cut_by_client, cut_by_sandbox;
 	_Atomic uint64_t connections; /* of clients, open now */
 	_Atomic uint64_t upstreams;   /* connections to sandboxes that serve a request now */
-	/* How long exchanges took, and how many a sandbox had when one more came. */
-	struct histogram durations, per_sandbox;
+	_Atomic uint64_t responses[RELAY_STATUS_CLASSES]; /* by the first digit; [0]: the others */
+	/* How long exchanges took, and until the response began; how many a sandbox had when one more came. */
+	struct histogram durations, first_bytes, per_sandbox;
 };
 
 /* What the relays of one worker share. */

@@ -30,6 +30,8 @@ struct relay {
 	struct head_summary summary;
 	uv_timer_t timer; /* a late 100, a half-closed tunnel */
 	uint64_t moved_ms; /* when a byte last went through a tunnel */
+	uint64_t first_byte_ms; /* from the request's head until the response began */
+	union address upstream; /* for the access log: where the request went; AF_UNSPEC: nowhere yet */
 	unsigned parts;
 	enum relay_phase phase;
 	unsigned reroutes;
@@ -64,6 +66,8 @@ void relay_stop_timer(struct relay *r);
 /* Once, when the exchange is over. */
 void relay_close_timer(struct relay *r);
 void relay_close_dial(struct relay *r);
+/* The response begins. */
+void relay_begin(struct relay *r);
 /* We are about to answer by ourselves, whatever it is; nothing may have been answered before. */
 void relay_answered(struct relay *r);
 /* Answers by ourselves with an error; nothing may have been answered before. */

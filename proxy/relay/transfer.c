@@ -1,4 +1,6 @@
 /* The moving part of a relay: the connection to the sandbox, both bodies, both ends. */
+#include <sys/socket.h>
+
 #include "lib/stream_uv.h"
 #include "proxy/relay/relay_private.h"
 
@@ -71,6 +73,14 @@ static void start_request_body(struct relay *r)
 	http_request_body_start(r->ex);
 }
 
+static void note_upstream(struct relay *r, const struct stream *stream)
+{
+	socklen_t size = sizeof(r->upstream);
+
+	if (r->context->access_log.sink && getpeername(stream_fd(stream), &r->upstream.any, &size) < 0)
+		r->upstream.any.sa_family = AF_UNSPEC;
+}
+
 /* Takes ownership of the connected stream. */
 static void send_request(struct relay *r, struct stream *stream)
 {
@@ -100,6 +110,7 @@ static void send_request(struct relay *r, struct stream *stream)
 	};
 	int status = head_for_sandbox(&head, &ex->arena, items, &request.headers);
 
+	note_upstream(r, stream);
 	if (status < 0 || !request.target.p) {
 		stream_close(stream, true);
 		relay_fail(r, ERROR_OVERLOADED);
@@ -136,7 +147,12 @@ static void on_dial_connected(void *user, struct stream *stream)
 
 static void on_dial_failed(void *user, enum error_cause cause)
 {
-	relay_dial_failed(user, cause);
+	struct relay *r = user;
+	const union address *address = dial_address(r->dial);
+
+	if (address)
+		r->upstream = *address;
+	relay_dial_failed(r, cause);
 }
 
 static const struct dial_handler on_dial = {
@@ -149,6 +165,7 @@ void transfer_connect(struct relay *r)
 	struct stream *stream = NULL;
 
 	assert(!r->dial);
+	r->upstream.any.sa_family = AF_UNSPEC;
 	if (may_reuse(r))
 		stream = upstream_take_idle(&r->context->pool, &r->user, r->target.port,
 					    !is_replayable(&r->ex->request));
@@ -227,7 +244,7 @@ static void on_client_response(struct http_client *c, const struct http_response
 	if (r->begun || ex->closed)
 		return;
 	r->tunnel = response->length == HTTP_LENGTH_TUNNEL;
-	r->begun = true;
+	relay_begin(r);
 	relay_enter(r, r->tunnel ? RELAY_TUNNEL : RELAY_STREAM);
 	r->waits_continue = false;
 	relay_stop_timer(r);
@@ -389,10 +406,27 @@ static void on_drained(struct http_exchange *ex)
 		http_client_resume(r->client);
 }
 
+static const char *protocol_of(const struct http_exchange *ex)
+{
+	if (ex->is_http2)
+		return "HTTP/2";
+	if (!ex->request.method.len) /* it did not get that far */
+		return NULL;
+	return ex->request.minor == 1 ? "HTTP/1.1" : "HTTP/1.0";
+}
+
 static void log_access(const struct relay *r, int status)
 {
 	const struct http_exchange *ex = r->ex;
+	static const struct str traceparent = STR("Traceparent");
+	char upstream[ADDRESS_TEXT_BYTES];
 	const struct access_entry entry = {
+		.protocol = protocol_of(ex),
+		.upstream = r->upstream.any.sa_family != AF_UNSPEC ? upstream : NULL,
+		.traceparent = http_headers_count(&ex->request.headers, traceparent) == 1
+				       ? http_headers_get(&ex->request.headers, traceparent)
+				       : (struct str){0},
+		.first_byte_ms = r->first_byte_ms,
 		.method = ex->request.method,
 		.host = ex->request.authority,
 		.path = ex->request.path,
@@ -413,7 +447,19 @@ static void log_access(const struct relay *r, int status)
 		.tls = ex->security ? ex->security->version : NULL,
 	};
 
+	address_format(&r->upstream, upstream, sizeof(upstream));
 	access_log_write(&r->context->access_log, &entry);
+}
+
+static void count_response(struct relay *r)
+{
+	struct relay_counters *counters = &r->context->counters;
+	unsigned class = (unsigned)r->ex->status / 100;
+
+	if (!r->ex->status)
+		return;
+	counter_add(&counters->responses[class < RELAY_STATUS_CLASSES ? class : 0]);
+	histogram_observe(&counters->first_bytes, &histogram_milliseconds, r->first_byte_ms);
 }
 
 static void on_closed(struct http_exchange *ex, int status)
@@ -429,6 +475,7 @@ static void on_closed(struct http_exchange *ex, int status)
 		r->error = ERROR_BAD_REQUEST;
 		counter_add(&r->context->counters.errors[ERROR_BAD_REQUEST]);
 	}
+	count_response(r);
 	if (r->context->access_log.sink)
 		log_access(r, status);
 	relay_stop_waiting(r);

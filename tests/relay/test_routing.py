@@ -4,8 +4,10 @@ import json
 import os
 import socket
 import tempfile
+import threading
 
-from support import INSIDE_IPV6, OVER_TLS, PATIENCE, Test, answer, closed_port, main, wait_for
+from http2_support import Client
+from support import INSIDE_IPV6, OVER_TLS, PATIENCE, Connection, Test, answer, closed_port, main, wait_for
 
 BROWSER = "User-Agent: Mozilla/5.0 (X11) Chrome/120\r\nAccept: text/html,*/*;q=0.8\r\n"
 
@@ -353,6 +355,86 @@ class Routing(Test):
         self.assertNotIn("query", json.loads(proxy.out[1]))
         self.assertEqual(json.loads(proxy.out[2])["error"], "bad_request")
         self.assertNotIn("\x1b", "".join(proxy.out))
+
+    def entry(self, path):
+        """The line of the log about a request for this path."""
+        def found():
+            return [line for line in map(json.loads, list(self.proxy.out)) if line["path"] == path]
+
+        return wait_for(found, f"the line of {path}")[0]
+
+    def test_the_access_log_says_how_and_where_to(self):
+        def script(connection):
+            request = connection.request()
+            late.wait(0 if "/quick" in request.line else 0.3)  # what is measured
+            connection.send(answer("ok"))
+
+        late = threading.Event()
+        server = self.serve(script)
+        proxy = self.start("--access-log", "-", "--sandbox", "six=::1", "--sandbox", "evil=169.254.169.254")
+        proxy.ask(self.host(server), "/quick-1.1")
+        proxy.ask(self.host(server), "/quick-1.0", version="1.0")
+        with Client(proxy) as client:
+            client.ask(self.host(server), "/quick-2")
+        six = self.serve(host="::1")
+        proxy.ask(self.host(six, "six"), "/six")
+        proxy.ask(self.host(server), "/slow")
+        keeper, closed = closed_port()
+        with keeper:
+            proxy.ask(f"{closed}-abc.test", "/closed")
+        proxy.ask("80-evil.test", "/evil")
+        proxy.ask("80-nosuch.test", "/nosuch")
+        with proxy.connect() as client:
+            client.send("nonsense\r\n\r\n")
+            client.response()
+        there = f"127.0.0.1:{server.port}"
+        for path, protocol, upstream in (("/quick-1.1", "HTTP/1.1", there), ("/quick-1.0", "HTTP/1.0", there), ("/quick-2", "HTTP/2", there),
+                                         ("/six", "HTTP/1.1", f"[::1]:{six.port}"), ("/slow", "HTTP/1.1", there),
+                                         ("/closed", "HTTP/1.1", f"127.0.0.1:{closed}"), ("/evil", "HTTP/1.1", None),
+                                         ("/nosuch", "HTTP/1.1", None), ("", None, None)):
+            line = self.entry(path)
+            self.assertEqual((line.get("protocol"), line.get("upstream")), (protocol, upstream), path)
+            self.assertLessEqual(line["first_byte_ms"], line["duration_ms"])
+        self.assertGreaterEqual(self.entry("/slow")["first_byte_ms"], 250)
+
+    def test_the_access_log_tells_no_first_byte_of_what_never_came(self):
+        server = self.serve(Connection.take_all)
+        proxy = self.start("--access-log", "-")
+        client = proxy.connect()
+        client.send(f"GET /left HTTP/1.1\r\nHost: {self.host(server)}\r\n\r\n")
+        wait_for(lambda: server.connections and b"/left" in server.received, "the request")
+        client.close()
+        line = self.entry("/left")
+        self.assertEqual((line["status"], line["end"], line["upstream"]), (0, "cut_by_client", f"127.0.0.1:{server.port}"))
+        self.assertNotIn("first_byte_ms", line)
+
+    def test_the_access_log_tells_which_trace_a_request_belongs_to(self):
+        def script(connection):
+            if "/tunnel" in connection.request().line:
+                connection.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+                connection.take_all()
+            else:
+                connection.send(answer())
+
+        server = self.serve(script)
+        proxy = self.start("--access-log", "-")
+        good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        proxy.ask(self.host(server), "/good", fields=f"traceparent: {good}\r\n")
+        proxy.ask("1-nosuch.d", "/own", fields=f"Traceparent: {good}\r\n")
+        proxy.ask(self.host(server), "/bad", fields='Traceparent: 00-0AF7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01\r\n')
+        proxy.ask(self.host(server), "/secret", fields="Traceparent: s3cret-token\r\n")
+        proxy.ask(self.host(server), "/twice", fields=f"Traceparent: {good}\r\nTraceparent: {good}\r\n")
+        with Client(proxy) as client:
+            client.ask(self.host(server), "/two", fields=[("traceparent", good)])
+        for path, fields in (("/tunnel", f"Traceparent: {good}\r\n"), ("/tunnel-twice", f"Traceparent: {good}\r\n" * 2)):
+            with proxy.connect() as client:
+                client.send(f"GET {path} HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n{fields}\r\n")
+                self.assertEqual(client.response().status, 101)
+        for path, expected in (("/good", good), ("/own", good), ("/bad", None), ("/secret", None), ("/twice", None), ("/two", good),
+                               ("/tunnel", good), ("/tunnel-twice", None)):
+            self.assertEqual(self.entry(path).get("traceparent"), expected, path)
+        self.assertNotIn("s3cret", "\n".join(proxy.out))
+        self.assertIn(f"traceparent: {good}".encode(), server.received, "and the server gets it as it came")
 
     def stuck_log(self):
         """The path of a pipe that nobody reads from, and its reading end."""

@@ -1,5 +1,6 @@
 /* When lines of the access log reach their descriptor: soon, whatever delays the writing of those before. */
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include "proxy/relay/access_log.h"
@@ -133,12 +134,89 @@ static void closing_waits_for_a_slow_write_and_loses_nothing(void **state)
 	close_lab(&lab);
 }
 
+/* What trace-context tests of the W3C call valid and not. */
+static void a_traceparent_is_one_or_is_not_logged(void **state)
+{
+#define TRACE "0af7651916cd43dd8448eb211c80319c"
+#define PARENT "b7ad6b7169203331"
+	static const struct {
+		const char *text;
+		size_t shown; /* 0: it is none */
+	} rows[] = {
+		{"00-" TRACE "-" PARENT "-01", 55},
+		{"00-" TRACE "-" PARENT "-00", 55},
+		{"00-" TRACE "-" PARENT "-ff", 55},
+		{"01-" TRACE "-" PARENT "-01", 55},
+		{"cc-" TRACE "-" PARENT "-01-what-the-future-will-be-like", 55},
+		{"cc-" TRACE "-" PARENT "-01-", 55},
+		{"", 0},
+		{"00", 0},
+		{"00-" TRACE "-" PARENT "-0", 0},
+		{"00-" TRACE "-" PARENT "-01-", 0},
+		{"00-" TRACE "-" PARENT "-01-more", 0},
+		{"cc-" TRACE "-" PARENT "-01.more", 0},
+		{"cc-" TRACE "-" PARENT "-011", 0},
+		{"ff-" TRACE "-" PARENT "-01", 0},
+		{"0G-" TRACE "-" PARENT "-01", 0},
+		{"00-0AF7651916cd43dd8448eb211c80319c-" PARENT "-01", 0},
+		{"00-00000000000000000000000000000000-" PARENT "-01", 0},
+		{"00-" TRACE "-0000000000000000-01", 0},
+		{"00-" TRACE "-b7ad6b716920333\"-01", 0},
+		{"00-" TRACE "-" PARENT "-0\n", 0},
+		{"00_" TRACE "-" PARENT "-01", 0},
+		{"00-" TRACE "_" PARENT "-01", 0},
+		{"00-" TRACE "-" PARENT "_01", 0},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
+		struct str found = access_log_traceparent(str_of(rows[i].text));
+
+		if (found.len != rows[i].shown || (found.len && found.p != rows[i].text))
+			fail_msg("%s", rows[i].text);
+	}
+}
+
+/* A line that went out in part ends in its own file, or not at all, and never in the next one. */
+static void what_is_left_of_a_line_does_not_begin_the_next_file(void **state)
+{
+	struct lab lab;
+	int second[2], former;
+	char text[4096];
+	ssize_t len;
+
+	(void)state;
+	open_lab(&lab);
+	assert_int_equal(pipe2(second, O_CLOEXEC | O_NONBLOCK), 0);
+	assert_int_equal(buf_append_str(&lab.sink.rest, STR("rest of a line\n")), 0);
+	former = access_sink_replace(&lab.sink, second[1]);
+	assert_int_equal(former, lab.out);
+	assert_true(has_come(&lab, "rest of a line\n"));
+	assert_int_equal(counter_read(&lab.sink.dropped), 0);
+	/* Nobody reads the pipe any more, so nothing more goes in there. */
+	signal(SIGPIPE, SIG_IGN);
+	close(second[0]);
+	assert_int_equal(buf_append_str(&lab.sink.rest, STR("lost\n")), 0);
+	assert_int_equal(access_sink_replace(&lab.sink, lab.out), second[1]);
+	assert_int_equal(counter_read(&lab.sink.dropped), 1);
+	log_path(&lab, "/next");
+	wait_for_path(&lab, "/next");
+	lab.text[lab.len] = '\0';
+	assert_null(strstr(lab.text, "lost"));
+	len = read(lab.in, text, sizeof(text));
+	assert_true(len <= 0);
+	close(second[1]);
+	close_lab(&lab);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(lines_come_without_another_request),
 		cmocka_unit_test(a_line_that_comes_while_a_slow_write_runs_is_not_left_behind),
 		cmocka_unit_test(closing_waits_for_a_slow_write_and_loses_nothing),
+		cmocka_unit_test(a_traceparent_is_one_or_is_not_logged),
+		cmocka_unit_test(what_is_left_of_a_line_does_not_begin_the_next_file),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""The numbers for Prometheus: their form, those that every process has, and what is counted when."""
+import math
+import os
+import re
+import resource
+import subprocess
+import time
+import unittest
+
+from dns_support import NameServer
+from redis_support import Redis
+from support import OVER_TLS, Test, answer, main, program, wait_for
+
+NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r"[a-zA-Z_][a-zA-Z0-9_]*"
+SAMPLE = re.compile(rf'({NAME})(?:\{{((?:{LABEL}="(?:[^"\\\n]|\\[\\"n])*",?)*)\}})? (\S+)')
+ENDINGS = {"counter": ("",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count"), "summary": ("", "_sum", "_count")}
+
+
+class Family:
+    def __init__(self, name):
+        self.name, self.type, self.help = name, None, None
+        self.samples = {}  # (name, labels): value
+
+
+def parse(text):
+    """The text format 0.0.4, taken strictly: every family in one piece, with its HELP and TYPE before its samples."""
+    families, current = {}, None
+    assert text.endswith("\n") and "\r" not in text
+    for line in text[:-1].split("\n"):
+        assert line and line == line.strip(), line
+        if line.startswith("#"):
+            _, kind, name, rest = line.split(" ", 3)
+            assert re.fullmatch(NAME, name), line
+            if kind == "HELP":
+                assert name not in families, f"{name} comes twice"
+                current = families[name] = Family(name)
+                current.help = rest
+                assert not re.search(r"\\(?![\\n])", rest), line
+            else:
+                assert kind == "TYPE" and name == current.name and current.type is None and not current.samples, line
+                assert rest in ENDINGS, line
+                current.type = rest
+            continue
+        match = SAMPLE.fullmatch(line)
+        assert match, line
+        name, labels, value = match.groups()
+        assert current and name in (current.name + ending for ending in ENDINGS[current.type]), line
+        pairs = tuple(sorted(re.findall(rf'({LABEL})="((?:[^"\\]|\\.)*)"', labels or "")))
+        assert len({key for key, _ in pairs}) == len(pairs), line
+        assert (name, pairs) not in current.samples, f"twice: {line}"
+        current.samples[name, pairs] = float(value)
+    for family in families.values():
+        assert family.type and family.samples, f"{family.name} has no samples"
+        check(family)
+    return families
+
+
+def check(family):
+    name, samples = family.name, family.samples
+    if family.type == "counter":
+        assert name.endswith("_total"), f"{name}: counters are called so"
+        assert all(value >= 0 and not math.isnan(value) for value in samples.values()), name
+    else:
+        assert not name.endswith("_total"), f"{name} is a {family.type}"
+    if family.type == "histogram":
+        buckets = [(float(dict(labels)["le"]), value) for (key, labels), value in samples.items() if key.endswith("_bucket")]
+        assert [le for le, _ in buckets] == sorted({le for le, _ in buckets}), f"{name}: bounds in order"
+        assert [value for _, value in buckets] == sorted(value for _, value in buckets), f"{name}: counts add up"
+        assert buckets[-1] == (math.inf, samples[name + "_count", ()]), f"{name}: the last bucket holds all"
+
+
+class Metrics(Test):
+    def families(self):
+        return parse(self.proxy.call("GET", "/metrics")[1])
+
+    def value(self, name, ending="", **labels):
+        return self.families()[name].samples[name + ending, tuple(sorted(labels.items()))]
+
+    def test_the_form_is_what_prometheus_reads(self):
+        redis, dns = Redis(), NameServer()
+        self.addCleanup(redis.stop)
+        self.addCleanup(dns.stop)
+        server = self.serve()
+        self.start("--redis", redis.url, "--dns-template", "{id}.test", "--dns-server", dns.address, "--wake-url", "http://127.0.0.1:9/")
+        for path in ("/a", "/b"):
+            self.proxy.ask(self.host(server), path)
+        self.proxy.ask("1-nosuch.d")
+        families = self.families()
+        for name in ("proxy_requests_total", "proxy_redis_connected", "proxy_dns_records", "proxy_wakes_total", "proxy_errors_total"):
+            self.assertIn(name, families)
+        for name, family in families.items():
+            if not name.startswith(("orchestrator_proxy_", "client_proxy_")):  # those are as others have called them
+                self.assertNotRegex(name, "(milli|micro)seconds|_(ms|us|min|minutes|hours)(_|$)", family.help)
+
+    def test_numbers_that_every_process_has(self):
+        begun = time.time()
+        proxy = self.start()
+        families = self.families()
+        expected = {"process_cpu_seconds_total": "counter", "process_open_fds": "gauge", "process_max_fds": "gauge",
+                    "process_virtual_memory_bytes": "gauge", "process_resident_memory_bytes": "gauge", "process_start_time_seconds": "gauge"}
+        self.assertEqual({name: families[name].type for name in families if name.startswith("process_")}, expected)
+        value = {name: families[name].samples[name, ()] for name in expected}
+        self.assertLess(abs(value["process_start_time_seconds"] - begun), 60)
+        self.assertEqual(self.value("process_start_time_seconds"), value["process_start_time_seconds"], "always the same")
+        self.assertEqual(value["process_max_fds"], resource.prlimit(proxy.process.pid, resource.RLIMIT_NOFILE)[0])
+        for _ in range(3):  # connections of these questions come and go
+            if abs(self.value("process_open_fds") - proxy.descriptors()) <= 2:
+                break
+        else:
+            self.fail("the descriptors are not so many")
+        ratio = self.value("process_resident_memory_bytes") / 1024 / proxy.memory_kib()
+        self.assertTrue(0.5 < ratio < 2, ratio)
+        self.assertGreater(value["process_virtual_memory_bytes"], value["process_resident_memory_bytes"])
+        cpu = value["process_cpu_seconds_total"]
+        wait_for(lambda: self.value("process_cpu_seconds_total") > cpu, "work that is counted")
+        ticks = os.sysconf("SC_CLK_TCK")
+        with open(f"/proc/{proxy.process.pid}/stat", encoding="ascii") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        self.assertLess(abs(self.value("process_cpu_seconds_total") - (int(fields[11]) + int(fields[12])) / ticks), 5)
+
+    def test_the_program_says_which_one_it_is(self):
+        self.start()
+        told = dict(line.split() for line in subprocess.run([program(), "-version"], capture_output=True, text=True, check=True).stdout.splitlines())
+        self.assertEqual(self.value("proxy_build_info", version=told["proxy"], commit=told["commit"], profile=told["profile"]), 1)
+
+    def test_answers_are_counted_by_the_class_of_their_status(self):
+        def script(connection):
+            status = connection.request().line.split()[1][1:]
+            if status == "101":
+                connection.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+                connection.take_all()
+            elif status == "103":
+                connection.send("HTTP/1.1 103 Early Hints\r\n\r\n")
+                connection.send(answer())
+            elif status == "cut":
+                connection.abort()
+            else:
+                connection.send(answer(status=f"{status} Any"))
+
+        server = self.serve(script)
+        proxy = self.start()
+        for status in ("200", "201", "103", "302", "404", "499", "500", "cut"):
+            proxy.ask(self.host(server), f"/{status}")
+        with proxy.connect() as client:
+            client.send(f"GET /101 HTTP/1.1\r\nHost: {self.host(server)}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+            self.assertEqual(client.response().status, 101)
+        proxy.ask("1-nosuch.d")  # 502, by the proxy
+        with proxy.connect() as client:  # and one that is no request at all
+            client.send("nonsense\r\n\r\n")
+            self.assertEqual(client.response().status, 400)
+        expected = {"1xx": 1, "2xx": 3, "3xx": 1, "4xx": 3, "5xx": 3, "other": 0}
+
+        def counted():
+            samples = self.families()["proxy_responses_total"].samples
+            return {dict(labels)["code"]: value for (_, labels), value in samples.items()} == expected
+
+        wait_for(counted, f"{expected}")
+        wait_for(lambda: self.value("proxy_request_duration_seconds", "_count") == 11, "the durations of all")
+        self.assertEqual(self.value("proxy_time_to_first_byte_seconds", "_count"), 11)
+
+    def test_durations_are_told_in_seconds(self):
+        def script(connection):
+            connection.request()
+            time.sleep(0.3)  # what is measured
+            connection.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+            time.sleep(0.4)
+            connection.send("ok")
+
+        server = self.serve(script)
+        proxy = self.start()
+        self.assertEqual(proxy.ask(self.host(server)).body, b"ok")
+        wait_for(lambda: self.value("proxy_request_duration_seconds", "_count") == 1, "its end")
+        first, whole = (self.value(name, "_sum") for name in ("proxy_time_to_first_byte_seconds", "proxy_request_duration_seconds"))
+        self.assertGreaterEqual(first, 0.25)
+        self.assertGreaterEqual(whole, first + 0.35)
+        self.assertLess(whole, 60)
+        self.assertEqual(self.value("proxy_request_duration_seconds", "_bucket", le="0.25"), 0)
+        self.assertEqual(self.value("proxy_request_duration_seconds", "_bucket", le="3600"), 1)
+        self.assertEqual(self.value("orchestrator_proxy_connection_duration_milliseconds", "_count"), 1, "the old name stays")
+
+    @unittest.skipIf(OVER_TLS, "the same")
+    def test_without_proc_the_rest_is_told(self):
+        """As far as a sandbox of systemd may hide it."""
+        self.prefix = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"')
+        if os.getuid() != 0:
+            self.skipTest("only root can hide it")
+        self.start()
+        names = [name for name in self.families() if name.startswith("process_")]
+        self.assertEqual(names, ["process_cpu_seconds_total", "process_max_fds"])
+
+
+if __name__ == "__main__":
+    main()
