@@ -41,7 +41,7 @@ if wants client; then
 	command -v npm >/dev/null || required+=(npm)
 fi
 if wants check; then
-	required+=(clang clang-format shellcheck strace iproute2 inotify-tools openssl redis-server varnish)
+	required+=(clang clang-format shellcheck strace iproute2 inotify-tools openssl redis-server varnish nginx-light)
 	# Ordinary users run the end-to-end tests in user namespaces (tests/e2e/support/enter.sh).
 	[ "$(id -u)" = 0 ] || required+=(uidmap)
 	optional+=(clang-tidy valgrind chromium)
