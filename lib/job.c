@@ -14,9 +14,10 @@ static_assert(JOB_LONG + 1 == LOOP_JOB_QUEUES, "a queue for each class");
 /* Belongs to its thread, as does what it tells about. */
 static __thread bool stack_is_own;
 
-/* Children are born on the loop's thread and have no use for the stacks of the pool, each of which costs
- * the clone, and then the exec, a table of pages: together 40 µs of a command's start. What libc knows of
- * the thread is in its last page. fork() of libc writes there, in the child; glibc's programs may use it. */
+/* Children that get a copy of envd are born on the loop's thread and have no use for the stacks of the
+ * pool, each of which costs the clone, and then the exec, a table of pages: together 40 µs of a command's
+ * start. What libc knows of the thread is in its last page. fork() of libc writes there, in the child;
+ * glibc's programs may use it. */
 static void keep_stack_from_children(void)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin, end;

@@ -14,9 +14,10 @@
  * answering about the sandbox) and JOB_START. Beyond JOB_QUEUE_MAX queued jobs that touch files, or as many of
  * JOB_QUICK and JOB_COMPUTE, or JOB_STARTS_QUEUE_MAX starts, job_run refuses with -EAGAIN.
  *
- * JOB_START prepares the start of a command; its `done` makes the child. What has been prepared holds memory and
- * descriptors, and what was born has to be looked after: of a burst JOB_STARTS_MAX are under way, so that those
- * that have begun also end before all of it has begun, and so that JOB_QUICK need not wait behind it.
+ * JOB_START prepares the start of a command and, if it can, makes the child; else its `done` does. What has
+ * been prepared holds memory and descriptors, and what was born has to be looked after: of a burst
+ * JOB_STARTS_MAX are under way, so that those that have begun also end before all of it has begun, and so
+ * that JOB_QUICK need not wait behind it.
  *
  * One that touches files and goes on and on while others wait (JOB_STUCK_LOOKS; not a JOB_LONG, of which that
  * is known) is stuck and no longer counts in all this, so that a dead file system keeps nobody out of those that
@@ -28,7 +29,7 @@
  * all others, and while JOB_PIECES_WAITING_MAX of them wait no other transfer begins. Many at once are
  * done one after the other then, instead of all little by little.
  *
- * None of these threads starts children: their stacks are left out of what a clone copies. Where libc
+ * None of these threads makes a copy of envd: their stacks are left out of what a clone copies. Where libc
  * is musl its fork() must not be used any more, by no thread; envd/process/child.h does without libc.
  */
 #ifndef LIB_JOB_H

@@ -99,7 +99,7 @@
 #define HTTP2_DRAIN_LEFT_MS (5 * 1000)
 #define HTTP2_DRAIN_NOTICE_MS 1000
 
-/* The pool behind job_run, a thread more than may be taken by what waits or computes. Queued work
+/* The pool behind job_run, a thread more than may be taken by what waits, computes or launches. Queued work
  * beyond the maximum is refused with resource_exhausted. */
 #define JOB_QUEUE_MAX 4096
 #define JOB_BULK_MAX 2
@@ -112,7 +112,7 @@
 /* Starts that are being prepared or whose child is about to be born (lib/job.h). */
 #define JOB_STARTS_MAX 16
 #define JOB_STARTS_QUEUE_MAX PROCESS_MAX
-#define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + 1)
+#define JOB_THREADS (JOB_BLOCKING_MAX + JOB_COMPUTE_MAX + LAUNCHES_MAX + 1)
 /* While others wait, what touches files is looked at so often; one that was seen running so many times is
  * stuck, and so many may be. Then as many threads as these and JOB_BLOCKING_MAX are added at most. */
 #define JOB_LOOK_STUCK_MS 250
@@ -168,7 +168,10 @@
 #define PROCESS_KILL_SCAN_MS 1000
 /* Orderly stop of envd: SIGTERM, and this long later SIGKILL. */
 #define PROCESS_STOP_GRACE_MS 1500
-/* How long a child may take to its exec: before it is made killable for want of memory ... */
+/* Threads that stand still until their child's exec (envd/process/launch.h). */
+#define LAUNCHES_MAX 1
+/* How long a child may take to its exec: before a launch is given up, or it is made killable for want of
+ * memory ... */
 #define PROCESS_SLOW_START_MS 100
 /* ... and before it is given up, unless it is frozen. */
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)

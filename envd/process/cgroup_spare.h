@@ -1,7 +1,8 @@
 /*
  * One cgroup for the next command, made ahead. To make one takes the kernel a good part of what a short
  * command takes in all, and so does to remove one; neither has to happen while somebody waits. There is
- * none before the first command, and none where commands have no cgroups. It is an ordinary cgroup of
+ * none before the first command, none for a command that follows the one before it within a moment, and
+ * none where commands have no cgroups. It is an ordinary cgroup of
  * CGROUP_USER in which nobody lives yet: whoever takes it owns it as if made by cgroup_create.
  *
  * No descriptor is kept: opening it shows whether it is still there.

@@ -445,23 +445,31 @@ RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *
 	fail(plan, CHILD_KEEPER, result);
 }
 
-/* Both: 0 in the child. */
-RAW_CODE static pid_t clone_by_arguments(int cgroup_fd, int *ret_pidfd)
+/* struct clone_args of linux/sched.h, spelled out: old headers lack its later fields. */
+struct clone_arguments {
+	__aligned_u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
+		set_tid_size, cgroup;
+};
+
+RAW_CODE static void fill_arguments(struct clone_arguments *args, int cgroup_fd, int *ret_pidfd)
 {
-	/* struct clone_args of linux/sched.h, spelled out: old headers lack its later fields. */
-	struct {
-		__aligned_u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
-			set_tid, set_tid_size, cgroup;
-	} args = {
+	*args = (struct clone_arguments){
 		.flags = CLONE_PIDFD | CLONE_CLEAR_SIGHAND,
 		.pidfd = (uint64_t)(uintptr_t)ret_pidfd,
 		.exit_signal = SIGCHLD,
 	};
-
 	if (cgroup_fd >= 0) {
-		args.flags |= CLONE_INTO_CGROUP;
-		args.cgroup = (uint64_t)cgroup_fd;
+		args->flags |= CLONE_INTO_CGROUP;
+		args->cgroup = (uint64_t)cgroup_fd;
 	}
+}
+
+/* Both: 0 in the child. */
+RAW_CODE static pid_t clone_by_arguments(int cgroup_fd, int *ret_pidfd)
+{
+	struct clone_arguments args;
+
+	fill_arguments(&args, cgroup_fd, ret_pidfd);
 	return (pid_t)raw2(SYS_clone3, &args, sizeof(args));
 }
 
@@ -540,6 +548,59 @@ RAW_CODE pid_t child_clone3(struct child_plan *plan, int cgroup_fd, int *ret_pid
 	if (pid == 0)
 		run(plan);
 	return pid;
+}
+
+/* The child has another stack than who called, so it cannot return from here: it calls. */
+RAW_CODE static long clone_and_run(struct clone_arguments *args, struct child_plan *plan)
+{
+#if defined(__x86_64__)
+	long result;
+	register void (*function)(struct child_plan *) __asm__("r8") = run;
+
+	__asm__ volatile("syscall\n\t"
+			 "testq %%rax, %%rax\n\t"
+			 "jnz 1f\n\t"
+			 "xorl %%ebp, %%ebp\n\t"
+			 "movq %%rdx, %%rdi\n\t"
+			 "callq *%%r8\n\t"
+			 "hlt\n"
+			 "1:"
+			 : "=a"(result)
+			 : "a"((long)SYS_clone3), "D"(args), "S"(sizeof(*args)), "d"(plan), "r"(function)
+			 : "rcx", "r11", "memory");
+	return result;
+#elif defined(__aarch64__)
+	register long x8 __asm__("x8") = SYS_clone3;
+	register long x0 __asm__("x0") = (long)args;
+	register long x1 __asm__("x1") = sizeof(*args);
+	register struct child_plan *x2 __asm__("x2") = plan;
+	register void (*x3)(struct child_plan *) __asm__("x3") = run;
+
+	__asm__ volatile("svc 0\n\t"
+			 "cbnz x0, 1f\n\t"
+			 "mov x29, xzr\n\t"
+			 "mov x30, xzr\n\t"
+			 "mov x0, x2\n\t"
+			 "blr x3\n\t"
+			 "brk #1\n"
+			 "1:"
+			 : "+r"(x0)
+			 : "r"(x8), "r"(x1), "r"(x2), "r"(x3)
+			 : "memory");
+	return x0;
+#endif
+}
+
+RAW_CODE pid_t child_clone_shared(struct child_plan *plan, int cgroup_fd, const struct child_birthplace *place)
+{
+	struct clone_arguments args;
+
+	fill_arguments(&args, cgroup_fd, place->ret_pidfd);
+	args.flags |= CLONE_VM | CLONE_VFORK | CLONE_PARENT_SETTID;
+	args.parent_tid = (uint64_t)(uintptr_t)place->ret_pid;
+	args.stack = (uint64_t)(uintptr_t)place->stack;
+	args.stack_size = place->stack_bytes;
+	return (pid_t)clone_and_run(&args, plan);
 }
 
 RAW_CODE pid_t child_clone_plain(struct child_plan *plan)

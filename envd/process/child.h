@@ -1,6 +1,7 @@
 /*
  * What happens between the clone and the exec, in the child. It runs in a copy of the parent's
- * memory in which only one thread exists, so any lock may be held for ever: nothing here calls libc.
+ * memory in which only one thread exists, so any lock may be held for ever, or in that memory itself, as a
+ * thread that libc does not know: nothing here calls libc.
  * Everything is a raw system call, nothing allocates, and every array was finished by the parent.
  * A check of the build (`nm -u` on this object lists memory primitives at most) holds that line.
  *
@@ -93,5 +94,19 @@ struct child_plan {
  * pid or a negative errno. `cgroup_fd` may be -1. *ret_pidfd is filled in the parent. */
 pid_t child_clone3(struct child_plan *plan, int cgroup_fd, int *ret_pidfd);
 pid_t child_clone_plain(struct child_plan *plan);
+
+struct child_birthplace {
+	void *stack; /* CHILD_STACK_ALIGNMENT */
+	size_t stack_bytes;
+	pid_t *ret_pid; /* these are filled before the child runs */
+	int *ret_pidfd;
+};
+
+#define CHILD_STACK_BYTES (16 * 1024)
+#define CHILD_STACK_ALIGNMENT 16
+
+/* The child works on the plan itself, in the parent's memory, of which nothing is copied for it; the
+ * calling thread, and no other, stands still until the exec or the child's end. No keeper. */
+pid_t child_clone_shared(struct child_plan *plan, int cgroup_fd, const struct child_birthplace *place);
 
 #endif

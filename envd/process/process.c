@@ -115,8 +115,8 @@ static void become_running(struct process *process)
 	if (starter)
 		starter->ops->on_started(starter);
 	output_start(&process->output);
-	/* It is at work, and who waits for it has been told. */
-	process_table_make_spare(process->table);
+	if (cgroup_spare_is_missing(&process->table->spare))
+		process_table_plan_sweep(process->table);
 }
 
 static void close_input(struct process *process)
@@ -149,6 +149,7 @@ static void give_up_start(struct process *process, const struct err *err)
 	if (process->pid == 0) {
 		/* The plan belongs to the job; on_prepared ends it. */
 		job_abandon(&process->job);
+		launch_call_off(&process->table->pad, process->plan);
 		enter(process, PROCESS_DONE);
 		if (starter)
 			process_fail_subscriber(starter, err);

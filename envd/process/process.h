@@ -124,6 +124,7 @@ struct process {
 	uint64_t drain_owed_end; /* what was in the pipes at the exit ends here, as a log position */
 	unsigned live; /* handles, jobs, the tracked child */
 	bool is_tracked, drain_is_paused, status_is_open, timer_is_closing, prepare_failed, is_frozen;
+	bool is_launched; /* by the preparing job */
 	bool kill_is_owed;
 	/* It takes long to start: it is held at the reaper, so that how the start went is known before how
 	 * the process ended; and what the end of the status pipe means is looked into. */

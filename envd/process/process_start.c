@@ -96,6 +96,8 @@ static void prepare(struct job *job)
 
 	if (spawn_prepare(process->plan, &process->table->spawn_settings, process->err) < 0)
 		process->prepare_failed = true;
+	else
+		process->is_launched = launch(&process->table->pad, process->plan);
 }
 
 static void on_status(uv_poll_t *poll, int status, int events)
@@ -111,25 +113,38 @@ static void on_status_closed(uv_handle_t *handle)
 	process_drop(container_of(handle, struct process, status_poll));
 }
 
-/* Adopts the parent's ends of everything. The child is already on its way. */
-static int watch(struct process *process)
+static void track(struct process *process)
 {
 	struct spawn_plan *plan = process->plan;
-	struct process_table *table = process->table;
-	int terminal_fd = plan->request->with_terminal ? plan->output_fd : -1;
-	int status;
 
 	process->pid = plan->pid;
 	process->record.started_ms = wall_clock_ms();
-	reaper_track(&table->reaper, &process->child, plan->pid, take_fd(&plan->pidfd));
+	reaper_track(&process->table->reaper, &process->child, plan->pid, take_fd(&plan->pidfd));
 	process_hold(process);
 	process->is_tracked = true;
-	status = uv_poll_init(&process->loop->uv, &process->status_poll, plan->status_fd);
+}
+
+static int watch_status(struct process *process)
+{
+	int status = uv_poll_init(&process->loop->uv, &process->status_poll, process->plan->status_fd);
+
 	if (status < 0)
 		return status;
 	process->status_is_open = true;
 	process_hold(process);
 	uv_poll_start(&process->status_poll, UV_READABLE, on_status);
+	process->slow_start_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
+	process_plan_timer(process);
+	return 0;
+}
+
+/* Adopts the parent's ends of everything. The child is already on its way. */
+static int watch(struct process *process)
+{
+	struct spawn_plan *plan = process->plan;
+	int terminal_fd = plan->request->with_terminal ? plan->output_fd : -1;
+	int status;
+
 	if (plan->output_fd >= 0) {
 		status = output_add_source(&process->output,
 					   terminal_fd >= 0 ? OUTPUT_TERMINAL : OUTPUT_STDOUT,
@@ -151,30 +166,67 @@ static int watch(struct process *process)
 	return 0;
 }
 
-static void on_prepared(struct job *job)
+static void fail_to_watch(struct process *process, int status)
 {
-	struct process *process = container_of(job, struct process, job);
+	err_set_sys(process->err, ERR_RESOURCE_EXHAUSTED, status, "error starting process");
+	process_signal_leader(process, SIGKILL);
+	process_dispatch(process, PROCESS_EXEC_FAIL);
+}
+
+/* Nothing is waited for: everybody has let go of the status pipe, or has only a copy of it. */
+static void read_launch(struct process *process)
+{
+	struct spawn_plan *plan = process->plan;
+
+	if (spawn_read_status(plan->status_fd, &process->request, plan->cwd, process->err) == SPAWN_FAILED)
+		process_dispatch(process, PROCESS_EXEC_FAIL);
+	else
+		process_dispatch(process, PROCESS_EXEC_OK);
+}
+
+static void go_on(struct process *process)
+{
 	struct spawn_plan *plan = process->plan;
 	int status;
 
-	process->place = plan->place;
-	if (process->state != PROCESS_STARTING) {
-		/* Given up meanwhile; everybody was told. */
-		process_end_start(process);
-	} else if (process->prepare_failed || spawn_clone(plan, process->err) < 0) {
+	if (process->prepare_failed || (!process->is_launched && spawn_clone(plan, process->err) < 0)) {
 		process_dispatch(process, PROCESS_EXEC_FAIL);
-	} else {
-		status = watch(process);
-		if (status < 0) {
-			err_set_sys(process->err, ERR_RESOURCE_EXHAUSTED, status,
-				    "error starting process");
-			process_signal_leader(process, SIGKILL);
-			process_dispatch(process, PROCESS_EXEC_FAIL);
-		} else {
-			process->slow_start_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
-			process_plan_timer(process);
-		}
+		return;
 	}
+	track(process);
+	status = watch(process);
+	if (status == 0 && !process->is_launched)
+		status = watch_status(process);
+	if (status < 0)
+		fail_to_watch(process, status);
+	else if (process->is_launched)
+		read_launch(process);
+}
+
+/* Given up meanwhile; everybody was told. */
+static void end_unwanted(struct process *process)
+{
+	if (process->is_launched) {
+		track(process);
+		process_send_kill(process);
+	}
+	process_end_start(process);
+}
+
+static void on_prepared(struct job *job)
+{
+	struct process *process = container_of(job, struct process, job);
+	struct process_table *table = process->table;
+	struct spawn_plan *plan = process->plan;
+
+	process->place = plan->place;
+	/* Before the plan goes; nobody looks for strangers until the child is tracked, here and now. */
+	launch_settle(&table->pad, plan);
+	if (process->state == PROCESS_STARTING)
+		go_on(process);
+	else
+		end_unwanted(process);
+	reaper_birth_settled(&table->reaper);
 	process_drop(process);
 }
 
@@ -207,6 +259,7 @@ int process_begin_start(struct process *process)
 	status = job_run(process->loop, &process->job, JOB_START, prepare, on_prepared);
 	if (status < 0)
 		return status;
+	launch_announce(&process->table->pad);
 	process_hold(process);
 	return 0;
 }

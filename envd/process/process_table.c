@@ -6,7 +6,7 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
-/* Removing a cgroup costs about as much as making one; not while a command's answer waits. */
+/* To make a cgroup costs as much as to remove one, a good part of a short command; not while its answer waits. */
 #define SWEEP_DELAY_MS 50
 
 static struct list_node *bucket_of(const struct process_table *table, pid_t pid)
@@ -205,22 +205,25 @@ void process_table_remove(struct process_table *table, struct process *process)
 	list_remove(&process->bucket);
 }
 
-/* ---- cgroups nobody leads any more: removed together, a moment later ---- */
+/* ---- cgroups: those that nobody leads any more go, and one is made for the next command ---- */
 
 static void sweep(struct job *job)
 {
-	cgroups_sweep(&container_of(job, struct process_table, sweep_job)->cgroups);
+	struct process_table *table = container_of(job, struct process_table, sweep_job);
+
+	cgroups_sweep(&table->cgroups);
+	if (cgroup_spare_is_missing(&table->spare))
+		cgroup_spare_make(&table->spare);
 }
 
 static void close_when_empty(struct process_table *table);
-static void plan_sweep(struct process_table *table);
 
 static void on_swept(struct job *job)
 {
 	struct process_table *table = container_of(job, struct process_table, sweep_job);
 
 	if (table->sweep_is_wanted)
-		plan_sweep(table);
+		process_table_plan_sweep(table);
 	close_when_empty(table);
 }
 
@@ -230,10 +233,10 @@ static void on_sweep_timer(uv_timer_t *timer)
 
 	table->sweep_is_wanted = false;
 	if (job_run(table->config.loop, &table->sweep_job, JOB_QUICK, sweep, on_swept) < 0)
-		plan_sweep(table);
+		process_table_plan_sweep(table);
 }
 
-static void plan_sweep(struct process_table *table)
+void process_table_plan_sweep(struct process_table *table)
 {
 	table->sweep_is_wanted = true;
 	if (!table->sweep_job.active && table->phase == TABLE_OPEN &&
@@ -245,27 +248,7 @@ void process_table_leave_cgroup(struct process_table *table, struct process *pro
 {
 	cgroup_remove_later(&table->cgroups, process->place);
 	process->place.kind = CGROUP_NONE;
-	plan_sweep(table);
-}
-
-/* ---- a cgroup for the next command ---- */
-
-static void make_spare(struct job *job)
-{
-	cgroup_spare_make(&container_of(job, struct process_table, spare_job)->spare);
-}
-
-static void on_spare_made(struct job *job)
-{
-	close_when_empty(container_of(job, struct process_table, spare_job));
-}
-
-void process_table_make_spare(struct process_table *table)
-{
-	if (table->phase != TABLE_OPEN || table->spare_job.active || !cgroup_spare_is_missing(&table->spare))
-		return;
-	if (job_run(table->config.loop, &table->spare_job, JOB_QUICK, make_spare, on_spare_made) < 0)
-		log_debug("process.cgroup", "no spare cgroup: too much work is queued");
+	process_table_plan_sweep(table);
 }
 
 /* ---- the orderly end ---- */
@@ -283,7 +266,7 @@ static void on_handle_closed(uv_handle_t *handle)
 static void close_when_empty(struct process_table *table)
 {
 	if (table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING || table->count > 0 ||
-	    table->sweep_job.active || table->spare_job.active)
+	    table->sweep_job.active)
 		return;
 	table->phase = TABLE_CLOSING;
 	while (!list_is_empty(&table->exits))
@@ -292,6 +275,7 @@ static void close_when_empty(struct process_table *table)
 	reaper_fini(&table->reaper);
 	uv_close((uv_handle_t *)&table->timer, on_handle_closed);
 	uv_close((uv_handle_t *)&table->sweep_timer, on_handle_closed);
+	uv_close((uv_handle_t *)&table->pad.timer, on_handle_closed);
 }
 
 void process_table_forget(struct process_table *table, struct process *process)
@@ -381,7 +365,8 @@ struct process_table *process_table_new(const struct process_table_config *confi
 		.nofile = config->nofile,
 		.ignored_signals = spawn_ignored_signals(),
 	};
-	reaper_init(&table->reaper, config->loop, config->adopts_orphans);
+	launch_pad_init(&table->pad, config->loop);
+	reaper_init(&table->reaper, config->loop, config->adopts_orphans, &table->pad);
 	list_init(&table->all);
 	list_init(&table->exits);
 	list_init(&table->discarding);
@@ -391,14 +376,15 @@ struct process_table *process_table_new(const struct process_table_config *confi
 	}
 	uv_timer_init(&config->loop->uv, &table->timer);
 	uv_timer_init(&config->loop->uv, &table->sweep_timer);
-	table->timer.data = table->sweep_timer.data = table;
-	table->open_handles = 2;
+	table->timer.data = table->sweep_timer.data = table->pad.timer.data = table;
+	table->open_handles = 3;
 	return table;
 }
 
 void process_table_free(struct process_table *table)
 {
 	assert(table->phase == TABLE_CLOSED);
+	launch_pad_fini(&table->pad);
 	cgroup_spare_fini(&table->spare);
 	cgroups_fini(&table->cgroups);
 	free(table);

@@ -7,6 +7,7 @@
 #ifndef ENVD_PROCESS_PROCESS_TABLE_H
 #define ENVD_PROCESS_PROCESS_TABLE_H
 
+#include "envd/process/launch.h"
 #include "envd/process/process.h"
 
 #define PROCESS_BUCKETS 256
@@ -41,6 +42,7 @@ struct process_table {
 	struct cgroups cgroups;
 	struct cgroup_spare spare;
 	struct spawn_settings spawn_settings;
+	struct launch_pad pad;
 	struct reaper reaper;
 	struct list_node all; /* every process object, oldest first */
 	size_t count;
@@ -52,7 +54,7 @@ struct process_table {
 	struct list_node discarding; /* outputs whose process is over but whose pipes are held open */
 	uv_timer_t timer;
 	uv_timer_t sweep_timer;
-	struct job sweep_job, spare_job;
+	struct job sweep_job;
 	bool sweep_is_wanted;
 	unsigned open_handles;
 	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING, TABLE_CLOSED } phase;
@@ -87,7 +89,8 @@ void process_table_insert(struct process_table *table, struct process *process);
 void process_table_retain_exit(struct process_table *table, const struct process *process);
 void process_table_remove(struct process_table *table, struct process *process);
 void process_table_forget(struct process_table *table, struct process *process);
-void process_table_make_spare(struct process_table *table);
+/* Soon, also for the next command's cgroup. */
+void process_table_plan_sweep(struct process_table *table);
 void process_table_leave_cgroup(struct process_table *table, struct process *process);
 
 #endif

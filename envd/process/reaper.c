@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "envd/process/launch.h"
 #include "lib/pidfd.h"
 
 /* The system call rather than libc's waitid, which leaves out the usage. */
@@ -118,6 +119,10 @@ static void reap_strangers(struct reaper *reaper)
 	       info.si_pid != 0) {
 		struct reaper_child *child = find(reaper, info.si_pid);
 
+		if (!child && reaper->pad && launch_expects(reaper->pad, info.si_pid)) {
+			reaper->awaits_birth = true;
+			break;
+		}
 		if (!child) {
 			(void)wait_for(P_PID, info.si_pid, &info, WEXITED | WNOHANG, &usage);
 			continue;
@@ -170,13 +175,14 @@ static void on_look_again(struct later *later)
 		reap_strangers(reaper);
 }
 
-void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans)
+void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans, struct launch_pad *pad)
 {
 	size_t i;
 
 	memset(reaper, 0, sizeof(*reaper));
 	reaper->loop = loop;
 	reaper->adopts_orphans = adopts_orphans;
+	reaper->pad = pad;
 	for (i = 0; i < REAPER_BUCKETS; i++)
 		list_init(&reaper->buckets[i]);
 	list_init(&reaper->without_pidfd);
@@ -233,6 +239,14 @@ void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, 
 		/* It may have been quicker than the handler. */
 		later_call(reaper->loop, &reaper->look_again);
 	}
+}
+
+void reaper_birth_settled(struct reaper *reaper)
+{
+	if (!reaper->awaits_birth)
+		return;
+	reaper->awaits_birth = false;
+	later_call(reaper->loop, &reaper->look_again);
 }
 
 static void on_handle_closed(uv_handle_t *handle)

@@ -19,12 +19,16 @@
 
 #define REAPER_BUCKETS 256
 
+struct launch_pad;
+
 struct reaper {
 	struct loop *loop;
 	struct list_node buckets[REAPER_BUCKETS]; /* tracked children, by pid */
 	size_t tracked;
 	struct list_node without_pidfd;
 	bool adopts_orphans;
+	struct launch_pad *pad; /* whose children are born before they are tracked; NULL: none */
+	bool awaits_birth;	/* one of these stands in front of those that have exited */
 	uv_signal_t signal; /* active when one of the two makes it necessary */
 	struct later look_again;
 };
@@ -48,13 +52,15 @@ struct reaper_child {
 	void (*on_untracked)(struct reaper_child *child);
 };
 
-void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans);
+void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans, struct launch_pad *pad);
 /* Its handle is closed when the loop runs next. Nobody may be tracked any more. */
 void reaper_fini(struct reaper *reaper);
 
 /* Takes ownership of the pidfd, -1 when there is none. Must be called before the loop runs again
  * after the clone. Cannot fail: a child exists and has to be collected. */
 void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd);
+/* A launch is settled. */
+void reaper_birth_settled(struct reaper *reaper);
 /* For a collected child, or one that is no longer of interest; it is then a stranger. */
 void reaper_untrack(struct reaper_child *child);
 void reaper_hold(struct reaper_child *child);

@@ -14,15 +14,20 @@
 /* How much of a command line is repeated in an error message. */
 #define SHOWN_BYTES_MAX 256
 
-/* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once. Loop
- * thread only. The one piece of state that is not in an object, because the kernel is not either. */
-static bool clone3_is_missing;
+/* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once, by the
+ * loop's thread. The one piece of state that is not in an object, because the kernel is not either. */
+static atomic_bool clone3_is_missing;
 static bool pidfd_is_missing; /* and clone3, which makes one by itself */
 
 void spawn_play_old_kernel(bool without_clone3, bool without_pidfd)
 {
 	clone3_is_missing = without_clone3;
 	pidfd_is_missing = without_pidfd;
+}
+
+bool spawn_may_share(void)
+{
+	return !atomic_load_explicit(&clone3_is_missing, memory_order_relaxed);
 }
 
 int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request,
@@ -37,6 +42,7 @@ int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request
 	plan->request = request;
 	plan->input_fd = plan->output_fd = plan->error_fd = plan->status_fd = -1;
 	plan->cgroup_fd = plan->pidfd = -1;
+	list_init(&plan->birth);
 	for (i = 0; i < ARRAY_LENGTH(plan->child_fds); i++)
 		plan->child_fds[i] = -1;
 	if (request->as_agent)
@@ -60,7 +66,7 @@ int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request
 	return 0;
 }
 
-static void close_child_ends(struct spawn_plan *plan)
+void spawn_close_child_ends(struct spawn_plan *plan)
 {
 	size_t i;
 
@@ -71,7 +77,7 @@ static void close_child_ends(struct spawn_plan *plan)
 
 void spawn_plan_fini(struct spawn_plan *plan)
 {
-	close_child_ends(plan);
+	spawn_close_child_ends(plan);
 	close_fd(&plan->input_fd);
 	close_fd(&plan->output_fd);
 	close_fd(&plan->error_fd);
@@ -230,8 +236,9 @@ static int open_status_pipe(struct spawn_plan *plan)
 
 /* Made immediately before the clone, and the child's ends closed immediately after it: were they
  * there earlier, other children born meanwhile would inherit them, and one of these that is slow to
- * close them, or frozen, would keep this command's end from being seen. */
-static int open_all_pipes(struct spawn_plan *plan)
+ * close them, or frozen, would keep this command's end from being seen. Of those of a launch the children
+ * of the loop's thread may get a copy; they close it with the first things they do. */
+int spawn_open_pipes(struct spawn_plan *plan)
 {
 	bool terminal = plan->request->with_terminal;
 	int status = terminal ? 0 : open_pipes(plan);
@@ -248,6 +255,24 @@ static int open_all_pipes(struct spawn_plan *plan)
 		plan->child.keeper = &plan->keeper;
 	}
 	return status;
+}
+
+void spawn_close_pipes(struct spawn_plan *plan)
+{
+	const struct spawn_request *request = plan->request;
+
+	close_fd(&plan->status_fd);
+	close_fd(&plan->child_fds[3]);
+	if (request->with_terminal)
+		return;
+	close_fd(&plan->output_fd);
+	close_fd(&plan->error_fd);
+	close_fd(&plan->child_fds[1]);
+	close_fd(&plan->child_fds[2]);
+	if (!request->with_stdin)
+		return;
+	close_fd(&plan->input_fd);
+	close_fd(&plan->child_fds[0]);
 }
 
 /* ---- the clone ---- */
@@ -322,7 +347,7 @@ static pid_t clone_child(struct spawn_plan *plan)
 int spawn_clone(struct spawn_plan *plan, struct err *err)
 {
 	sigset_t all, before;
-	int status = open_all_pipes(plan);
+	int status = spawn_open_pipes(plan);
 	pid_t pid;
 
 	if (status < 0)
@@ -335,7 +360,7 @@ int spawn_clone(struct spawn_plan *plan, struct err *err)
 	if (pid < 0)
 		return spawn_start_error(plan, pid, "fork", err);
 	plan->pid = pid;
-	close_child_ends(plan);
+	spawn_close_child_ends(plan);
 	return 0;
 }
 

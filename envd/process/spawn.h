@@ -87,9 +87,13 @@ struct spawn_plan {
 	struct cgroup_place place;
 	unsigned not_enforced; /* CGROUP_LIMIT_... of request->limits */
 	struct child_keeper keeper;
-	/* Result of spawn_clone. */
+	/* Result of spawn_clone, or of launch. */
 	pid_t pid;
 	int pidfd; /* -1: the kernel has none */
+	/* Of launch.c. */
+	struct list_node birth;
+	_Atomic pid_t born;
+	bool is_called_off;
 };
 
 /* Loop thread. -ENOMEM when the sandbox's environment does not fit. */

@@ -12,5 +12,14 @@ int spawn_above_stdio(int *fd) NODISCARD;
  * again by name. Ours does not block. 0 or a negative errno. */
 int spawn_open_pipe(const struct spawn_plan *plan, bool child_reads, int *child_end, int *our_end)
 	NODISCARD;
+/* Whether this kernel is believed to have what child_clone_shared needs. Any thread. */
+bool spawn_may_share(void);
+/* What the child has for 0, 1, 2 and its status pipe, in plan->child. Immediately before the clone. 0 or
+ * a negative errno. */
+int spawn_open_pipes(struct spawn_plan *plan) NODISCARD;
+/* Immediately after it. */
+void spawn_close_child_ends(struct spawn_plan *plan);
+/* As before spawn_open_pipes. */
+void spawn_close_pipes(struct spawn_plan *plan);
 
 #endif

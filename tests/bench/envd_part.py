@@ -50,18 +50,34 @@ def measure_footprint():
             holder.wait()
 
 
+def busy_core():
+    """A program that leaves one core to others only as far as the scheduler makes it; ends by itself, too."""
+    return bench.Running("taskset", "-c", str(min(os.sched_getaffinity(0))), "timeout", "300", "sh", "-c", "while :; do :; done")
+
+
+def measure_starts(what, server):
+    """Both in turn, many times: what else the machine does meets both."""
+    bare, ours = [], []
+    for _ in range(8):
+        bare.append(json.loads(subprocess.run([bench.SPAWN_LOOP, "250"], capture_output=True, text=True, check=True).stdout))
+        ours.append(bench.client(server.port, "start", 250))
+
+    def medians(field):
+        return (statistics.median(each[f"start_{field}_us"] for each in ours),
+                statistics.median(each[f"spawn_{field}_us"] for each in bare))
+
+    p50, spawn = medians("p50")
+    limit = 1.5 * spawn + 100
+    bench.row(f"{what}, p50", f"{p50:.0f} µs", f"vfork+exec+wait {spawn:.0f} µs", p50 / spawn, f"≤ {limit:.0f} µs (1.5 × + 100)", p50 <= limit)
+    p99, spawn99 = medians("p99")
+    bench.row(f"{what}, p99", f"{p99:.0f} µs", f"vfork+exec+wait {spawn99:.0f} µs", p99 / spawn99)
+
+
 def measure_exec():
-    bare = json.loads(subprocess.run([bench.SPAWN_LOOP, "2000"], capture_output=True, text=True, check=True).stdout)
     with bench.envd() as server:
-        ours = bench.client(server.port, "start", 2000)
-    again = json.loads(subprocess.run([bench.SPAWN_LOOP, "2000"], capture_output=True, text=True, check=True).stdout)
-    spawn = (bare["spawn_p50_us"] + again["spawn_p50_us"]) / 2
-    p50, p99 = ours["start_p50_us"], ours["start_p99_us"]
-    limit = 1.5 * spawn + 150
-    bench.row("Start(/bin/true) to end, p50", f"{p50:.0f} µs", f"vfork+exec+wait {spawn:.0f} µs", p50 / spawn,
-              f"≤ {limit:.0f} µs (1.5 × + 150)", p50 <= limit)
-    bare99 = (bare["spawn_p99_us"] + again["spawn_p99_us"]) / 2
-    bench.row("Start(/bin/true) to end, p99", f"{p99:.0f} µs", f"vfork+exec+wait {bare99:.0f} µs", p99 / bare99)
+        measure_starts("Start(/bin/true) to end", server)
+        with busy_core():
+            measure_starts("  with another core busy", server)
 
 
 def measure_stream():

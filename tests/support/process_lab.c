@@ -86,6 +86,18 @@ static void on_stopped(struct process_table *table, void *user)
 	lab->stopped = true;
 }
 
+void lab_take_pad(struct process_lab *lab)
+{
+	assert_null(lab->table->pad.plan);
+	lab->table->pad.plan = &lab->other;
+}
+
+void lab_free_pad(struct process_lab *lab)
+{
+	if (lab->table->pad.plan == &lab->other)
+		lab->table->pad.plan = NULL;
+}
+
 void lab_close(struct process_lab *lab)
 {
 	static const char *const kinds[] = {"user", "ptys", "socats", "."};
@@ -94,6 +106,7 @@ void lab_close(struct process_lab *lab)
 
 	process_table_stop(lab->table, 500, on_stopped, lab);
 	lab_run_until(lab, &lab->stopped);
+	lab_free_pad(lab);
 	process_table_free(lab->table);
 	uv_run(&lab->loop.uv, UV_RUN_DEFAULT);
 	sandbox_fini(&lab->sandbox);

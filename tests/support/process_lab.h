@@ -13,6 +13,7 @@ struct process_lab {
 	struct sandbox sandbox;
 	struct process_table *table;
 	bool stopped;
+	struct spawn_plan other; /* whose launch seems to take long, if it is the pad's */
 	char directory[64]; /* temporary, removed at the end */
 };
 
@@ -46,6 +47,10 @@ void lab_need_cgroups(void);
 void lab_open(struct process_lab *lab, const struct lab_options *options);
 /* In cgroups, which are needed. */
 void lab_open_with_cgroups(struct process_lab *lab);
+/* As while another launch takes long: commands are started the way that comes back to the loop before
+ * the exec, until lab_free_pad or the end. */
+void lab_take_pad(struct process_lab *lab);
+void lab_free_pad(struct process_lab *lab);
 /* Stops the table, and asserts that nothing is left. */
 void lab_close(struct process_lab *lab);
 /* Runs the loop until *flag; fails the test after a minute. */

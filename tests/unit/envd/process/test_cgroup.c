@@ -186,7 +186,7 @@ static bool has_a_spare(void *user)
 {
 	struct process_lab *lab = user;
 
-	return !lab->table->spare_job.active && !cgroup_spare_is_missing(&lab->table->spare);
+	return !lab->table->sweep_job.active && !cgroup_spare_is_missing(&lab->table->spare);
 }
 
 /* What commands wait for. */

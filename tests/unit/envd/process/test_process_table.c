@@ -261,6 +261,7 @@ static void starting_is_not_seen(void **state)
 	struct process *process;
 
 	lab_open(&lab, NULL);
+	lab_take_pad(&lab);
 	process = open_quiet(&lab, args);
 	assert_int_equal(process->state, PROCESS_STARTING);
 	while (process->pid == 0)
@@ -295,6 +296,7 @@ static void timeout_while_starting(void **state)
 	size_t step;
 
 	lab_open(&lab, NULL);
+	lab_take_pad(&lab);
 	/* During the job, and between the clone and the exec. */
 	for (step = 0; step < 2; step++) {
 		capture_init(&run);
@@ -319,6 +321,7 @@ static void a_start_that_takes_too_long_is_unavailable(void **state)
 	struct process_spec spec;
 
 	lab_open(&lab, NULL);
+	lab_take_pad(&lab);
 	capture_init(&run);
 	lab_spec(&spec, args);
 	capture_open(&lab, &run, &spec);
@@ -342,6 +345,7 @@ static void exit_before_the_status(void **state)
 	size_t step;
 
 	lab_open(&lab, NULL);
+	lab_take_pad(&lab);
 	for (step = 0; step < 2; step++) {
 		struct capture run;
 

@@ -163,7 +163,7 @@ static void case_079_spawning_into_a_frozen_cgroup(void **state)
 	write_at(directory, "cgroup.freeze", "1");
 	capture_init(&frozen);
 	capture_shell(&lab, &frozen, "echo thawed");
-	lab_run_for(&lab, 100);
+	lab_run_until_true(&lab, is_born, &frozen);
 	assert_false(frozen.started);
 	/* However long it takes: the limit for starts does not end it. */
 	frozen.process->start_due_ms = 1;
