@@ -126,7 +126,14 @@ enum err_kind err_kind_from_errno(int sys)
 	case ELOOP:
 	case E2BIG:
 	case EILSEQ:
+	case ENXIO:
+	case ENODEV:
+	case ESPIPE:
 		return ERR_INVALID_ARGUMENT;
+	case EFBIG:
+	case EOVERFLOW:
+	case ERANGE:
+		return ERR_OUT_OF_RANGE;
 	case ENOMEM:
 	case EMFILE:
 	case ENFILE:
@@ -145,7 +152,19 @@ enum err_kind err_kind_from_errno(int sys)
 	case EPIPE:
 	case EBUSY:
 	case ENOTEMPTY:
+	case ETXTBSY:
+	case EXDEV:
+	case EMLINK:
+	case ENODATA:
+	case ENOKEY:
 		return ERR_FAILED_PRECONDITION;
+	case ESTALE:
+	case EDEADLK:
+		return ERR_ABORTED;
+	case ENOTCONN:
+	case EHOSTDOWN:
+	case ECONNABORTED:
+		return ERR_UNAVAILABLE;
 	default:
 		return ERR_INTERNAL;
 	}
@@ -212,6 +231,8 @@ const char *errno_text(int sys)
 	case ESTALE: return "stale file handle";
 	case EDQUOT: return "disk quota exceeded";
 	case ECANCELED: return "operation canceled";
+	case ENODATA: return "no data available";
+	case EHOSTDOWN: return "host is down";
 	case ENOKEY: return "required key not available";
 	case EBADMSG: return "bad message";
 	case 4095: return "end of file"; /* UV_EOF */

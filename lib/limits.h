@@ -291,6 +291,13 @@
 #define FILE_COMPRESSIONS_MAX 64
 /* ... and who takes nothing but gzip is told to come again. */
 #define FILE_COMPRESSIONS_FORCED_MAX 256
+/* How long a file is waited for that somebody has a lease on, between two looks, and by how many threads of the
+ * pool at a time; beyond that the client is told at once that it is taken. */
+#define FILE_LEASE_WAIT_MS 2000
+#define FILE_LEASE_LOOK_MS 5
+#define FILE_LEASE_WAITS_MAX 2
+/* Larger uploads, and those that do not tell, are written directly into a file that is there and empty. */
+#define UPLOAD_DIRECT_BYTES_MIN (1024 * 1024)
 #define FILE_METADATA_KEY_BYTES_MAX 246
 #define FILE_METADATA_BYTES_MAX 4096
 #define MULTIPART_BOUNDARY_BYTES_MAX 200

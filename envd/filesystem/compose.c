@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "envd/filesystem/copy.h"
+#include "envd/filesystem/file_error.h"
+#include "envd/filesystem/lease.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/staging.h"
 #include "lib/json.h"
@@ -17,7 +19,7 @@
 
 static int no_memory(struct err *err)
 {
-	return err_set_sys(err, ERR_INTERNAL, ENOMEM, "compose");
+	return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "compose");
 }
 
 static bool is_no_space(int status)
@@ -32,7 +34,7 @@ static int fail_writing(struct err *err, int status, const char *what, const cha
 		err->sys = ENOSPC;
 		return -ENOSPC;
 	}
-	return err_set_sys(err, place_error_kind(status < 0 ? -status : status), status, "%s %s", what, path);
+	return err_set_sys(err, file_error_kind(status < 0 ? -status : status), status, "%s %s", what, path);
 }
 
 /* ---- the request ---- */
@@ -135,7 +137,8 @@ static int find_user(struct compose *compose, const struct compose_request *requ
 		bool is_unknown = err->kind == ERR_NOT_FOUND;
 
 		err_wrap(err, "error looking up user '%s'", name);
-		err->kind = is_unknown ? ERR_UNAUTHENTICATED : ERR_INTERNAL;
+		if (is_unknown)
+			err->kind = ERR_UNAUTHENTICATED;
 		return -EPROTO;
 	}
 	return sandbox_check_user(request->sandbox, name, compose->user.uid, err);
@@ -238,8 +241,9 @@ static int open_new(struct compose *compose, struct err *err)
 		compose->fd = open_named(compose);
 	if (compose->fd < 0)
 		return fail_writing(err, compose->fd, "error creating destination file: open", compose->path);
-	if (geteuid() == 0 && fchown(compose->fd, compose->user.uid, compose->user.gid) < 0)
-		return fail_writing(err, -errno, "error creating destination file: chown", compose->path);
+	status = place_give(compose->fd, &compose->user);
+	if (status < 0)
+		return fail_writing(err, status, "error creating destination file: chown", compose->path);
 	return 0;
 }
 
@@ -289,8 +293,9 @@ void compose_abort(struct compose *compose)
 
 static int open_failed(const struct compose_source *source, int sys, struct err *err)
 {
-	return err_set_sys(err, place_error_kind(sys), sys, "error opening source file %s: open %s",
-			   source->path, source->path);
+	/* It was there when the work began. */
+	return err_set_sys(err, sys == ENOENT ? ERR_NOT_FOUND : file_error_kind(sys), sys,
+			   "error opening source file %s: open %s", source->path, source->path);
 }
 
 /* What it was when it was checked, and nothing the user's links lead us to against his rights. */
@@ -305,14 +310,14 @@ static int open_source(struct compose *compose, struct err *err)
 		return open_failed(source, err->sys ? err->sys : EIO, err);
 	if (!place.exists)
 		status = open_failed(source, ENOENT, err);
-	else if (place.is_guarded && !user_may(&compose->user, place.st.st_uid, place.st.st_gid,
-					       place.st.st_mode, 4))
-		status = open_failed(source, EACCES, err);
 	if (status == 0) {
-		compose->from = openat(place.directory, place.name,
-				       O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-		if (compose->from < 0 || fstat(compose->from, &st) < 0)
+		compose->from = lease_open(place.directory, place.name, O_RDONLY | O_NOFOLLOW, 0);
+		if (compose->from < 0)
+			status = open_failed(source, -compose->from, err);
+		else if (fstat(compose->from, &st) < 0)
 			status = open_failed(source, errno, err);
+		else if (!place_may_open(&place, &compose->user, &st, 4))
+			status = open_failed(source, EACCES, err);
 		else if (!S_ISREG(st.st_mode) || st.st_dev != source->content_device ||
 			 st.st_ino != source->content_inode)
 			status = open_failed(source, ESTALE, err);
@@ -336,15 +341,19 @@ static int copy_piece(struct compose *compose, int64_t *budget, struct err *err)
 	if (want > *budget)
 		want = *budget;
 	copied = copy_content_at(compose->from, compose->from_offset, compose->fd, compose->written, want);
-	if (copied < 0)
-		return fail_writing(err, (int)copied, "error composing source", source->path);
+	if (copied < 0) {
+		fail_writing(err, (int)copied, "error composing source", source->path);
+		if (err->kind == ERR_INTERNAL)
+			err->kind = file_error_kind_of(compose->from, (int)copied);
+		return (int)copied;
+	}
 	compose->from_offset += copied;
 	compose->written += copied;
 	*budget -= copied;
 	if (copied == want && compose->from_offset < compose->from_length)
 		return 0;
 	if (copied < want && compose->from_length != INT64_MAX)
-		return err_set(err, ERR_INTERNAL, "error composing source %s: the file has become shorter",
+		return err_set(err, ERR_ABORTED, "error composing source %s: the file has become shorter",
 			       source->path);
 	close_fd(&compose->from);
 	compose->at++;
@@ -362,9 +371,9 @@ static int name_by_copying(struct compose *compose)
 
 	if (named < 0)
 		return named;
-	if (geteuid() == 0 && fchown(named, compose->user.uid, compose->user.gid) < 0)
-		return -errno;
-	status = staging_copy(compose->fd, named);
+	status = place_give(named, &compose->user);
+	if (status >= 0)
+		status = staging_copy(compose->fd, named);
 	if (status < 0)
 		return status;
 	close_fd(&compose->fd);
@@ -391,9 +400,8 @@ static int put_in_place(struct compose *compose, struct err *err)
 		if (status < 0 && !is_no_space(status))
 			status = name_by_copying(compose);
 	}
-	if (status == 0 &&
-	    renameat(place->directory, compose->temporary, place->directory, place->name) < 0)
-		status = -errno;
+	if (status == 0)
+		status = place_rename_onto(place->directory, compose->temporary, place);
 	if (status < 0)
 		return fail_writing(err, status, "error finalizing compose: rename", compose->path);
 	compose->has_temporary = false;

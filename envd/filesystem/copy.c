@@ -1,13 +1,14 @@
 #include "envd/filesystem/copy.h"
 
 #include <fcntl.h>
+#include <limits.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
 #include "envd/filesystem/directory.h"
-#include "envd/filesystem/place.h"
+#include "envd/filesystem/file_error.h"
 
 #define COPY_BUFFER_BYTES (128 * 1024)
 #define COPY_STEP_BYTES (1 << 30)
@@ -334,5 +335,5 @@ int copy_tree(int from_directory, const char *from_name, int to_directory, const
 		close_fd(&copying.from);
 		close_fd(&copying.to);
 	}
-	return status < 0 ? err_set_sys(err, place_error_kind(status), status, "copy %s", path) : 0;
+	return status < 0 ? err_set_sys(err, file_error_kind(status), status, "copy %s", path) : 0;
 }

@@ -2,33 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/vfs.h>
 #include <unistd.h>
 
 #include "envd/filesystem/content_type.h"
+#include "envd/filesystem/file_error.h"
+#include "envd/filesystem/lease.h"
 #include "envd/filesystem/path.h"
-
-/* File systems whose files are made up when they are read (linux/magic.h, man 2 statfs): their sizes
- * are 0, or a page whatever the content. */
-static const unsigned long virtual_file_systems[] = {
-	0x9FA0 /* proc */,	 0x62656572 /* sysfs */,    0x0027E0EB /* cgroup */,
-	0x63677270 /* cgroup2 */, 0x64626720 /* debugfs */,  0x74726163 /* tracefs */,
-	0x73636673 /* securityfs */, 0xCAFE4A11 /* bpf */,   0x62656570 /* configfs */,
-	0xDE5E81E4 /* efivarfs */, 0x6165676C /* pstore */,
-};
 
 static bool tells_no_size(int fd, const struct stat *st)
 {
-	struct statfs fs;
-
-	if (st->st_size == 0)
-		return true;
-	if (fstatfs(fd, &fs) < 0)
-		return false;
-	for (size_t i = 0; i < ARRAY_LENGTH(virtual_file_systems); i++)
-		if ((unsigned long)fs.f_type == virtual_file_systems[i])
-			return true;
-	return false;
+	return st->st_size == 0 || file_is_virtual(fd);
 }
 
 static int find_user(const struct download_request *request, struct arena *arena, struct user *user,
@@ -38,7 +21,8 @@ static int find_user(const struct download_request *request, struct arena *arena
 		bool is_unknown = err->kind == ERR_NOT_FOUND;
 
 		err_wrap(err, "error looking up user '%s'", request->user_name);
-		err->kind = is_unknown ? ERR_UNAUTHENTICATED : ERR_INTERNAL;
+		if (is_unknown)
+			err->kind = ERR_UNAUTHENTICATED;
 		return -EPROTO;
 	}
 	return sandbox_check_user(request->sandbox, request->user_name, user->uid, err);
@@ -51,7 +35,7 @@ static int resolve(struct download *download, const struct download_request *req
 	int status;
 
 	if (!given)
-		return err_set_sys(err, ERR_INTERNAL, ENOMEM, "download");
+		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "download");
 	if (strlen(given) != request->path.len)
 		status = err_set(err, ERR_INVALID_ARGUMENT, "invalid NUL byte");
 	else
@@ -80,15 +64,18 @@ static int open_regular(struct download *download, struct stat *st, const char *
 	if (stat(download->path, st) < 0) {
 		if (errno == ENOENT)
 			return err_set(err, ERR_NOT_FOUND, "path '%s' does not exist", shown);
-		return err_set_sys(err, errno == EACCES ? ERR_PERMISSION_DENIED : ERR_INTERNAL, errno,
+		return err_set_sys(err, file_error_kind(errno), errno,
 				   "error checking if path exists '%s': stat %s", shown, shown);
 	}
 	status = check_kind(st, shown, err);
 	if (status < 0)
 		return status;
-	download->fd = open(download->path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-	if (download->fd < 0 || fstat(download->fd, st) < 0)
-		return err_set_sys(err, errno == EACCES ? ERR_PERMISSION_DENIED : ERR_INTERNAL, errno,
+	download->fd = lease_open(AT_FDCWD, download->path, O_RDONLY, 0);
+	if (download->fd == -ENOENT)
+		return err_set(err, ERR_NOT_FOUND, "path '%s' does not exist", shown);
+	status = download->fd < 0 ? download->fd : fstat(download->fd, st) < 0 ? -errno : 0;
+	if (status < 0)
+		return err_set_sys(err, file_error_kind(status), status,
 				   "error opening file '%s': open %s", shown, shown);
 	return check_kind(st, shown, err);
 }
@@ -130,8 +117,8 @@ static int begin(struct download *download, const struct stat *st, const char *s
 	int status = read_start(download, size, &at_end);
 
 	if (status < 0)
-		return err_set_sys(err, ERR_INTERNAL, status, "error opening file '%s': read %s", shown,
-				   shown);
+		return err_set_sys(err, file_error_kind_of(download->fd, status), status,
+				   "error opening file '%s': read %s", shown, shown);
 	download->length = at_end ? (int64_t)download->start_len : is_endless ? -1 : st->st_size;
 	download->modified = st->st_mtim.tv_sec;
 	download->name_content_type = content_type_of_path(download->path);
@@ -162,7 +149,7 @@ int download_open(struct download *download, const struct download_request *requ
 		return status;
 	shown = path_show(download->path, arena);
 	if (!shown)
-		return err_set_sys(err, ERR_INTERNAL, ENOMEM, "download");
+		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "download");
 	status = open_regular(download, &st, shown, err);
 	if (status == 0)
 		status = begin(download, &st, shown, err);

@@ -206,7 +206,7 @@ void files_compose(struct http_exchange *ex, struct sandbox *sandbox)
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, join);
 	if (!join->request.user_name || (sandbox->default_workdir && !join->request.default_workdir)) {
-		err_set_sys(&join->err, ERR_INTERNAL, ENOMEM, "compose");
+		err_set_sys(&join->err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "compose");
 		fail(join);
 		return;
 	}

@@ -6,6 +6,7 @@
  * themselves, uncopied, and the end comes in chunks again (file_send.h).
  */
 #include "envd/filesystem/content_type.h"
+#include "envd/filesystem/file_error.h"
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/files_answer.h"
 #include "envd/filesystem/path.h"
@@ -396,7 +397,7 @@ static void open_file(struct job *job)
 	if (get->status == 0 && get->answer.parts)
 		get->status = begin_body(get);
 	if (get->status < 0)
-		err_set_sys(&get->err, ERR_INTERNAL, get->status, "error reading file '%s'",
+		err_set_sys(&get->err, file_error_kind_of(get->download.fd, get->status), get->status, "error reading file '%s'",
 			    path_show(get->download.path, &get->arena));
 }
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "envd/filesystem/directory.h"
+#include "envd/filesystem/file_error.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/place.h"
 #include "lib/limits.h"
@@ -195,7 +196,6 @@ static int open_root(const char *path, int *ret_fd, struct err *err)
 	if (status < 0 && err->sys == ENOENT)
 		return err_set_sys(err, ERR_NOT_FOUND, ENOENT, "path not found: lstat %s", path);
 	if (status < 0) {
-		err->kind = ERR_INTERNAL;
 		err_wrap(err, "error resolving symlink");
 		return status;
 	}
@@ -206,7 +206,7 @@ static int open_root(const char *path, int *ret_fd, struct err *err)
 	} else {
 		fd = directory_open(place.directory, place.name[0] ? place.name : ".");
 		if (fd < 0)
-			status = err_set_sys(err, err_kind_from_errno(fd), fd,
+			status = err_set_sys(err, file_error_kind(fd), fd,
 					     "error reading directory %s: open %s", place.path,
 					     place.path);
 		else
@@ -229,7 +229,7 @@ static int list(struct listing *listing, const char *path, uint32_t depth, struc
 	listing->names = user_names_load(listing->arena);
 	status = listing->names ? walk(listing, &fd, path) : -ENOMEM;
 	if (status < 0 && status != -E2BIG && status != -ENOMEM)
-		return err_set_sys(err, ERR_INTERNAL, status, "error reading directory %s", path);
+		return err_set_sys(err, file_error_kind(status), status, "error reading directory %s", path);
 	*ret_result = (struct list_result){listing->entries, listing->count};
 	return status;
 }

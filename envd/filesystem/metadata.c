@@ -78,7 +78,7 @@ int metadata_collect(const struct metadata_field *fields, size_t field_count, st
 		item->key = lower_key(fields[i].name, arena);
 		item->value = arena_str(arena, fields[i].value).p;
 		if (!item->key || !item->value)
-			return err_set_sys(err, ERR_INTERNAL, ENOMEM, "metadata");
+			return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "metadata");
 		if (is_known(items, count, item->key))
 			continue;
 		status = check(item, err);
@@ -88,7 +88,7 @@ int metadata_collect(const struct metadata_field *fields, size_t field_count, st
 		count++;
 	}
 	if (!items)
-		return err_set_sys(err, ERR_INTERNAL, ENOMEM, "metadata");
+		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "metadata");
 	if (total > FILE_METADATA_BYTES_MAX)
 		return err_set(err, ERR_INVALID_ARGUMENT, "invalid metadata: total metadata size %zu "
 			       "exceeds %d bytes", total, FILE_METADATA_BYTES_MAX);

@@ -7,7 +7,7 @@
 
 static int malformed(struct err *err, const char *what)
 {
-	return err_set(err, ERR_INTERNAL, "multipart: %s", what);
+	return err_set(err, ERR_INVALID_ARGUMENT, "multipart: %s", what);
 }
 
 static bool is_boundary_text(struct str boundary)
@@ -29,11 +29,11 @@ int multipart_init(struct multipart *m, struct str content_type, const struct mu
 	buf_init(&m->headers, MULTIPART_HEADERS_BYTES_MAX);
 	if (!str_equal_nocase(type, STR("multipart/form-data")) &&
 	    !str_equal_nocase(type, STR("multipart/mixed")))
-		return err_set(err, ERR_INTERNAL, "request Content-Type isn't multipart/form-data");
+		return err_set(err, ERR_INVALID_ARGUMENT, "request Content-Type isn't multipart/form-data");
 	arena_init(&arena, HEADER_ARENA_BYTES);
 	status = parameters_get(content_type, STR("boundary"), &arena, &boundary);
 	if (status <= 0) {
-		status = err_set(err, ERR_INTERNAL, "no multipart boundary param in Content-Type");
+		status = err_set(err, ERR_INVALID_ARGUMENT, "no multipart boundary param in Content-Type");
 	} else if (!is_boundary_text(boundary)) {
 		status = malformed(err, "boundary is empty, too long or has control characters");
 	} else {
@@ -53,9 +53,33 @@ void multipart_fini(struct multipart *m)
 	buf_fini(&m->headers);
 }
 
+/* A decoder's message is as the form's other ones. */
+static int wrap_decoding(int status, struct err *err)
+{
+	if (status < 0 && strncmp(err->message, "quotedprintable: ", 17) == 0)
+		err_wrap(err, "multipart");
+	return status;
+}
+
 static int emit(struct multipart *m, const char *data, size_t len, struct err *err)
 {
-	return m->in_part && len ? m->events->on_data(m->user, data, len, err) : 0;
+	if (!m->in_part || !len)
+		return 0;
+	if (!m->is_quoted)
+		return m->events->on_data(m->user, data, len, err);
+	return wrap_decoding(quoted_printable_feed(&m->quoted, data, len, m->events->on_data, m->user, err), err);
+}
+
+static int end_part(struct multipart *m, struct err *err)
+{
+	int status = 0;
+
+	if (m->in_part && m->is_quoted)
+		status = quoted_printable_finish(&m->quoted, m->events->on_data, m->user, err);
+	if (m->in_part && status == 0)
+		status = m->events->on_part_end(m->user, err);
+	m->in_part = false;
+	return status;
 }
 
 /* What looked like a delimiter was content. CR stands in a delimiter only at its start, so no later
@@ -122,6 +146,8 @@ static size_t feed_after(struct multipart *m, char c, int *ret_status, struct er
 			m->state = MULTIPART_AFTER_CR;
 		else if (c == ' ' || c == '\t')
 			m->state = MULTIPART_AFTER_BLANK;
+		else if (c == '\n' && !m->in_part)
+			*ret_status = malformed(err, "lines end in LF, not in CR LF");
 		else
 			*ret_status = emit_held(m, err);
 		return m->state != MULTIPART_CONTENT;
@@ -137,9 +163,7 @@ static size_t feed_after(struct multipart *m, char c, int *ret_status, struct er
 			return 1;
 		}
 		m->state = MULTIPART_HEADERS;
-		if (m->in_part)
-			*ret_status = m->events->on_part_end(m->user, err);
-		m->in_part = false;
+		*ret_status = end_part(m, err);
 		return 1;
 	case MULTIPART_CLOSING:
 		if (c != '-') {
@@ -149,9 +173,7 @@ static size_t feed_after(struct multipart *m, char c, int *ret_status, struct er
 			return 0;
 		}
 		m->state = MULTIPART_DONE;
-		if (m->in_part)
-			*ret_status = m->events->on_part_end(m->user, err);
-		m->in_part = false;
+		*ret_status = end_part(m, err);
 		return 1;
 	case MULTIPART_CONTENT:
 	case MULTIPART_HEADERS:
@@ -218,9 +240,9 @@ static int begin_part(struct multipart *m, struct err *err)
 	int status;
 
 	unfold(buf_data(&m->headers), block.len);
-	if (str_equal_nocase(find_field(block, STR("Content-Transfer-Encoding")),
-			     STR("quoted-printable")))
-		return malformed(err, "quoted-printable parts are not supported");
+	m->is_quoted = str_equal_nocase(find_field(block, STR("Content-Transfer-Encoding")),
+					STR("quoted-printable"));
+	quoted_printable_init(&m->quoted);
 	arena_init(&arena, HEADER_ARENA_BYTES);
 	status = read_disposition(find_field(block, STR("Content-Disposition")), &arena, &part, err);
 	m->in_part = true;
@@ -249,6 +271,8 @@ static size_t feed_headers(struct multipart *m, const char *data, size_t len, in
 	block = buf_str(&m->headers);
 	if (newline && (str_equal(block, STR("\r\n")) || str_ends_with(block, STR("\r\n\r\n"))))
 		*ret_status = begin_part(m, err);
+	else if (str_ends_with(block, STR("\n\n")) || str_equal(block, STR("\n")))
+		*ret_status = malformed(err, "lines end in LF, not in CR LF");
 	return take;
 }
 

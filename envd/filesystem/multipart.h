@@ -6,10 +6,14 @@
  * Line ends are CR LF. Preamble and epilogue are thrown away. A delimiter must be followed by blanks
  * and CR LF or by "--"; a line that only begins like it is content. The body is complete when the
  * closing delimiter was seen: multipart_finish says so, and nothing else does.
+ *
+ * A part that is quoted-printable is decoded, as by the reference; any other Content-Transfer-Encoding
+ * (RFC 7578 deprecates them all) says nothing about what is stored, base64 included.
  */
 #ifndef ENVD_FILESYSTEM_MULTIPART_H
 #define ENVD_FILESYSTEM_MULTIPART_H
 
+#include "envd/filesystem/quoted_printable.h"
 #include "lib/arena.h"
 #include "lib/buf.h"
 #include "lib/err.h"
@@ -48,10 +52,12 @@ struct multipart {
 	size_t matched; /* bytes of the delimiter seen at the end of what was fed ... */
 	size_t phantom; /* ... of which the first were not content: the line end before it all */
 	struct buf headers;
+	bool is_quoted; /* the part is quoted-printable */
+	struct quoted_printable quoted;
 };
 
-/* Takes the boundary out of a Content-Type. Messages as contract/envd.md 2.6, without prefix; kind
- * internal, because the reference answers 500. */
+/* Takes the boundary out of a Content-Type. Messages as contract/envd.md 2.6, without prefix; what is wrong is the
+ * client's mistake, invalid_argument, here and below. */
 int multipart_init(struct multipart *m, struct str content_type, const struct multipart_events *events,
 		   void *user, struct err *err) NODISCARD;
 void multipart_fini(struct multipart *m);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "envd/filesystem/copy.h"
+#include "envd/filesystem/file_error.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/place.h"
 #include "envd/filesystem/remove.h"
@@ -32,8 +33,7 @@ int operation_stat(const char *path, struct arena *arena, struct entry *ret_entr
 		return fill_entry(path, &st, arena, ret_entry, err);
 	if (errno == ENOENT)
 		return err_set_sys(err, ERR_NOT_FOUND, errno, "file not found: lstat %s", path);
-	return err_set_sys(err, errno == EACCES ? ERR_PERMISSION_DENIED : ERR_INTERNAL, errno,
-			   "error getting file info: lstat %s", path);
+	return err_set_sys(err, file_error_kind(errno), errno, "error getting file info: lstat %s", path);
 }
 
 /* An existing path in MakeDir's way. */
@@ -49,22 +49,17 @@ static int report_existing(const char *path, struct err *err)
 
 static int make_last(struct place *place, const struct user *user, const char *path, struct err *err)
 {
-	int sys = 0;
+	int status;
 
-	if (!place_may_rename(place, user))
-		sys = EACCES;
-	else if (mkdirat(place->directory, place->name, 0755) < 0)
-		sys = errno;
-	if (sys == EEXIST)
-		return report_existing(path, err);
-	if (sys)
-		return err_set_sys(err, place_error_kind(sys), sys, "failed to create directory: mkdir %s",
+	if (mkdirat(place->directory, place->name, 0755) < 0) {
+		if (errno == EEXIST)
+			return report_existing(path, err);
+		return err_set_sys(err, file_error_kind(errno), errno, "failed to create directory: mkdir %s",
 				   path);
-	if (geteuid() == 0 && fchownat(place->directory, place->name, user->uid, user->gid,
-				       AT_SYMLINK_NOFOLLOW) < 0 && errno != ENOENT)
-		return err_set_sys(err, place_error_kind(errno), errno,
-				   "failed to chown directory: chown %s", path);
-	return 0;
+	}
+	status = place_give_directory(place, place->name, user);
+	return status == 0 ? 0 : err_set_sys(err, file_error_kind(status), status,
+					     "failed to chown directory: chown %s", path);
 }
 
 int operation_make_directory(const char *path, const struct user *user, struct arena *arena,
@@ -77,7 +72,7 @@ int operation_make_directory(const char *path, const struct user *user, struct a
 	if (stat(path, &st) == 0)
 		return report_existing(path, err);
 	if (errno != ENOENT && errno != ENOTDIR)
-		return err_set_sys(err, place_error_kind(errno), errno, "error getting file info: stat %s",
+		return err_set_sys(err, file_error_kind(errno), errno, "error getting file info: stat %s",
 				   path);
 	status = place_find(path, user, PLACE_MAKE_PARENTS, &place, err);
 	if (status < 0)
@@ -99,7 +94,7 @@ static int find_source(const char *source, const char *destination, const struct
 	if (status == 0 || err->sys == ENOENT)
 		return err_set_sys(err, ERR_NOT_FOUND, ENOENT, "source file not found: rename %s %s",
 				   source, destination);
-	return err_set_sys(err, place_error_kind(status), status, "error renaming: rename %s %s", source,
+	return err_set_sys(err, file_error_kind(status), status, "error renaming: rename %s %s", source,
 			   destination);
 }
 
@@ -132,9 +127,12 @@ static int cross(struct move *move, struct err *err)
 		return err_set_sys(err, ERR_INTERNAL, status, "random");
 	status = copy_tree(from->directory, from->name, to->directory, move->temporary, move->source,
 			   move->arena, err);
-	if (status == 0 && renameat(to->directory, move->temporary, to->directory, to->name) < 0)
-		status = err_set_sys(err, place_error_kind(errno), errno, "rename %s %s", move->source,
-				     move->destination);
+	if (status == 0) {
+		status = place_rename_onto(to->directory, move->temporary, to);
+		if (status < 0)
+			err_set_sys(err, file_error_kind(status), status, "rename %s %s", move->source,
+				    move->destination);
+	}
 	if (status < 0) {
 		if (remove_tree(to->directory, move->temporary, move->destination, move->arena,
 				&ignored) < 0)
@@ -150,20 +148,21 @@ static int rename_place(struct move *move, struct err *err)
 	int status;
 
 	if (to->exists && S_ISDIR(to->st.st_mode))
-		return err_set_sys(err, ERR_INTERNAL, EEXIST, "error renaming: rename %s %s",
+		return err_set_sys(err, file_error_kind(EEXIST), EEXIST, "error renaming: rename %s %s",
 				   move->source, move->destination);
-	if (renameat(from->directory, from->name, to->directory, to->name) == 0)
+	status = place_rename_onto(from->directory, from->name, to);
+	if (status == 0)
 		return 0;
-	if (errno == EXDEV && move->may_copy) {
+	if (status == -EXDEV && move->may_copy) {
 		status = cross(move, err);
 		if (status < 0)
 			err_wrap(err, "error renaming");
 		return status;
 	}
-	if (errno == ENOENT)
+	if (status == -ENOENT)
 		return err_set_sys(err, ERR_NOT_FOUND, ENOENT, "source file not found: rename %s %s",
 				   move->source, move->destination);
-	return err_set_sys(err, errno == EINVAL ? ERR_INVALID_ARGUMENT : place_error_kind(errno), errno,
+	return err_set_sys(err, file_error_kind(status), status,
 			   "error renaming: rename %s %s", move->source, move->destination);
 }
 

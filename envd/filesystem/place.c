@@ -1,9 +1,14 @@
 #include "envd/filesystem/place.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "envd/filesystem/file_error.h"
 #include "lib/limits.h"
+
+/* RENAME_NOREPLACE of linux/fs.h. */
+#define RENAME_WITHOUT_REPLACING 1u
 
 /* The walk's own state; `rest` is what is still to be walked, without a leading '/'. */
 struct walk {
@@ -15,24 +20,6 @@ struct walk {
 	char rest[PATH_MAX];
 };
 
-enum err_kind place_error_kind(int sys)
-{
-	switch (sys < 0 ? -sys : sys) {
-	case ENOSPC:
-	case EDQUOT:
-		return ERR_RESOURCE_EXHAUSTED;
-	case EACCES:
-	case EPERM:
-	case EROFS:
-		return ERR_PERMISSION_DENIED;
-	case ENAMETOOLONG:
-	case ELOOP:
-		return ERR_INVALID_ARGUMENT;
-	default:
-		return ERR_INTERNAL;
-	}
-}
-
 void place_close(struct place *place)
 {
 	close_fd(&place->directory);
@@ -42,7 +29,7 @@ static int fail(struct walk *walk, int sys, struct err *err)
 {
 	bool making = walk->flags & PLACE_MAKE_PARENTS && !walk->place->has_parents;
 
-	return err_set_sys(err, place_error_kind(sys), sys, "%sstat %s",
+	return err_set_sys(err, file_error_kind(sys), sys, "%sstat %s",
 			   making ? "failed to stat directory: " : "", walk->place->path);
 }
 
@@ -104,7 +91,7 @@ static int next_component(struct walk *walk, char *ret_name, bool *ret_is_last)
 	return 1;
 }
 
-static int follow_link(struct walk *walk, const char *name, const struct stat *link, bool is_last)
+static int follow_link(struct walk *walk, const char *name, const struct stat *link)
 {
 	char target[PATH_MAX], rest[PATH_MAX];
 	ssize_t len = readlinkat(walk->place->directory, name, target, sizeof(target));
@@ -123,66 +110,107 @@ static int follow_link(struct walk *walk, const char *name, const struct stat *l
 	if (printed >= (int)sizeof(rest))
 		return -ENAMETOOLONG;
 	memcpy(walk->rest, rest, (size_t)printed + 1);
-	if (walk->user && walk->user->uid != 0 && geteuid() == 0 && (is_last || link->st_uid != 0))
+	if (walk->user && walk->user->uid != 0 && geteuid() == 0 && link->st_uid != 0)
 		walk->place->is_guarded = true;
 	walk->place->path[walk->path_len ? walk->path_len : 1] = '\0';
 	return target[0] == '/' ? enter_root(walk) : 0;
+}
+
+/* Nobody but root can have put a name there. */
+static bool is_roots_alone(int directory)
+{
+	struct stat st;
+
+	return fstat(directory, &st) == 0 && st.st_uid == 0 && !(st.st_mode & S_IWOTH) &&
+	       (!(st.st_mode & S_IWGRP) || st.st_gid == 0);
+}
+
+bool place_protects(const struct place *place, const struct user *user, const struct stat *st)
+{
+	if (user->uid == 0 || geteuid() != 0 || st->st_uid == user->uid)
+		return false;
+	return place->is_guarded ||
+	       (S_ISREG(st->st_mode) && st->st_nlink > 1 && !is_roots_alone(place->directory));
+}
+
+bool place_may_open(const struct place *place, const struct user *user, const struct stat *st, unsigned want)
+{
+	if (!place_protects(place, user, st))
+		return true;
+	return !place->is_out_of_reach && user_may(user, st->st_uid, st->st_gid, st->st_mode, want);
 }
 
 bool place_may_rename(const struct place *place, const struct user *user)
 {
 	struct stat directory;
 
-	if (!place->is_guarded)
+	if (!place->is_guarded || !place->exists || place->st.st_uid == user->uid)
 		return true;
-	if (fstat(place->directory, &directory) < 0 ||
+	if (place->is_out_of_reach || fstat(place->directory, &directory) < 0 ||
 	    !user_may(user, directory.st_uid, directory.st_gid, directory.st_mode, 3))
 		return false;
-	return !place->exists || !(directory.st_mode & S_ISVTX) || user->uid == directory.st_uid ||
-	       user->uid == place->st.st_uid;
+	return !(directory.st_mode & S_ISVTX) || user->uid == directory.st_uid;
 }
 
-bool place_may_write(const struct place *place, const struct user *user)
+int place_rename_onto(int directory, const char *name, const struct place *place)
 {
-	if (!place->is_guarded || !place->exists)
-		return place_may_rename(place, user);
-	return user_may(user, place->st.st_uid, place->st.st_gid, place->st.st_mode, 2);
+	/* Not every file system can leave what is there; then the check that was made has to do. */
+	if (place->is_guarded && !place->exists) {
+		if (syscall(SYS_renameat2, directory, name, place->directory, place->name,
+			    RENAME_WITHOUT_REPLACING) == 0)
+			return 0;
+		if (errno != ENOSYS && errno != EINVAL)
+			return -errno;
+	}
+	return renameat(directory, name, place->directory, place->name) < 0 ? -errno : 0;
+}
+
+static bool is_owner_fixed(int sys)
+{
+	return sys == EPERM || sys == EINVAL || sys == ENOSYS || sys == EOPNOTSUPP;
+}
+
+int place_give(int fd, const struct user *user)
+{
+	if (geteuid() != 0 || fchown(fd, user->uid, user->gid) == 0)
+		return 0;
+	return is_owner_fixed(errno) ? 1 : -errno;
+}
+
+int place_give_directory(const struct place *place, const char *name, const struct user *user)
+{
+	if (geteuid() != 0 || fchownat(place->directory, name, user->uid, user->gid, AT_SYMLINK_NOFOLLOW) == 0 ||
+	    errno == ENOENT || is_owner_fixed(errno))
+		return 0;
+	return -errno;
 }
 
 /* Makes `name` in the current directory. Somebody else's being faster is fine. */
 static int make_directory(struct walk *walk, const char *name, struct err *err)
 {
 	struct place *place = walk->place;
-	int sys;
+	int status;
 
-	if (!place_may_write(place, walk->user)) {
-		sys = EACCES;
-	} else if (mkdirat(place->directory, name, 0755) == 0) {
-		if (geteuid() != 0 || fchownat(place->directory, name, walk->user->uid, walk->user->gid,
-					       AT_SYMLINK_NOFOLLOW) == 0 || errno == ENOENT)
-			return 0;
-		return err_set_sys(err, place_error_kind(errno), errno,
-				   "failed to chown directory: chown %s", place->path);
-	} else if (errno == EEXIST) {
-		return 0;
-	} else {
-		sys = errno;
+	if (mkdirat(place->directory, name, 0755) < 0) {
+		status = errno == EEXIST ? 0 : -errno;
+		return status == 0 ? 0 : err_set_sys(err, file_error_kind(status), status,
+						     "failed to create directory: mkdir %s", place->path);
 	}
-	return err_set_sys(err, place_error_kind(sys), sys, "failed to create directory: mkdir %s",
-			   place->path);
+	status = place_give_directory(place, name, walk->user);
+	return status == 0 ? 0 : err_set_sys(err, file_error_kind(status), status,
+					     "failed to chown directory: chown %s", place->path);
 }
 
 /* The current directory is left for its child `name`, which fd and st are of. */
-static int enter(struct walk *walk, int *fd, const struct stat *st, struct err *err)
+static void enter(struct walk *walk, int *fd, const struct stat *st)
 {
 	struct place *place = walk->place;
 
 	if (place->is_guarded && !user_may(walk->user, st->st_uid, st->st_gid, st->st_mode, 1))
-		return fail(walk, EACCES, err);
+		place->is_out_of_reach = true;
 	close_fd(&place->directory);
 	place->directory = take_fd(fd);
 	walk->path_len = strlen(place->path);
-	return 0;
 }
 
 /* A component with others behind it: must become a directory. */
@@ -204,11 +232,13 @@ static int walk_through(struct walk *walk, const char *name, struct err *err)
 	if (fd < 0 || fstat(fd, &st) < 0)
 		return fail(walk, errno, err);
 	if (S_ISLNK(st.st_mode)) {
-		status = follow_link(walk, name, &st, false);
+		status = follow_link(walk, name, &st);
 		return status < 0 ? fail(walk, status, err) : 0;
 	}
-	if (S_ISDIR(st.st_mode))
-		return enter(walk, &fd, &st, err);
+	if (S_ISDIR(st.st_mode)) {
+		enter(walk, &fd, &st);
+		return 0;
+	}
 	if (walk->flags & PLACE_MAKE_PARENTS) {
 		status = err_set(err, ERR_INVALID_ARGUMENT, "path is a file: %s", place->path);
 		err->sys = ENOTDIR;
@@ -228,7 +258,7 @@ static int walk_last(struct walk *walk, const char *name, struct err *err)
 	if (!place->exists && errno != ENOENT)
 		return fail(walk, errno, err);
 	if (place->exists && S_ISLNK(place->st.st_mode) && walk->flags & PLACE_FOLLOW) {
-		status = follow_link(walk, name, &place->st, true);
+		status = follow_link(walk, name, &place->st);
 		if (status < 0)
 			return fail(walk, status, err);
 		place->has_parents = false;
@@ -277,7 +307,8 @@ int place_find(const char *clean_path, const struct user *user, unsigned flags, 
 	int status;
 
 	ret_place->directory = -1;
-	ret_place->is_guarded = ret_place->exists = ret_place->has_parents = false;
+	ret_place->is_guarded = ret_place->is_out_of_reach = false;
+	ret_place->exists = ret_place->has_parents = false;
 	status = enter_root(&walk);
 	if (status == 0 && strlen(clean_path) >= sizeof(walk.rest))
 		status = -ENAMETOOLONG;

@@ -5,7 +5,7 @@
 
 static int out_of_budget(struct err *err)
 {
-	return err_set_sys(err, ERR_INTERNAL, ENOMEM, "upload");
+	return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "upload");
 }
 
 static int choose_coding(struct receive *receive, struct err *err)
@@ -32,7 +32,8 @@ static int find_user(struct receive *receive, struct err *err)
 		bool is_unknown = err->kind == ERR_NOT_FOUND;
 
 		err_wrap(err, "error looking up user '%s'", name);
-		err->kind = is_unknown ? ERR_UNAUTHENTICATED : ERR_INTERNAL;
+		if (is_unknown)
+			err->kind = ERR_UNAUTHENTICATED;
 		return -EPROTO;
 	}
 	return sandbox_check_user(receive->request->sandbox, name, receive->user.uid, err);
@@ -256,7 +257,7 @@ static int feed_plain(void *user, const char *data, size_t len)
 	if (!receive->is_multipart)
 		return upload_write(&receive->upload, data, len, err) < 0 ? -EPROTO : 0;
 	status = multipart_feed(&receive->multipart, data, len, err);
-	if (status < 0 && err->kind == ERR_INTERNAL && strncmp(err->message, "multipart: ", 11) == 0)
+	if (status < 0 && strncmp(err->message, "multipart: ", 11) == 0)
 		err_wrap(err, "error reading form");
 	return status < 0 ? -EPROTO : 0;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "envd/filesystem/directory.h"
+#include "envd/filesystem/file_error.h"
 
 /* How often directories may turn out to have been filled again meanwhile before we give up. */
 #define REFILLS_MAX 1000
@@ -142,9 +143,5 @@ int remove_tree(int directory, const char *name, const char *path, struct arena 
 	struct removal removal = {.arena = arena, .fd = -1};
 	int status = remove_whole(&removal, directory, name);
 
-	if (status == -EACCES || status == -EPERM || status == -EROFS)
-		return err_set_sys(err, ERR_PERMISSION_DENIED, status, "unlinkat %s", path);
-	if (status < 0)
-		return err_set_sys(err, ERR_INTERNAL, status, "unlinkat %s", path);
-	return 0;
+	return status < 0 ? err_set_sys(err, file_error_kind(status), status, "unlinkat %s", path) : 0;
 }

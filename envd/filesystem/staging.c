@@ -170,34 +170,36 @@ bool staging_would_fit(int fd, int target, int64_t more)
 	return more <= room;
 }
 
-/* The one piece of state that threads share: which files are being published right now. */
+/* The one piece of state that threads share: which files are being published right now, and which are written
+ * directly. */
 static pthread_mutex_t turns_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t turns_changed = PTHREAD_COND_INITIALIZER;
 static struct staging_turn *turns;
+static struct staging_direct *directs;
 
-static bool is_taken(const struct stat *st)
+static bool is_same(const struct staging_turn *a, const struct staging_turn *b)
+{
+	return a->device == b->device && a->inode == b->inode;
+}
+
+static bool is_taken(const struct staging_turn *wanted)
 {
 	for (struct staging_turn *turn = turns; turn; turn = turn->next)
-		if (turn->device == st->st_dev && turn->inode == st->st_ino)
+		if (is_same(turn, wanted))
 			return true;
 	return false;
 }
 
-void staging_turn_take(struct staging_turn *turn, const struct stat *st)
+static void take(struct staging_turn *turn)
 {
-	turn->device = st->st_dev;
-	turn->inode = st->st_ino;
-	pthread_mutex_lock(&turns_lock);
-	while (is_taken(st))
+	while (is_taken(turn))
 		pthread_cond_wait(&turns_changed, &turns_lock);
 	turn->next = turns;
 	turns = turn;
-	pthread_mutex_unlock(&turns_lock);
 }
 
-void staging_turn_end(struct staging_turn *turn)
+static void end(struct staging_turn *turn)
 {
-	pthread_mutex_lock(&turns_lock);
 	for (struct staging_turn **at = &turns; *at; at = &(*at)->next) {
 		if (*at == turn) {
 			*at = turn->next;
@@ -205,5 +207,70 @@ void staging_turn_end(struct staging_turn *turn)
 		}
 	}
 	pthread_cond_broadcast(&turns_changed);
+}
+
+void staging_turn_take(struct staging_turn *turn, const struct stat *st)
+{
+	turn->device = st->st_dev;
+	turn->inode = st->st_ino;
+	pthread_mutex_lock(&turns_lock);
+	take(turn);
+	pthread_mutex_unlock(&turns_lock);
+}
+
+void staging_turn_end(struct staging_turn *turn, int status)
+{
+	pthread_mutex_lock(&turns_lock);
+	for (struct staging_direct *direct = directs; direct && status != STAGING_UNCHANGED; direct = direct->next)
+		if (is_same(&direct->turn, turn))
+			direct->ended = status < 0 ? status : 1;
+	end(turn);
+	pthread_mutex_unlock(&turns_lock);
+}
+
+bool staging_direct_begin(struct staging_direct *direct, const struct stat *st)
+{
+	bool is_free;
+
+	*direct = (struct staging_direct){.turn = {.device = st->st_dev, .inode = st->st_ino}};
+	pthread_mutex_lock(&turns_lock);
+	is_free = !is_taken(&direct->turn);
+	for (struct staging_direct *other = directs; other && is_free; other = other->next)
+		is_free = !is_same(&other->turn, &direct->turn);
+	if (is_free) {
+		direct->next = directs;
+		directs = direct;
+	}
+	pthread_mutex_unlock(&turns_lock);
+	return is_free;
+}
+
+int staging_direct_resume(struct staging_direct *direct)
+{
+	int ended;
+
+	pthread_mutex_lock(&turns_lock);
+	take(&direct->turn);
+	ended = direct->ended;
+	pthread_mutex_unlock(&turns_lock);
+	return ended;
+}
+
+void staging_direct_pause(struct staging_direct *direct)
+{
+	pthread_mutex_lock(&turns_lock);
+	end(&direct->turn);
+	pthread_mutex_unlock(&turns_lock);
+}
+
+void staging_direct_end(struct staging_direct *direct)
+{
+	pthread_mutex_lock(&turns_lock);
+	for (struct staging_direct **at = &directs; *at; at = &(*at)->next) {
+		if (*at == direct) {
+			*at = direct->next;
+			break;
+		}
+	}
 	pthread_mutex_unlock(&turns_lock);
 }

@@ -37,7 +37,24 @@ struct staging_turn {
 };
 
 void staging_turn_take(struct staging_turn *turn, const struct stat *st);
-/* ... to here. */
-void staging_turn_end(struct staging_turn *turn);
+/* ... to here. `status` is what replacing the content came to: it ends the upload that writes there directly. */
+void staging_turn_end(struct staging_turn *turn, int status);
+/* Nothing has changed. */
+#define STAGING_UNCHANGED 1
+
+/* The one upload that writes into a file directly, of which others of the same file know: who replaces the
+ * content meanwhile comes after it, so that what it still brings is not written any more. */
+struct staging_direct {
+	struct staging_turn turn;
+	struct staging_direct *next;
+	int ended; /* 0: not; else 1, or the errno with which the other one has left a part behind */
+};
+
+/* False when another one writes there, directly or because it is its turn. */
+bool staging_direct_begin(struct staging_direct *direct, const struct stat *st) NODISCARD;
+/* Takes a turn for one write: 0, or as `ended`; staging_direct_pause ends it in either case. */
+int staging_direct_resume(struct staging_direct *direct) NODISCARD;
+void staging_direct_pause(struct staging_direct *direct);
+void staging_direct_end(struct staging_direct *direct);
 
 #endif

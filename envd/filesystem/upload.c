@@ -5,7 +5,8 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-#include "envd/filesystem/staging.h"
+#include "envd/filesystem/file_error.h"
+#include "envd/filesystem/lease.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -22,7 +23,14 @@ struct metadata {
 static int fail_at(struct err *err, int sys, const char *what, const char *call, const char *path)
 {
 	sys = sys < 0 ? -sys : sys;
-	return err_set_sys(err, place_error_kind(sys), sys, "%s: %s %s", what, call, path);
+	return err_set_sys(err, file_error_kind(sys), sys, "%s: %s %s", what, call, path);
+}
+
+static int write_failed(const struct upload *upload, int fd, int status, struct err *err)
+{
+	fail_at(err, status, "error writing file", "write", upload->path);
+	err->kind = file_error_kind_of(fd, status);
+	return status;
 }
 
 static int no_space(const struct upload *upload, struct err *err)
@@ -53,31 +61,21 @@ static int open_failed(const struct upload *upload, int status, struct err *err)
 	return fail_at(err, status, "not enough inodes available", "open", upload->path);
 }
 
-/* The owner's rule of the header. */
-static bool may_chown(const struct upload *upload, const struct stat *st)
-{
-	struct stat directory;
-
-	if (geteuid() != 0 || upload->place.is_guarded)
-		return false;
-	if (upload->user->uid == 0 || upload->user->uid == st->st_uid)
-		return true;
-	return fstat(upload->place.directory, &directory) == 0 &&
-	       user_may(upload->user, directory.st_uid, directory.st_gid, directory.st_mode, 3);
-}
-
-/* What the kernel would do if the user wrote himself: set-id bits go. */
+/* The owner's rule of the header. Changing him takes set-id bits and capabilities away; where he stays, what the
+ * kernel would do if the user wrote himself: set-id bits go. */
 static int take_ownership(const struct upload *upload, int fd, struct err *err)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
 		return fail_at(err, errno, "error getting file info", "stat", upload->path);
-	if (may_chown(upload, &st)) {
-		if (fchown(fd, upload->user->uid, upload->user->gid) == 0 ||
-		    (errno == EPERM && upload->in_place))
+	if (geteuid() == 0 && !place_protects(&upload->place, upload->user, &st) && !file_is_virtual(fd)) {
+		int status = place_give(fd, upload->user);
+
+		if (status < 0)
+			return fail_at(err, status, "error changing file ownership", "chown", upload->path);
+		if (status == 0)
 			return 0;
-		return fail_at(err, errno, "error changing file ownership", "chown", upload->path);
 	}
 	if (st.st_mode & (S_ISUID | S_ISGID) && upload->user->uid != 0 &&
 	    fchmod(fd, st.st_mode & 0777) < 0)
@@ -153,41 +151,45 @@ static int find_target(struct upload *upload, struct err *err)
 						       : "error ensuring directories");
 		return status;
 	}
-	if (place->exists && geteuid() == 0 && upload->user->uid != 0 && place->st.st_nlink > 1 &&
-	    place->st.st_uid != upload->user->uid)
-		place->is_guarded = true;
 	if (place->exists && S_ISDIR(place->st.st_mode))
 		status = err_set(err, ERR_INVALID_ARGUMENT, "path is a directory: %s", upload->path);
 	else if (place->exists && !S_ISREG(place->st.st_mode))
 		status = err_set(err, ERR_INVALID_ARGUMENT, "path is not a regular file: %s",
 				 upload->path);
-	else if (!place_may_write(place, upload->user))
+	else if (place->exists && !place_may_open(place, upload->user, &place->st, 2))
 		status = fail_at(err, EACCES, "error opening file", "open", upload->path);
 	if (status < 0)
 		place_close(place);
 	return status;
 }
 
-/* The file at the place, whatever it is by now; never through a link, never waiting for a FIFO. */
-static int open_target(const struct upload *upload, int flags)
+/* The file at the place, whatever it is by now, if the user may write to it; never through a link, never
+ * waiting for a FIFO. */
+static int open_target(const struct upload *upload, struct stat *ret_st)
 {
-	int fd = openat(upload->place.directory, upload->place.name,
-			O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | flags, 0666);
-	struct stat st;
+	auto_close int fd = lease_open(upload->place.directory, upload->place.name, O_WRONLY | O_NOFOLLOW, 0);
 
 	if (fd < 0)
-		return -errno;
-	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode))
 		return fd;
-	close_fd(&fd);
-	return -ELOOP;
+	if (fstat(fd, ret_st) < 0 || !S_ISREG(ret_st->st_mode))
+		return -ELOOP;
+	return place_may_open(&upload->place, upload->user, ret_st, 2) ? take_fd(&fd) : -EACCES;
+}
+
+static int create_target(const struct upload *upload)
+{
+	int fd = openat(upload->place.directory, upload->place.name,
+			O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+
+	return fd < 0 ? -errno : fd;
 }
 
 static int begin_existing(struct upload *upload, struct err *err)
 {
 	/* Shows what writing would fail with, and is closed at once: a file that is held open for
 	 * writing cannot be executed. */
-	auto_close int probe = open_target(upload, 0);
+	struct stat st;
+	auto_close int probe = open_target(upload, &st);
 	int staged;
 
 	if (probe < 0)
@@ -200,8 +202,19 @@ static int begin_existing(struct upload *upload, struct err *err)
 	upload->in_place = true;
 	if (take_ownership(upload, probe, err) < 0)
 		return -EPROTO;
-	upload->fd = open_target(upload, O_TRUNC);
-	return upload->fd < 0 ? open_failed(upload, upload->fd, err) : 0;
+	/* Virtual files have nothing to be cut, and some say so. */
+	if (st.st_size && ftruncate(probe, 0) < 0 && !file_is_virtual(probe))
+		return open_failed(upload, -errno, err);
+	upload->fd = take_fd(&probe);
+	return 0;
+}
+
+/* What we have made. */
+static int give(const struct upload *upload, int fd, struct err *err)
+{
+	int status = place_give(fd, upload->user);
+
+	return status < 0 ? fail_at(err, status, "error changing file ownership", "chown", upload->path) : 0;
 }
 
 static int begin_new(struct upload *upload, struct err *err)
@@ -214,22 +227,21 @@ static int begin_new(struct upload *upload, struct err *err)
 	if (is_no_space(fd) || fd == -EROFS || fd == -EACCES || fd == -EPERM)
 		return open_failed(upload, fd, err);
 	upload->in_place = true;
-	upload->fd = open_target(upload, O_CREAT | O_EXCL);
+	upload->fd = create_target(upload);
 	if (upload->fd < 0)
 		return open_failed(upload, upload->fd, err);
 	upload->is_new = true;
-	if (geteuid() == 0 && fchown(upload->fd, upload->user->uid, upload->user->gid) < 0)
-		return fail_at(err, errno, "error changing file ownership", "chown", upload->path);
-	return 0;
+	return give(upload, upload->fd, err);
 }
 
 int upload_begin(struct upload *upload, struct err *err)
 {
-	int status = find_target(upload, err);
+	int status;
 
 	upload->fd = -1;
-	upload->in_place = upload->is_new = false;
+	upload->in_place = upload->is_new = upload->is_direct = false;
 	upload->written = 0;
+	status = find_target(upload, err);
 	if (status < 0)
 		return status;
 	status = upload->place.exists ? begin_existing(upload, err) : begin_new(upload, err);
@@ -238,10 +250,31 @@ int upload_begin(struct upload *upload, struct err *err)
 	return status;
 }
 
+/* Nothing was there before, so nothing stays; unless it is not as we left it, and somebody else has written. */
+static void empty_again(const struct upload *upload)
+{
+	struct stat st;
+
+	if (fstat(upload->fd, &st) == 0 && st.st_size == upload->written && ftruncate(upload->fd, 0) < 0)
+		log_warn("files", "a part of an upload that broke off stays", LOG_S("error", errno_text(errno)));
+}
+
+static void end_direct(struct upload *upload, bool is_complete)
+{
+	if (!upload->is_direct)
+		return;
+	if (staging_direct_resume(&upload->direct) == 0 && !is_complete)
+		empty_again(upload);
+	staging_direct_pause(&upload->direct);
+	staging_direct_end(&upload->direct);
+	upload->is_direct = false;
+}
+
 void upload_abort(struct upload *upload)
 {
 	struct stat ours, there;
 
+	end_direct(upload, false);
 	/* Ours alone: somebody else may have put his own file there meanwhile. */
 	if (upload->is_new && upload->fd >= 0 && fstat(upload->fd, &ours) == 0 &&
 	    fstatat(upload->place.directory, upload->place.name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -261,8 +294,8 @@ static int make_room(struct upload *upload, struct err *err)
 
 	if (upload->in_place || !upload->place.exists)
 		return no_space(upload, err);
-	target = open_target(upload, 0);
-	if (target < 0 || fstat(target, &st) < 0)
+	target = open_target(upload, &st);
+	if (target < 0)
 		return no_space(upload, err);
 	if (!staging_would_fit(upload->fd, target, upload->remaining))
 		return no_space(upload, err);
@@ -271,20 +304,44 @@ static int make_room(struct upload *upload, struct err *err)
 		return status;
 	staging_turn_take(&turn, &st);
 	status = staging_move(upload->fd, target);
-	staging_turn_end(&turn);
+	staging_turn_end(&turn, status);
 	if (is_no_space(status))
 		return no_space(upload, err);
 	if (status == 0 && lseek(target, 0, SEEK_END) < 0)
 		status = -errno;
 	if (status < 0)
-		return fail_at(err, status, "error writing file", "write", upload->path);
+		return write_failed(upload, target, status, err);
 	close_fd(&upload->fd);
 	upload->fd = take_fd(&target);
 	upload->in_place = true;
 	return 0;
 }
 
-int upload_write(struct upload *upload, const char *data, size_t len, struct err *err)
+/* Before the first byte: where there is nothing that could be lost, copying it there at the end would be in vain.
+ * Not worth it for little, of which nobody then sees a part either. */
+static void try_direct(struct upload *upload)
+{
+	auto_close int target = -1;
+	struct err ignored;
+	struct stat st;
+
+	if (upload->in_place || !upload->place.exists || upload->place.st.st_size > 0 ||
+	    (upload->remaining >= 0 && upload->remaining <= UPLOAD_DIRECT_BYTES_MIN))
+		return;
+	target = open_target(upload, &st);
+	if (target < 0 || !staging_direct_begin(&upload->direct, &st))
+		return;
+	/* Asked again now that no other upload writes there. */
+	if (fstat(target, &st) < 0 || st.st_size > 0 || take_ownership(upload, target, &ignored) < 0) {
+		staging_direct_end(&upload->direct);
+		return;
+	}
+	close_fd(&upload->fd);
+	upload->fd = take_fd(&target);
+	upload->in_place = upload->is_direct = true;
+}
+
+static int write_all(struct upload *upload, const char *data, size_t len, struct err *err)
 {
 	while (len) {
 		ssize_t put = write(upload->fd, data, len);
@@ -299,7 +356,7 @@ int upload_write(struct upload *upload, const char *data, size_t len, struct err
 			continue;
 		}
 		if (status < 0)
-			return fail_at(err, status, "error writing file", "write", upload->path);
+			return write_failed(upload, upload->fd, status, err);
 		data += put;
 		len -= (size_t)put;
 		upload->written += put;
@@ -309,13 +366,31 @@ int upload_write(struct upload *upload, const char *data, size_t len, struct err
 	return 0;
 }
 
+int upload_write(struct upload *upload, const char *data, size_t len, struct err *err)
+{
+	int status;
+
+	if (!upload->written && len)
+		try_direct(upload);
+	if (!upload->is_direct)
+		return write_all(upload, data, len, err);
+	status = staging_direct_resume(&upload->direct);
+	if (status == 0)
+		status = write_all(upload, data, len, err);
+	else if (status < 0)
+		write_failed(upload, upload->fd, status, err);
+	staging_direct_pause(&upload->direct);
+	/* What another upload has replaced by now need not be written. */
+	return status < 0 ? status : 0;
+}
+
 /* Watchers of the directory have seen a create so far; they are to see the write, too. */
 static void touch(const struct upload *upload)
 {
-	auto_close int fd = open_target(upload, 0);
 	struct stat staged, linked;
+	auto_close int fd = open_target(upload, &linked);
 
-	if (fd < 0 || fstat(fd, &linked) < 0 || fstat(upload->fd, &staged) < 0 ||
+	if (fd < 0 || fstat(upload->fd, &staged) < 0 ||
 	    staged.st_ino != linked.st_ino || staged.st_dev != linked.st_dev)
 		return;
 	if (geteuid() == 0 ? fchown(fd, staged.st_uid, staged.st_gid) : futimens(fd, NULL))
@@ -328,7 +403,7 @@ static void touch(const struct upload *upload)
 /* Where an unnamed file cannot be linked (no /proc and no right to do without, quota groups). */
 static int create_copy(struct upload *upload, struct err *err)
 {
-	auto_close int target = open_target(upload, O_CREAT | O_EXCL);
+	auto_close int target = create_target(upload);
 	int status;
 
 	if (target < 0)
@@ -337,9 +412,9 @@ static int create_copy(struct upload *upload, struct err *err)
 	if (is_no_space(status))
 		no_space(upload, err);
 	else if (status < 0)
-		fail_at(err, status, "error writing file", "write", upload->path);
-	if (status == 0 && geteuid() == 0 && fchown(target, upload->user->uid, upload->user->gid) < 0)
-		status = fail_at(err, errno, "error changing file ownership", "chown", upload->path);
+		write_failed(upload, target, status, err);
+	if (status == 0)
+		status = give(upload, target, err);
 	if (status == 0)
 		status = write_metadata(upload, target, err);
 	if (status < 0)
@@ -354,11 +429,10 @@ static int create_copy(struct upload *upload, struct err *err)
 /* -EEXIST and -ENOENT: somebody was faster. */
 static int publish_new(struct upload *upload, struct err *err)
 {
-	int status;
+	int status = give(upload, upload->fd, err);
 
-	if (geteuid() == 0 && fchown(upload->fd, upload->user->uid, upload->user->gid) < 0)
-		return fail_at(err, errno, "error changing file ownership", "chown", upload->path);
-	status = write_metadata(upload, upload->fd, err);
+	if (status == 0)
+		status = write_metadata(upload, upload->fd, err);
 	if (status < 0)
 		return status;
 	status = staging_link(upload->fd, &upload->place);
@@ -391,7 +465,7 @@ static int replace_metadata(const struct upload *upload, int target, struct err 
 }
 
 /* The content last: whatever else does not fit leaves the old one. */
-static int overwrite(struct upload *upload, int target, struct err *err)
+static int overwrite(struct upload *upload, int target, bool *ret_changed, struct err *err)
 {
 	int status = take_ownership(upload, target, err);
 
@@ -399,31 +473,54 @@ static int overwrite(struct upload *upload, int target, struct err *err)
 		status = replace_metadata(upload, target, err);
 	if (status < 0)
 		return status;
+	*ret_changed = true;
 	status = staging_copy(upload->fd, target);
 	if (is_no_space(status))
 		status = staging_move(upload->fd, target);
 	if (is_no_space(status))
 		return no_space(upload, err);
 	if (status < 0)
-		return fail_at(err, status, "error writing file", "write", upload->path);
+		return write_failed(upload, target, status, err);
 	return 0;
+}
+
+/* What was written directly is there already, and has the size that it shall have. */
+static int publish_direct(struct upload *upload, struct err *err)
+{
+	int status = staging_direct_resume(&upload->direct);
+	struct stat st;
+
+	if (status == 0) {
+		if (fstat(upload->fd, &st) < 0 ||
+		    (st.st_size > upload->written && ftruncate(upload->fd, upload->written) < 0))
+			status = -errno;
+		if (status == 0)
+			status = replace_metadata(upload, upload->fd, err);
+		else
+			write_failed(upload, upload->fd, status, err);
+	} else if (status < 0) {
+		write_failed(upload, upload->fd, status, err);
+	}
+	staging_direct_pause(&upload->direct);
+	return status < 0 ? status : 0;
 }
 
 /* -ENOENT and -ELOOP: it is gone, or something else by now. */
 static int publish_existing(struct upload *upload, struct err *err)
 {
-	auto_close int target = open_target(upload, 0);
-	struct staging_turn turn;
 	struct stat st;
+	auto_close int target = open_target(upload, &st);
+	struct staging_turn turn;
+	bool has_changed = false;
 	int status;
 
 	if (target == -ENOENT || target == -ELOOP)
 		return target;
-	if (target < 0 || fstat(target, &st) < 0)
-		return open_failed(upload, target < 0 ? target : -errno, err);
+	if (target < 0)
+		return open_failed(upload, target, err);
 	staging_turn_take(&turn, &st);
-	status = overwrite(upload, target, err);
-	staging_turn_end(&turn);
+	status = overwrite(upload, target, &has_changed, err);
+	staging_turn_end(&turn, has_changed ? status : STAGING_UNCHANGED);
 	if (status < 0)
 		return status;
 	close_fd(&upload->fd);
@@ -450,9 +547,12 @@ static int publish_staged(struct upload *upload, struct err *err)
 int upload_publish(struct upload *upload, struct arena *arena, struct entry_metadata **ret_metadata,
 		   size_t *ret_count, struct err *err)
 {
-	int status = upload->in_place ? write_metadata(upload, upload->fd, err)
-				      : publish_staged(upload, err);
+	int status = upload->is_direct  ? publish_direct(upload, err)
+		     : upload->in_place ? write_metadata(upload, upload->fd, err)
+					: publish_staged(upload, err);
 
+	if (status == 0)
+		end_direct(upload, true);
 	if (status == 0 && entry_read_metadata(upload->fd, arena, ret_metadata, ret_count) < 0)
 		status = err_set_sys(err, ERR_INTERNAL, ENOMEM, "metadata");
 	if (status == 0)

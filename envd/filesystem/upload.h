@@ -16,6 +16,12 @@
  * writes to such files to watchers of the directory they were made in, under a name like "#1234";
  * in the target's own directory when that fails, or when it has a default ACL for new files.
  *
+ * An existing file that is empty has nothing to lose, and copying to it at the end would be in vain: a large
+ * upload is written into it directly, as fast as to a new file. It is emptied again when the upload breaks off,
+ * unless somebody else has written there meanwhile; only when this program is killed does a part stay. Readers
+ * see it grow. An upload of the same file that publishes meanwhile comes after it, so what the direct one
+ * still brings is dropped; one that begins meanwhile is staged.
+ *
  * Written in place as the body arrives, so that an interruption leaves a part of it (a file that was
  * not there before is removed again):
  *   - file systems without O_TMPFILE: proc, sysfs, cgroup (writes must go straight through there),
@@ -27,17 +33,17 @@
  * not known and the old content would free next to nothing. From then on an interruption loses the
  * old content.
  *
- * Owners: files end up owned by the acting user, as in the reference. Not so when this process is
- * not root, when the place is guarded (place.h), when the file has another owner and more than one
- * link (a hard link is as good as a symbolic one for aiming at /etc/shadow; such a file must also be
- * writable by the user), and when the user could not write to the directory (then it is the
- * system's file: the content is replaced, as the reference does, the owner stays).
+ * Owners: files end up owned by the acting user, as in the reference, whoever owned them and whatever
+ * directory they are in; set-id bits and capabilities go with the old owner. Not so when this process is not
+ * root, when it or the file system cannot change owners (place_give), where the file is virtual (a knob of the
+ * kernel's is not given away by being turned), and when the file is protected
+ * (place_protects): then it is written only if the user could do it himself, and stays whose it was.
  */
 #ifndef ENVD_FILESYSTEM_UPLOAD_H
 #define ENVD_FILESYSTEM_UPLOAD_H
 
 #include "envd/filesystem/entry.h"
-#include "envd/filesystem/place.h"
+#include "envd/filesystem/staging.h"
 
 struct upload {
 	const char *path; /* resolved, clean; borrowed, like the two below */
@@ -54,6 +60,8 @@ struct upload {
 	int fd;        /* written to: the unnamed file, or the target */
 	bool in_place; /* fd is the target */
 	bool is_new;   /* in place: we made it */
+	bool is_direct; /* in place: it was there and empty */
+	struct staging_direct direct;
 	int64_t written;
 };
 

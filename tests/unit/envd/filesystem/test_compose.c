@@ -310,12 +310,42 @@ static void case_092_links_do_not_lead_to_others_files(void **state)
 	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
 	folder_check_text(at("secret"), "root's");
 	folder_check_text(at("d/a"), "a");
+	/* Nor by a hard link. */
+	assert_int_equal(link(at("secret"), at("d/hard")), 0);
+	assert_true(run_as("user", "{\"source_paths\":[\"hard\"],\"destination\":\"f\"}") < 0);
+	assert_int_equal(err.kind, ERR_PERMISSION_DENIED);
+	folder_check_text(at("d/f"), NULL);
+	assert_int_equal(unlink(at("d/hard")), 0);
 	assert_int_equal(run_as("user", "{\"source_paths\":[\"a\"],\"destination\":\"sub/f\"}"), 0);
 	assert_int_equal(stat(at("d/sub/f"), &st), 0);
 	assert_int_equal(st.st_uid, 4242);
 	assert_int_equal(st.st_gid, 4243);
 	assert_int_equal(stat(at("d/sub"), &st), 0);
 	assert_int_equal(st.st_uid, 4242);
+}
+
+static void case_176_new_names_and_links_of_roots(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chown(at("d"), 4242, 4243), 0);
+	folder_write_text(at("image"), "image");
+	assert_int_equal(chmod(at("image"), 0600), 0);
+	assert_int_equal(symlink("../image", at("d/link")), 0);
+	assert_int_equal(symlink("..", at("d/up")), 0);
+	assert_int_equal(lchown(at("d/up"), 4242, 4243), 0);
+	/* Through his own link, and from where root's link leads. */
+	assert_int_equal(run_as("user", "{\"source_paths\":[\"link\"],\"destination\":\"up/new\"}"), 0);
+	folder_check_text(at("new"), "image");
+	assert_int_equal(stat(at("new"), &st), 0);
+	assert_int_equal(st.st_uid, 4242);
+	/* Over what is his own by now. */
+	folder_write_text(at("d/a"), "a");
+	assert_int_equal(run_as("user", "{\"source_paths\":[\"a\"],\"destination\":\"up/new\"}"), 0);
+	folder_check_text(at("new"), "a");
 }
 
 static void long_names_and_files_of_proc(void **state)
@@ -422,6 +452,7 @@ int main(void)
 		TEST(a_part_that_is_replaced_meanwhile_stays),
 		TEST(an_abandoned_one_changes_nothing),
 		TEST(case_092_links_do_not_lead_to_others_files),
+		TEST(case_176_new_names_and_links_of_roots),
 		TEST(long_names_and_files_of_proc),
 		TEST(case_099_where_unnamed_files_cannot_be_linked),
 		TEST(a_directorys_default_acl_is_inherited),

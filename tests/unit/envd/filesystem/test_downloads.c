@@ -26,7 +26,7 @@ static void conformance_061_download_errors(void **state)
 			 arena_printf(&site.arena, "path '%s' does not exist", site_at("none")));
 	site_check_header(&answer, "Content-Disposition", NULL);
 	answer = site_get(site_at("f/x"), NULL);
-	site_check_error(&answer, 500,
+	site_check_error(&answer, 400,
 			 arena_printf(&site.arena,
 				      "error checking if path exists '%s': stat %s: not a "
 				      "directory",

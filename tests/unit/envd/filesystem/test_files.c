@@ -357,7 +357,7 @@ static void an_upload_that_is_held_back_leaves_no_descriptor(void **state)
 	site_send_text(fd, "--b\r\nContent-Disposition: form-data; name=file\r\n\r\nnewer\r\n--b\r\n\r\n");
 	assert_true(site_send_all(fd, bytes, len));
 	site_wait_until(is_held_back, 0);
-	staging_turn_end(&turn);
+	staging_turn_end(&turn, STAGING_UNCHANGED);
 	site_wait_until(is_published, 5);
 	close(fd);
 	site_wait_until(site_is_at_rest, 0);
@@ -376,7 +376,7 @@ static void case_088_a_truncated_form_is_an_error(void **state)
 		fd, site_post_head(site_at("f"), "multipart/form-data; boundary=b", strlen(body), NULL));
 	site_send_text(fd, body);
 	site_read_to_end(fd, &answer, ANSWER_BYTES_MAX);
-	site_check_error(&answer, 500, "error reading form: multipart: unexpected EOF");
+	site_check_error(&answer, 400, "error reading form: multipart: unexpected EOF");
 	site_check_file("f", "old", 3);
 }
 

@@ -182,8 +182,68 @@ static void case_089_broken_bodies_are_errors(void **state)
 	check_error("--XyZ\r\nContent-Disposition: form-data; name=file; filename*=utf-8''a%00b\r\n\r\n"
 		    "--XyZ--", "multipart: file name with a NUL byte");
 	check_error("--XyZ\r\nContent-Disposition: form-data; name=refuse\r\n\r\n--XyZ--", "refused");
-	check_error("--XyZ\r\nContent-Transfer-Encoding: Quoted-Printable\r\n\r\n--XyZ--",
-		    "multipart: quoted-printable parts are not supported");
+}
+
+#define QUOTED "--XyZ\r\nContent-Disposition: form-data; name=file\r\nContent-Transfer-Encoding: Quoted-Printable\r\n\r\n"
+
+static void case_199_quoted_printable_parts_are_decoded(void **state)
+{
+	(void)state;
+	CHECK(QUOTED "\r\n--XyZ--", "[file].");
+	CHECK(QUOTED "caf=C3=A9 =3d =\r\nin one line\r\nnext  \t\r\nlast\nbare \t\r\n--XyZ--",
+	      "[file]caf\xC3\xA9 = in one line\r\nnext\r\nlast\nbare.");
+	/* A '=' that escapes nothing, and one at the very end. */
+	CHECK(QUOTED "1=+1 =A =zz =4g=\r\n--XyZ--", "[file]1=+1 =A =zz =4g.");
+	CHECK(QUOTED "soft=  \t\r\nend=4\r\n--XyZ--", "[file]softend=4.");
+	CHECK(QUOTED "--=\r\n--XyZ\r\n" PART "a=3Db\r\n--XyZ--", "[file]--.[file|a.txt]a=3Db.");
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=file\r\nContent-Transfer-Encoding: base64\r\n\r\n"
+	      "aGk=\r\n--XyZ--", "[file]aGk=.");
+	check_error(QUOTED "bell \x07\r\n--XyZ--", "multipart: quotedprintable: invalid unescaped byte in body 0x07");
+	check_error(QUOTED "a= b\r\n--XyZ--", "multipart: quotedprintable: invalid byte after = 0x62");
+	check_error(QUOTED "a=\rb\r\n--XyZ--", "multipart: quotedprintable: invalid byte after = 0x62");
+}
+
+/* Nothing of it is held but blanks, and not too many. */
+static void case_199_quoted_printable_lines_of_any_length(void **state)
+{
+	size_t len = 300000;
+	char *content = malloc(len);
+	struct multipart m;
+	struct err err;
+
+	(void)state;
+	assert_non_null(content);
+	memset(content, ' ', len);
+	assert_int_equal(multipart_init(&m, STR("multipart/form-data; boundary=XyZ"), &events, NULL, &err), 0);
+	assert_int_equal(multipart_feed(&m, QUOTED, sizeof(QUOTED) - 1, &err), 0);
+	log_len = 0;
+	assert_int_equal(multipart_feed(&m, content, QUOTED_PRINTABLE_BLANKS_MAX, &err), 0);
+	assert_int_equal(multipart_feed(&m, "x", 1, &err), 0);
+	assert_int_equal(log_len, QUOTED_PRINTABLE_BLANKS_MAX + 1);
+	assert_true(multipart_feed(&m, content, len, &err) < 0);
+	assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	assert_string_equal(err.message, "multipart: quotedprintable: too many blanks in a row");
+	multipart_fini(&m);
+	free(content);
+}
+
+static void case_199_bare_line_feeds_are_the_clients_mistake(void **state)
+{
+	struct err err;
+	static const char *const bodies[] = {
+		"--XyZ\nContent-Disposition: form-data; name=file\n\nhello\n--XyZ--\n",
+		"--XyZ\r\nContent-Disposition: form-data; name=file\n\nhello\n--XyZ--\n",
+		"--XyZ\r\n\nhello\r\n--XyZ--\r\n",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(bodies); i++) {
+		check_error(bodies[i], "multipart: lines end in LF, not in CR LF");
+		assert_true(feed(bodies[i], strlen(bodies[i]), 0, 1, &err) < 0);
+		assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
+	}
+	/* In content they are content. */
+	CHECK("--XyZ\r\n" PART "a\n\n--XyZ\n\nb\r\n--XyZ--", "[file|a.txt]a\n\n--XyZ\n\nb.");
 }
 
 static void part_headers_are_bounded(void **state)
@@ -262,6 +322,9 @@ int main(void)
 		cmocka_unit_test(binary_content_is_exact),
 		cmocka_unit_test(case_089_names_in_every_spelling),
 		cmocka_unit_test(case_089_broken_bodies_are_errors),
+		cmocka_unit_test(case_199_quoted_printable_parts_are_decoded),
+		cmocka_unit_test(case_199_quoted_printable_lines_of_any_length),
+		cmocka_unit_test(case_199_bare_line_feeds_are_the_clients_mistake),
 		cmocka_unit_test(part_headers_are_bounded),
 		cmocka_unit_test(boundaries_come_from_the_content_type),
 		cmocka_unit_test(large_content_passes_through),

@@ -79,7 +79,7 @@ static void conformance_163_stat_tells_the_facts(void **state)
 	assert_string_equal(files.err.message, arena_printf(&files.arena, "file not found: lstat %s: no such file "
 							      "or directory", at("none")));
 	assert_true(operation_stat(at("f/x"), &files.arena, &entry, &files.err) < 0);
-	assert_int_equal(files.err.kind, ERR_INTERNAL);
+	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
 	assert_string_equal(files.err.message, arena_printf(&files.arena, "error getting file info: lstat %s: "
 							      "not a directory", at("f/x")));
 }
@@ -268,18 +268,16 @@ static void case_092_a_users_link_gives_no_rights(void **state)
 	folder_make_link("../open", at("home/o"));
 	assert_int_equal(lchown(at("home/s"), 4242, 4243), 0);
 	assert_int_equal(lchown(at("home/o"), 4242, 4243), 0);
-	/* As the user, what the user could not do himself is refused ... */
-	assert_true(operation_make_directory(at("home/s/new"), &other, &files.arena, &entry, &files.err) < 0);
-	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
-	assert_true(operation_make_directory(at("home/s/deep/new"), &other, &files.arena, &entry, &files.err) < 0);
-	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
+	/* As the user, what is somebody else's and what the user could not do himself is refused ... */
 	assert_true(operation_remove(at("home/s/f"), &other, &files.arena, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
 	assert_true(operation_move(at("home/s/f"), at("home/f"), &other, true, &files.arena, &entry, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
 	assert_true(operation_remove(at("home/o/roots"), &other, &files.arena, &files.err) < 0);
-	assert_false(folder_has(at("system/new")));
-	assert_false(folder_has(at("system/deep")));
+	folder_write_text(at("home/mine"), "mine");
+	assert_true(operation_move(at("home/mine"), at("home/s/f"), &other, true, &files.arena, &entry, &files.err) < 0);
+	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
+	folder_check_text(at("home/mine"), "mine");
 	folder_check_text(at("system/f"), "x");
 	/* ... and what he could do works, as does everything without such a link, and root's link. */
 	assert_int_equal(operation_make_directory(at("home/o/new"), &other, &files.arena, &entry, &files.err), 0);
@@ -289,6 +287,39 @@ static void case_092_a_users_link_gives_no_rights(void **state)
 	assert_int_equal(lchown(at("home/s"), 0, 0), 0);
 	assert_int_equal(operation_make_directory(at("home/s/new2"), &other, &files.arena, &entry, &files.err), 0);
 	assert_true(folder_has(at("system/new2")));
+}
+
+static void case_176_what_is_new_goes_through_anybodys_links(void **state)
+{
+	struct stat st;
+
+	(void)state;
+	if (!am_root())
+		skip();
+	folder_make(at("system"));
+	folder_make(at("system/secret"));
+	assert_int_equal(chmod(at("system/secret"), 0700), 0);
+	folder_make(at("home"));
+	folder_make_link("../system", at("home/s"));
+	assert_int_equal(lchown(at("home/s"), 4242, 4243), 0);
+	assert_int_equal(operation_make_directory(at("home/s/new"), &other, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("home/s/secret/deep/new"), &other, &files.arena, &entry, &files.err), 0);
+	static const char *const made[] = {"system/new", "system/secret/deep", "system/secret/deep/new"};
+	for (size_t i = 0; i < ARRAY_LENGTH(made); i++) {
+		assert_int_equal(stat(at(made[i]), &st), 0);
+		assert_int_equal(st.st_uid, 4242);
+		assert_int_equal(st.st_gid, 4243);
+	}
+	assert_int_equal(stat(at("system/secret"), &st), 0);
+	assert_int_equal(st.st_uid, 0);
+	/* A new name for what he has, and his own things away again. */
+	folder_write_text(at("home/mine"), "mine");
+	assert_int_equal(chown(at("home/mine"), 4242, 4243), 0);
+	assert_int_equal(operation_move(at("home/mine"), at("home/s/his"), &other, true, &files.arena, &entry, &files.err), 0);
+	folder_check_text(at("system/his"), "mine");
+	assert_int_equal(operation_move(at("home/s/his"), at("home/mine"), &other, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_remove(at("home/s/new"), &other, &files.arena, &files.err), 0);
+	assert_false(folder_has(at("system/new")));
 }
 
 static void case_018_a_deleted_tmp_breaks_nothing(void **state)
@@ -311,6 +342,7 @@ int main(void)
 		FILE_LAB_TEST(case_085_parallel_parents_converge),
 		FILE_LAB_TEST(case_092_existing_directories_keep_owner_and_mode),
 		FILE_LAB_TEST(case_092_a_users_link_gives_no_rights),
+		FILE_LAB_TEST(case_176_what_is_new_goes_through_anybodys_links),
 		FILE_LAB_TEST(case_018_a_deleted_tmp_breaks_nothing),
 	};
 

@@ -239,7 +239,7 @@ static void case_087_virtual_files_are_written_through(void **state)
 	assert_int_equal(intake_post(text, "777"), 0);
 	intake_check_bytes("/proc/self/oom_score_adj", "777\n", 4);
 	assert_true(intake_post(text, "not a number") < 0);
-	assert_int_equal(intake.err.kind, ERR_INTERNAL);
+	assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);
 	assert_non_null(strstr(intake.err.message, "error writing file: write "));
 	if (intake_am_root())
 		intake_write_bytes("/proc/self/oom_score_adj", old, (size_t)len);

@@ -194,20 +194,20 @@ static void case_089_broken_forms(void **state)
 			     "error getting multipart custom part file name: filename not "
 			     "found in Content-Disposition header");
 	assert_true(post_form(intake_at("f"), PART("x") "cut off") < 0);
-	intake_check_refused(ERR_INTERNAL, "error reading form: multipart: unexpected EOF");
+	intake_check_refused(ERR_INVALID_ARGUMENT, "error reading form: multipart: unexpected EOF");
 	intake_check_text("f", "old");
 	assert_true(post_form(intake_at("f"), PART("x") "a\r\n--b  broken") < 0);
-	intake_check_refused(ERR_INTERNAL,
+	intake_check_refused(ERR_INVALID_ARGUMENT,
 			     "error reading form: multipart: bytes behind a boundary");
 	intake_check_text("f", "old");
 	intake.request.content_type = STR("multipart/form-data");
 	assert_true(intake_post_pieces(intake_at("f"), "", 0, 1) < 0);
-	intake_check_refused(ERR_INTERNAL,
+	intake_check_refused(ERR_INVALID_ARGUMENT,
 			     "error parsing multipart form: no multipart boundary param in "
 			     "Content-Type");
 	intake.request.content_type = STR("multipart/related; boundary=b");
 	assert_true(intake_post_pieces(intake_at("f"), "", 0, 1) < 0);
-	intake_check_refused(ERR_INTERNAL,
+	intake_check_refused(ERR_INVALID_ARGUMENT,
 			     "error parsing multipart form: request Content-Type isn't "
 			     "multipart/form-data");
 }

@@ -1,0 +1,35 @@
+#include "envd/filesystem/lease.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "lib/limits.h"
+
+/* How many threads wait: what they wait for may never come, and others need them. */
+static atomic_uint waits;
+
+static int try_open(int directory, const char *name, int flags, mode_t mode)
+{
+	int fd = openat(directory, name, flags | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, mode);
+
+	return fd < 0 ? -errno : fd;
+}
+
+int lease_open(int directory, const char *name, int flags, mode_t mode)
+{
+	static const struct timespec pause = {.tv_nsec = FILE_LEASE_LOOK_MS * 1000000L};
+	int fd = try_open(directory, name, flags, mode);
+
+	if (fd != -EAGAIN)
+		return fd;
+	if (atomic_fetch_add(&waits, 1) < FILE_LEASE_WAITS_MAX) {
+		for (int waited = 0; fd == -EAGAIN && waited < FILE_LEASE_WAIT_MS;
+		     waited += FILE_LEASE_LOOK_MS) {
+			nanosleep(&pause, NULL);
+			fd = try_open(directory, name, flags, mode);
+		}
+	}
+	atomic_fetch_sub(&waits, 1);
+	return fd;
+}

@@ -1,0 +1,16 @@
+/*
+ * Opening a file that somebody may have a lease on (man 2 fcntl, F_SETLEASE): he is told by the kernel and
+ * has to give it up, mostly within milliseconds; who does not is waited for for a while.
+ */
+#ifndef ENVD_FILESYSTEM_LEASE_H
+#define ENVD_FILESYSTEM_LEASE_H
+
+#include <sys/stat.h>
+
+#include "lib/base.h"
+
+/* openat with O_NONBLOCK, O_NOCTTY and O_CLOEXEC. Blocks for FILE_LEASE_WAIT_MS at most, and only
+ * FILE_LEASE_WAITS_MAX threads at a time; then, or at once where so many wait already, -EAGAIN. */
+int lease_open(int directory, const char *name, int flags, mode_t mode) NODISCARD;
+
+#endif
