@@ -397,8 +397,8 @@ static void open_file(struct job *job)
 	if (get->status == 0 && get->answer.parts)
 		get->status = begin_body(get);
 	if (get->status < 0)
-		err_set_sys(&get->err, file_error_kind_of(get->download.fd, get->status), get->status, "error reading file '%s'",
-			    path_show(get->download.path, &get->arena));
+		err_set_sys(&get->err, file_error_kind_of(get->download.fd, get->status), get->status,
+			    "error reading file '%s'", path_show(get->download.path, &get->arena));
 }
 
 static void on_drained(struct http_exchange *ex)

@@ -47,14 +47,16 @@ static int check_path(const struct watch *watch, struct err *err)
 		if (errno == ENOENT)
 			return err_set(err, ERR_NOT_FOUND, "path %s not found: stat %s: %s", shown, shown,
 				       errno_text(ENOENT));
-		return err_set_sys(err, file_error_kind(errno), errno, "error statting path %s: stat %s", shown, shown);
+		return err_set_sys(err, file_error_kind(errno), errno,
+				   "error statting path %s: stat %s", shown, shown);
 	}
 	if (!S_ISDIR(st.st_mode))
 		return err_set(err, ERR_INVALID_ARGUMENT, "path %s not a directory: %%!w(<nil>)", shown);
 	if (watch->request.allow_network_mounts)
 		return 0;
 	if (statfs(watch->path, &fs) < 0)
-		return err_set_sys(err, file_error_kind(errno), errno, "error checking mount status: statfs %s", shown);
+		return err_set_sys(err, file_error_kind(errno), errno,
+				   "error checking mount status: statfs %s", shown);
 	if (watch_mount_is_network((uint64_t)fs.f_type))
 		return err_set(err, ERR_INVALID_ARGUMENT, "cannot watch path on network filesystem: %s",
 			       shown);

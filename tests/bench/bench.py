@@ -45,9 +45,9 @@ def wait_for_port(port, process=None):
 
 
 @contextlib.contextmanager
-def temporary_folder():
+def temporary_folder(parent=None):
     """Others may look into it, as nginx does with an account of its own."""
-    folder = tempfile.mkdtemp(prefix="bench-")
+    folder = tempfile.mkdtemp(prefix="bench-", dir=parent)
     os.chmod(folder, 0o755)
     try:
         yield folder

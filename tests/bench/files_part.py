@@ -1,4 +1,5 @@
 """The part `files` of the bench: a file of a gigabyte down, beside nginx, and up, beside a socket that is copied to a file."""
+import contextlib
 import os
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ def measure():
             measure_downloads(server.port, nginx.port, path)
         with bench.envd() as server:
             measure_uploads(server.port, folder)
+            measure_uploads_over_empty(server.port, folder)
 
 
 def measure_downloads(ours_port, port, path):
@@ -65,6 +67,38 @@ def measure_uploads(port, folder):
     bench.row("upload of 1 GiB", f"{SIZE / new / 1e9:.2f} GB/s", f"socket to file {SIZE / plain / 1e9:.2f} GB/s",
               plain / new, "≥ 0.90 ×", plain / new >= 0.9)
     bench.row("  the same over an existing file", f"{SIZE / over / 1e9:.2f} GB/s", "written twice where files cannot share blocks")
+
+
+def measure_uploads_over_empty(port, disk):
+    """A file that is there and empty beside one that is not there, in turns, on the disk and in memory."""
+    memory = bench.temporary_folder("/dev/shm") if has_room("/dev/shm") else contextlib.nullcontext()
+    with memory as in_memory:
+        for place, name in ((disk, "a disk"), (in_memory, "tmpfs")):
+            if place:
+                measure_over_empty(port, f"{place}/up", name)
+
+
+def has_room(place):
+    fs = os.statvfs(place)
+    return fs.f_bavail * fs.f_frsize > SIZE + SIZE // 4
+
+
+def measure_over_empty(port, path, name):
+    times = {True: [], False: []}
+    for round in range(9):
+        # Who comes second in one round is first in the next.
+        for is_empty in (round % 2 == 0, round % 2 == 1):
+            if is_empty:
+                open(path, "wb").close()
+            result = bench.client(port, "upload", f"/files?username=root&path={path}", SIZE)
+            if result["status"] != 200:
+                raise RuntimeError(f"upload answered {result['status']}")
+            times[is_empty].append(result["seconds"])
+            os.unlink(path)
+    # The first of each has warmed up.
+    over, new = (statistics.median(times[is_empty][1:]) for is_empty in (True, False))
+    bench.row(f"  the same over an empty file, on {name}", f"{SIZE / over / 1e9:.2f} GB/s", f"a new one {SIZE / new / 1e9:.2f} GB/s",
+              new / over, "≥ 0.95 ×", new / over >= 0.95)
 
 
 def plain_copy(path):

@@ -293,7 +293,8 @@ static void case_176_descriptors_of_a_users_process_are_his_links(void **state)
 		int fd = open(intake_at("etc/shadow"), O_RDONLY | O_CLOEXEC);
 
 		if (fd < 0 || dup2(fd, 100) < 0 || setresgid(4243, 4243, 4243) < 0 || setresuid(4242, 4242, 4242) < 0 ||
-		    chdir("/") < 0 || prctl(PR_SET_DUMPABLE, 1) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || write(pipe_fds[1], "r", 1) != 1)
+		    chdir("/") < 0 || prctl(PR_SET_DUMPABLE, 1) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
+		    write(pipe_fds[1], "r", 1) != 1)
 			_exit(1);
 		for (;;)
 			pause();
