@@ -408,7 +408,7 @@ check("case_126_what_cannot_be_watched", async (t) => {
 	assert.equal(error.code, "not_found");
 	assert.equal(error.message, `path ${at("none")} not found: stat ${at("none")}: no such file or directory`);
 	error = await refusal(user, at("file/below"));
-	assert.equal(error.code, "internal");
+	assert.equal(error.code, "invalid_argument");
 	await assert.rejects(user.call("CreateWatcher", { path: at("none") }), { code: "not_found" });
 	// Everything is done with root's rights.
 	mkdirSync(at("private"), { mode: 0o700 });
