@@ -554,7 +554,7 @@ int upload_publish(struct upload *upload, struct arena *arena, struct entry_meta
 	if (status == 0)
 		end_direct(upload, true);
 	if (status == 0 && entry_read_metadata(upload->fd, arena, ret_metadata, ret_count) < 0)
-		status = err_set_sys(err, ERR_INTERNAL, ENOMEM, "metadata");
+		status = err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "metadata");
 	if (status == 0)
 		upload->is_new = false;
 	upload_abort(upload);
