@@ -175,6 +175,7 @@
 #define PROCESS_SLOW_START_MS 100
 /* ... and before it is given up, unless it is frozen. */
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
+/* The kernel has 16 bits for each side; what is larger is cut. */
 #define TERMINAL_SIZE_MAX 65535
 
 /* What an envd that was killed a moment ago may still hold is asked for again. */
