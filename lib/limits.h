@@ -32,8 +32,9 @@
  * connection busy. Not applied to client streams and tunnels. */
 #define HTTP_BODY_IDLE_TIMEOUT_MS (120 * 1000)
 #define HTTP_BODY_PROGRESS_BYTES 1024
-/* Bytes are waiting for a peer that takes none. */
-#define HTTP_WRITE_STALL_TIMEOUT_MS (120 * 1000)
+/* Bytes are waiting for a peer that takes none. Longer than PROCESS_SUBSCRIBER_ALONE_STALL_MS, so that a reader
+ * who comes back after that learns why he was cut, also through the proxy. */
+#define HTTP_WRITE_STALL_TIMEOUT_MS (150 * 1000)
 /* What is read and thrown away of a request body nobody wanted, before the connection closes. */
 #define HTTP_DISCARD_BYTES_MAX (1024 * 1024)
 /* After the last answer the client gets this long, counted from its last byte, to see it ... */
@@ -151,8 +152,13 @@
 #define PROCESS_LOG_BYTES (256 * 1024)
 #define PROCESS_READ_BYTES LOOP_SCRATCH_BYTES
 #define PROCESS_SUBSCRIBERS_MAX 1024
-/* Decision 6/7/69: a process is paced by its slowest reader for at most this long. */
+/* A process is paced by its slowest reader. Who holds other readers up is cut when in so long ... */
 #define PROCESS_SUBSCRIBER_STALL_MS (10 * 1000)
+/* ... he has not taken as much as this; who holds up the process alone, when in so long he has taken nothing. */
+#define PROCESS_SUBSCRIBER_PROGRESS_BYTES 1024
+#define PROCESS_SUBSCRIBER_ALONE_STALL_MS (120 * 1000)
+/* How often readers that are behind are looked at. */
+#define PROCESS_SUBSCRIBER_LOOK_MS 1000
 /* How long the beginning of a character waits for its rest. */
 #define PROCESS_PARTIAL_HOLD_MS 20
 /* Decision 1/60: after the leader's exit output is delivered until EOF or this much quiet ... */

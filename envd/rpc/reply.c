@@ -162,6 +162,7 @@ static int begin_stream(struct http_exchange *ex, const struct rpc_content *cont
 			     content->codec == RPC_JSON ? STR("application/connect+json")
 							: STR("application/connect+proto"));
 	http_response_header(ex, STR("Connect-Accept-Encoding"), STR("gzip"));
+	http_response_header_unbuffered(ex);
 	return http_response_begin(ex, 200, HTTP_LENGTH_CHUNKED);
 }
 
