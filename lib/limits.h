@@ -134,6 +134,10 @@
 #define RPC_DECODE_INLINE_BYTES (256 * 1024)
 /* Answers about so large are encoded on the loop, larger ones in the pool. */
 #define RPC_ENCODE_INLINE_BYTES (256 * 1024)
+/* Unary answers of so many bytes are compressed for clients that take it: on the loop up to the second
+ * number (about a millisecond's work), larger ones in the pool. */
+#define RPC_GZIP_BYTES_MIN 1024
+#define RPC_GZIP_INLINE_BYTES (64 * 1024)
 /* One answer; a listing of LIST_DIRECTORY_ENTRIES_MAX entries is what comes near. */
 #define RPC_REPLY_BYTES_MAX (512 * 1024 * 1024)
 /* Answers that clients have not taken yet, together. */
@@ -371,6 +375,9 @@
 #define LOG_EXPORT_RETRY_MS_MAX (60 * 1000)
 #define LOG_EXPORT_REPORT_MS (60 * 1000)
 #define LOG_EXPORT_ADDRESS_BYTES_MAX 2048
+/* How long a freeze waits at most until they are there: hosts give it two seconds, and want the cgroups to be
+ * waited for during one and a half of them. */
+#define LOG_EXPORT_FLUSH_MS 250
 
 /* Volumes (contract/envd.md 1.11): those of one /init, all of them; how long one /init may mount, and
  * what a lazy unmount gets at least. */
