@@ -194,7 +194,7 @@ static void open_metadata(struct app *app)
 
 	if (!app->config.is_firecracker)
 		return;
-	app->exporter = settings.exporter = log_exporter_new(&app->loop);
+	app->exporter = settings.exporter = app->snapshot.exporter = log_exporter_new(&app->loop);
 	app->sandbox.metadata = metadata_service_new(&settings);
 }
 
@@ -265,7 +265,7 @@ static void on_server_stopped(void *user)
 	app->sandbox.metadata = NULL;
 	if (app->exporter)
 		log_exporter_close(app->exporter);
-	app->exporter = NULL;
+	app->exporter = app->snapshot.exporter = NULL;
 }
 
 static void on_stop_timer(uv_timer_t *timer);

@@ -143,6 +143,12 @@ static inline void http_request_body_take_back(struct http_exchange *ex, uint64_
  * arena refuses, the exchange is aborted (an arena of that size is an attack or a bug). */
 void http_response_header(struct http_exchange *ex, struct str name, struct str value);
 void http_response_header_copy(struct http_exchange *ex, struct str name, struct str value);
+/* For a body that goes on while others happen: nginx and its like keep what they relay until they have a
+ * buffer full, unless the answer forbids it. */
+static inline void http_response_header_unbuffered(struct http_exchange *ex)
+{
+	http_response_header(ex, STR("X-Accel-Buffering"), STR("no"));
+}
 /* 1xx other than 101, relayed at once; ignored for HTTP/1.0 clients. */
 static inline int http_response_interim(struct http_exchange *ex, int status,
 					const struct http_headers *headers)

@@ -32,8 +32,9 @@
  * connection busy. Not applied to client streams and tunnels. */
 #define HTTP_BODY_IDLE_TIMEOUT_MS (120 * 1000)
 #define HTTP_BODY_PROGRESS_BYTES 1024
-/* Bytes are waiting for a peer that takes none. */
-#define HTTP_WRITE_STALL_TIMEOUT_MS (120 * 1000)
+/* Bytes are waiting for a peer that takes none. Longer than PROCESS_SUBSCRIBER_ALONE_STALL_MS, so that a reader
+ * who comes back after that learns why he was cut, also through the proxy. */
+#define HTTP_WRITE_STALL_TIMEOUT_MS (150 * 1000)
 /* What is read and thrown away of a request body nobody wanted, before the connection closes. */
 #define HTTP_DISCARD_BYTES_MAX (1024 * 1024)
 /* After the last answer the client gets this long, counted from its last byte, to see it ... */
@@ -133,6 +134,10 @@
 #define RPC_DECODE_INLINE_BYTES (256 * 1024)
 /* Answers about so large are encoded on the loop, larger ones in the pool. */
 #define RPC_ENCODE_INLINE_BYTES (256 * 1024)
+/* Unary answers of so many bytes are compressed for clients that take it: on the loop up to the second
+ * number (about a millisecond's work), larger ones in the pool. */
+#define RPC_GZIP_BYTES_MIN 1024
+#define RPC_GZIP_INLINE_BYTES (64 * 1024)
 /* One answer; a listing of LIST_DIRECTORY_ENTRIES_MAX entries is what comes near. */
 #define RPC_REPLY_BYTES_MAX (512 * 1024 * 1024)
 /* Answers that clients have not taken yet, together. */
@@ -151,8 +156,13 @@
 #define PROCESS_LOG_BYTES (256 * 1024)
 #define PROCESS_READ_BYTES LOOP_SCRATCH_BYTES
 #define PROCESS_SUBSCRIBERS_MAX 1024
-/* Decision 6/7/69: a process is paced by its slowest reader for at most this long. */
+/* A process is paced by its slowest reader. Who holds other readers up is cut when in so long ... */
 #define PROCESS_SUBSCRIBER_STALL_MS (10 * 1000)
+/* ... he has not taken as much as this; who holds up the process alone, when in so long he has taken nothing. */
+#define PROCESS_SUBSCRIBER_PROGRESS_BYTES 1024
+#define PROCESS_SUBSCRIBER_ALONE_STALL_MS (120 * 1000)
+/* How often readers that are behind are looked at. */
+#define PROCESS_SUBSCRIBER_LOOK_MS 1000
 /* How long the beginning of a character waits for its rest. */
 #define PROCESS_PARTIAL_HOLD_MS 20
 /* Decision 1/60: after the leader's exit output is delivered until EOF or this much quiet ... */
@@ -175,6 +185,7 @@
 #define PROCESS_SLOW_START_MS 100
 /* ... and before it is given up, unless it is frozen. */
 #define PROCESS_STATUS_PIPE_MS (30 * 1000)
+/* The kernel has 16 bits for each side; what is larger is cut. */
 #define TERMINAL_SIZE_MAX 65535
 
 /* What an envd that was killed a moment ago may still hold is asked for again. */
@@ -371,6 +382,9 @@
 #define LOG_EXPORT_RETRY_MS_MAX (60 * 1000)
 #define LOG_EXPORT_REPORT_MS (60 * 1000)
 #define LOG_EXPORT_ADDRESS_BYTES_MAX 2048
+/* How long a freeze waits at most until they are there: hosts give it two seconds, and want the cgroups to be
+ * waited for during one and a half of them. */
+#define LOG_EXPORT_FLUSH_MS 250
 
 /* Volumes (contract/envd.md 1.11): those of one /init, all of them; how long one /init may mount, and
  * what a lazy unmount gets at least. */

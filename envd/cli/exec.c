@@ -16,8 +16,9 @@
 /* As shells have it. */
 #define EXIT_OF_SIGNAL 128
 /* What nobody takes here, as in front of a pager that waits, is taken from envd all the same, a little at a
- * time: it cuts off who holds a command up for ten seconds, and the rest would be lost. A window of TCP opens
- * again when a sixteenth of the buffer behind it is free, which is 2 MiB at most. */
+ * time: it cuts off who holds other readers up for ten seconds, or a command for two minutes, and the rest
+ * would be lost. A window of TCP opens again when a sixteenth of the buffer behind it is free, which is 2 MiB
+ * at most. */
 #define SIP_MS 3000
 #define SIP_BYTES (1024 * 1024)
 #define HELD_BYTES_MAX (256 * 1024 * 1024)

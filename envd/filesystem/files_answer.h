@@ -5,7 +5,7 @@
 #ifndef ENVD_FILESYSTEM_FILES_ANSWER_H
 #define ENVD_FILESYSTEM_FILES_ANSWER_H
 
-#include "envd/filesystem/accept_encoding.h"
+#include "lib/accept_encoding.h"
 #include "envd/filesystem/download_body.h"
 #include "lib/http.h"
 

@@ -206,8 +206,10 @@ static void send_answer(struct rest *rest)
 		http_respond_error(ex, 503, "too many readers");
 		return;
 	}
-	if (rest->follows)
+	if (rest->follows) {
 		ex->no_body_timeout = true;
+		http_response_header_unbuffered(ex);
+	}
 	if (http_response_begin(ex, status, rest->follows ? HTTP_LENGTH_CHUNKED : (int64_t)(end - start)) < 0)
 		return;
 	if (rest->is_head)

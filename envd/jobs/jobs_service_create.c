@@ -14,12 +14,12 @@ static int check_text(const char *what, const char *text, size_t max, struct err
 	return 0;
 }
 
-static int read_terminal(const Jobs__Terminal *terminal, struct job_record *record, struct err *err)
+static void read_terminal(const Jobs__Terminal *terminal, struct job_record *record)
 {
 	if (!terminal)
-		return 0;
+		return;
 	record->has_terminal = true;
-	return jobs_read_size(terminal, &record->size, err);
+	record->size = terminal_size_from(terminal->cols, terminal->rows, terminal_size_default);
 }
 
 static int read_limits(const Jobs__Limits *limits, struct job_record *record, struct err *err)
@@ -133,7 +133,8 @@ static int read_command(const struct rpc_call *call, const Jobs__Command *comman
 	if (check_text("command.cwd", command->cwd, JOB_PATH_BYTES_MAX, err) < 0 ||
 	    check_text("the user's name", spec->record.user_name, JOB_NAME_BYTES_MAX, err) < 0)
 		return -EINVAL;
-	return read_terminal(command->terminal, &spec->record, err);
+	read_terminal(command->terminal, &spec->record);
+	return 0;
 }
 
 static int read_request(const struct rpc_call *call, const Jobs__CreateRequest *request,

@@ -18,8 +18,6 @@ bool jobs_fail_unread(struct rpc_call *call);
 Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job);
 void jobs_fail_no_memory(struct rpc_call *call);
 void jobs_fail_closed(struct rpc_call *call);
-/* -EINVAL, with err, for what no terminal can have. */
-int jobs_read_size(const Jobs__Terminal *terminal, struct terminal_size *ret_size, struct err *err) NODISCARD;
 /* Room for the message with one job. */
 #define JOBS_MESSAGE_ARENA_BYTES (64 * 1024)
 

@@ -3,7 +3,6 @@
  * envd has started. One at a time for each job, in a job of the pool.
  */
 #include "envd/jobs/jobs_service_internal.h"
-#include "lib/limits.h"
 
 struct resize_call {
 	struct job work;
@@ -12,18 +11,6 @@ struct resize_call {
 	struct terminal_size size;
 	int status;
 };
-
-int jobs_read_size(const Jobs__Terminal *terminal, struct terminal_size *ret_size, struct err *err)
-{
-	uint32_t cols = terminal->cols ? terminal->cols : TERMINAL_COLS_DEFAULT;
-	uint32_t rows = terminal->rows ? terminal->rows : TERMINAL_ROWS_DEFAULT;
-
-	if (cols > TERMINAL_SIZE_MAX || rows > TERMINAL_SIZE_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "invalid terminal size %ux%u: at most %d", cols, rows,
-			       TERMINAL_SIZE_MAX);
-	*ret_size = (struct terminal_size){(uint16_t)cols, (uint16_t)rows};
-	return 0;
-}
 
 static void store(struct job *work)
 {
@@ -78,15 +65,10 @@ void jobs_resize(struct rpc_call *call, const ProtobufCMessage *message)
 	const Jobs__ResizeRequest *request = (const Jobs__ResizeRequest *)message;
 	struct background_job *job = jobs_find(call, request->id);
 	struct resize_call *resize;
-	struct terminal_size size;
-	struct err err;
+	const Jobs__Terminal *terminal = request->terminal ? request->terminal : &none;
 
 	if (!job)
 		return;
-	if (jobs_read_size(request->terminal ? request->terminal : &none, &size, &err) < 0) {
-		rpc_fail(call, &err);
-		return;
-	}
 	if (!job->record.has_terminal || job->record.state != JOB_RUNNING) {
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
 			      job->record.has_terminal ? "the job does not run" : "the job has no terminal");
@@ -104,7 +86,7 @@ void jobs_resize(struct rpc_call *call, const ProtobufCMessage *message)
 	}
 	resize->call = call;
 	resize->job = job;
-	resize->size = size;
+	resize->size = terminal_size_from(terminal->cols, terminal->rows, job->record.size);
 	rpc_call_set_handler(call, &handler, resize);
 	if (job_run(call->loop, &resize->work, JOB_FILES, store, on_stored) < 0) {
 		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too much work is queued");

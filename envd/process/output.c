@@ -86,11 +86,17 @@ void output_close_discarding(struct list_node *discarding)
 
 /* ---- readers ---- */
 
+static size_t queued_of(struct output_reader *reader)
+{
+	return reader->ops->queued ? reader->ops->queued(reader) : 0;
+}
+
 static void mark_full(struct output_reader *reader)
 {
 	reader->full = true;
-	reader->stall_mark = reader->ops->queued ? reader->ops->queued(reader) : 0;
-	reader->stall_due_ms = loop_now_ms(reader->output->loop) + PROCESS_SUBSCRIBER_STALL_MS;
+	reader->stall_mark = queued_of(reader);
+	reader->stall_since_ms = loop_now_ms(reader->output->loop);
+	reader->holding_since_ms = 0;
 }
 
 /* The reader may be detached afterwards. */
@@ -225,38 +231,81 @@ void output_reader_drained(struct output_reader *reader)
 	pump(reader);
 }
 
-/* Whether anything waits because of this reader. */
-static bool holds_up(const struct output_reader *reader)
+/* Some reader could take what the others leave no room for. */
+static bool others_wait(const struct output *output)
+{
+	struct list_node *node;
+
+	if (!output->paused)
+		return false;
+	LIST_FOR_EACH(node, &output->readers) {
+		if (!container_of(node, struct output_reader, node)->full)
+			return output_pending(output) > 0;
+	}
+	return false;
+}
+
+static bool program_waits(const struct output_reader *reader)
 {
 	const struct output *output = reader->output;
 
-	return !output->finished && (reader->position < output->log.end ||
-				     (output->paused && output_pending(output) > 0));
+	return reader->position < output->log.end || (output->paused && output_pending(output) > 0);
+}
+
+static void note_progress(struct output_reader *reader, bool others)
+{
+	uint64_t now = loop_now_ms(reader->output->loop);
+	size_t queued = queued_of(reader);
+
+	if (queued < reader->stall_mark) {
+		reader->stall_mark = queued;
+		reader->stall_since_ms = now;
+	}
+	if (!others || reader->position == reader->output->log.end) {
+		reader->holding_since_ms = 0;
+	} else if (reader->holding_since_ms == 0 ||
+		   queued + PROCESS_SUBSCRIBER_PROGRESS_BYTES <= reader->holding_mark) {
+		reader->holding_mark = queued;
+		reader->holding_since_ms = now;
+	}
+}
+
+/* When its time is over, whether or not anything waits then. */
+static uint64_t stall_due_ms(const struct output_reader *reader)
+{
+	uint64_t alone = reader->stall_since_ms + PROCESS_SUBSCRIBER_ALONE_STALL_MS;
+	uint64_t holding = reader->holding_since_ms + PROCESS_SUBSCRIBER_STALL_MS;
+
+	return reader->holding_since_ms != 0 && holding < alone ? holding : alone;
 }
 
 uint64_t output_check_stalls(struct output *output)
 {
 	uint64_t now = loop_now_ms(output->loop), next = UINT64_MAX;
 	struct list_node *node, *following;
+	/* Asked once, so that of several who hold the same reader up none gets time of his own. */
+	bool others = !output->finished && others_wait(output);
 
 	LIST_FOR_EACH_SAFE(node, following, &output->readers) {
 		struct output_reader *reader = container_of(node, struct output_reader, node);
-		uint64_t due;
+		uint64_t due, wait_ms = PROCESS_SUBSCRIBER_LOOK_MS;
+		bool for_others;
 
 		if (!reader->full || output->finished)
 			continue;
-		if (loop_is_past(output->loop, reader->stall_due_ms)) {
-			size_t queued = reader->ops->queued ? reader->ops->queued(reader) : 0;
+		note_progress(reader, others);
+		due = stall_due_ms(reader);
+		for_others = reader->holding_since_ms != 0;
+		if (!loop_is_past(output->loop, due)) {
+			uint64_t left_ms = loop_wait_ms(output->loop, due);
 
-			if (holds_up(reader) && (!reader->ops->queued || queued >= reader->stall_mark)) {
-				output_detach(reader);
-				reader->ops->on_cut(reader);
-				continue;
-			}
-			mark_full(reader);
+			wait_ms = left_ms < wait_ms ? left_ms : wait_ms;
+		} else if (for_others || program_waits(reader)) {
+			output_detach(reader);
+			reader->ops->on_cut(reader, for_others);
+			continue;
 		}
-		due = now + loop_wait_ms(output->loop, reader->stall_due_ms);
-		next = due < next ? due : next;
+		next = now + wait_ms < next ? now + wait_ms : next;
 	}
 	return next;
 }

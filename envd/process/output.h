@@ -4,8 +4,11 @@
  * Reading is paced by the readers. Bytes go straight from the read buffer to each reader that keeps
  * up; for those that said OUTPUT_FULL they are kept in the log. When the log is full, or nobody is
  * ready, the sources are left alone, their pipes fill and the program waits. Nobody attached: bytes
- * are read and dropped. A reader that holds the others up for PROCESS_SUBSCRIBER_STALL_MS without
- * taking a byte is cut off (cases.md, decision 6/7/69).
+ * are read and dropped.
+ *
+ * A reader that holds other readers up, which could go on, is cut off after PROCESS_SUBSCRIBER_STALL_MS in
+ * which it takes next to nothing; the time counts from when it begins to. Whoever holds up the program
+ * alone, or with others that take nothing either, may take PROCESS_SUBSCRIBER_ALONE_STALL_MS.
  *
  * Bytes are never changed. The beginning of a UTF-8 sequence at the end of what was read waits for its
  * rest, PROCESS_PARTIAL_HOLD_MS at most, because some clients decode every event by itself.
@@ -29,8 +32,8 @@ struct output_reader_ops {
 	int (*on_output)(struct output_reader *reader, enum output_stream stream, struct str bytes);
 	/* Everything was delivered and nothing more comes. The reader is detached already. */
 	void (*on_end)(struct output_reader *reader);
-	/* Cut off for stalling. The reader is detached already. */
-	void (*on_cut)(struct output_reader *reader);
+	/* Cut off for stalling, for other readers' sake or for the program's. The reader is detached already. */
+	void (*on_cut)(struct output_reader *reader, bool for_others);
 	/* Bytes it was given that its peer has not taken: to tell slow from stalled. May be NULL. */
 	size_t (*queued)(struct output_reader *reader);
 };
@@ -42,8 +45,12 @@ struct output_reader {
 	const struct output_reader_ops *ops;
 	uint64_t position;
 	bool full;
-	size_t stall_mark;     /* what was queued when its time began to count */
-	uint64_t stall_due_ms; /* while full */
+	/* While full: what was queued when its peer was last seen to take something, and when that was. */
+	size_t stall_mark;
+	uint64_t stall_since_ms;
+	/* The same of when it began to hold others up, or took enough since. 0: it does not. */
+	size_t holding_mark;
+	uint64_t holding_since_ms;
 	uint64_t last_sent_ms;
 };
 

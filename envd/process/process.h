@@ -151,7 +151,7 @@ void process_hang_up(struct process *process);
 /* SIGKILL to everything the process has started. `waiter` may be NULL. */
 void process_kill(struct process *process, struct process_kill_waiter *waiter);
 void process_kill_wait_cancel(struct process_kill_waiter *waiter);
-/* -ENOTTY when it has no terminal. */
+/* What is 0 stays as it is. -ENOTTY when it has no terminal. */
 int process_resize(struct process *process, struct terminal_size size) NODISCARD;
 
 #endif

@@ -3,7 +3,6 @@
 
 #include "envd/app.h"
 #include "envd/process/process_service_internal.h"
-#include "lib/limits.h"
 
 struct process_table *service_table(const struct rpc_call *call)
 {
@@ -51,16 +50,9 @@ struct process *service_need(struct rpc_call *call, const Process__ProcessSelect
 	return process;
 }
 
-int service_terminal_size(const Process__PTY__Size *size, struct terminal_size *ret_size,
-			  struct err *err)
+struct terminal_size service_terminal_size(const Process__PTY *pty, struct terminal_size otherwise)
 {
-	if (size->cols == 0 || size->cols > TERMINAL_SIZE_MAX || size->rows == 0 ||
-	    size->rows > TERMINAL_SIZE_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "invalid terminal size %ux%u: both must be from 1 to %d", size->cols,
-			       size->rows, TERMINAL_SIZE_MAX);
-	*ret_size = (struct terminal_size){(uint16_t)size->cols, (uint16_t)size->rows};
-	return 0;
+	return pty->size ? terminal_size_from(pty->size->cols, pty->size->rows, otherwise) : otherwise;
 }
 
 /* ---- Update ---- */
@@ -69,20 +61,15 @@ static void update(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Process__UpdateRequest *request = (const Process__UpdateRequest *)message;
 	Process__UpdateResponse response = PROCESS__UPDATE_RESPONSE__INIT;
-	struct terminal_size size;
+	const struct terminal_size unchanged = {0, 0};
 	struct process *process;
-	struct err err;
 	int status;
 
 	process = service_need(call, request->process);
 	if (!process)
 		return;
 	if (request->pty && request->pty->size) {
-		if (service_terminal_size(request->pty->size, &size, &err) < 0) {
-			rpc_fail(call, &err);
-			return;
-		}
-		status = process_resize(process, size);
+		status = process_resize(process, service_terminal_size(request->pty, unchanged));
 		if (status == -ENOTTY) {
 			rpc_fail_kind(call, ERR_INVALID_ARGUMENT,
 				      "error resizing tty: tty not assigned to process");

@@ -244,12 +244,8 @@ static int read_request(const struct rpc_call *call, const Process__StartRequest
 			      request->stdin,
 		.deadline_ms = call->deadline_ms,
 	};
-	if (request->pty && request->pty->size) {
-		if (service_terminal_size(request->pty->size, &spec->size, err) < 0)
-			return -EINVAL;
-	} else if (request->pty) {
-		spec->size = (struct terminal_size){TERMINAL_COLS_DEFAULT, TERMINAL_ROWS_DEFAULT};
-	}
+	if (request->pty)
+		spec->size = service_terminal_size(request->pty, terminal_size_default);
 	if (read_variables(config, arena, spec) < 0)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the environment");
 	return 0;

@@ -52,16 +52,17 @@ static void on_reader_end(struct output_reader *reader)
 	process_settle(process);
 }
 
-static void on_reader_cut(struct output_reader *reader)
+static void on_reader_cut(struct output_reader *reader, bool for_others)
 {
 	struct process_subscriber *subscriber = subscriber_of(reader);
 	struct process *process = subscriber->process;
 	struct err err;
 
-	err_set(&err, ERR_RESOURCE_EXHAUSTED,
-		"output was not read for %d seconds while the process waited",
-		PROCESS_SUBSCRIBER_STALL_MS / 1000);
-	log_info("process", "reader cut off for stalling", LOG_I("pid", process->pid));
+	err_set(&err, ERR_RESOURCE_EXHAUSTED, "output was not read for %d seconds while %s waited",
+		(for_others ? PROCESS_SUBSCRIBER_STALL_MS : PROCESS_SUBSCRIBER_ALONE_STALL_MS) / 1000,
+		for_others ? "other readers" : "the process");
+	log_info("process", "reader cut off for stalling", LOG_I("pid", process->pid),
+		 LOG_B("for_others", for_others));
 	process_fail_subscriber(subscriber, &err);
 	process_settle(process);
 }

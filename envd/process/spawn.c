@@ -134,6 +134,7 @@ static int wrap_start_error(const struct spawn_request *request, const char *cwd
 	return err->sys ? -err->sys : -EINVAL;
 }
 
+/* Of what the machine has to give. */
 static enum err_kind start_error_kind(int sys)
 {
 	switch (sys < 0 ? -sys : sys) {
@@ -144,7 +145,27 @@ static enum err_kind start_error_kind(int sys)
 	case ENOSPC: /* no terminal left, or the cgroup's pids are used up */
 		return ERR_RESOURCE_EXHAUSTED;
 	default:
+		return ERR_INTERNAL;
+	}
+}
+
+/* What the client has named can be wrong, besides. */
+static enum err_kind named_error_kind(int sys)
+{
+	switch (sys) {
+	case ENOENT:
+	case ENOTDIR:
+	case EACCES:
+	case EPERM:
+	case ELOOP:
+	case ENAMETOOLONG:
+	case EISDIR:
+	case EINVAL:
+	case ENXIO:
+	case E2BIG:
 		return ERR_INVALID_ARGUMENT;
+	default:
+		return start_error_kind(sys);
 	}
 }
 
@@ -405,11 +426,11 @@ static void explain(const struct child_report *report, const struct spawn_reques
 		return;
 	}
 	if (report->stage == CHILD_DIRECTORY)
-		err_set_sys(err, start_error_kind(sys), sys, "chdir %.256s", cwd);
+		err_set_sys(err, named_error_kind(sys), sys, "chdir %.256s", cwd);
 	else if (report->stage == CHILD_STDIN)
-		err_set_sys(err, start_error_kind(sys), sys, "stdin %.256s", request->stdin_path);
+		err_set_sys(err, named_error_kind(sys), sys, "stdin %.256s", request->stdin_path);
 	else if (report->stage == CHILD_EXEC)
-		err_set(err, start_error_kind(sys), "%s", errno_text(sys));
+		err_set(err, named_error_kind(sys), "%s", errno_text(sys));
 	else
 		err_set_sys(err, start_error_kind(sys), sys, "%s",
 			    report->stage >= 0 && (size_t)report->stage < ARRAY_LENGTH(stage_names)

@@ -219,10 +219,10 @@ static int open_null(const struct spawn_plan *plan, int *child_end)
 	return spawn_open_pipe(plan, true, child_end, &our_end);
 }
 
-static int open_terminal(struct spawn_plan *plan)
+static int open_terminal(struct spawn_plan *plan, const char **ret_what)
 {
 	int status = terminal_open(plan->request->size, plan->child.uid, &plan->output_fd,
-				   &plan->child_fds[0]);
+				   &plan->child_fds[0], ret_what);
 
 	if (status == 0)
 		status = spawn_above_stdio(&plan->output_fd);
@@ -235,15 +235,14 @@ static int open_terminal(struct spawn_plan *plan)
 static int open_files(struct spawn_plan *plan, struct err *err)
 {
 	const struct spawn_request *request = plan->request;
+	const char *what = "/dev/null";
 	int status = 0;
 
 	if (request->with_terminal)
-		status = open_terminal(plan);
+		status = open_terminal(plan, &what);
 	else if (!request->with_stdin)
 		status = open_null(plan, &plan->child_fds[0]);
-	if (status < 0)
-		return spawn_start_error(plan, status, request->with_terminal ? "terminal" : "/dev/null", err);
-	return 0;
+	return status < 0 ? spawn_start_error(plan, status, what, err) : 0;
 }
 
 static int prepare_keeper(struct spawn_plan *plan, struct err *err)

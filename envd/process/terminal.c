@@ -7,12 +7,16 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "lib/limits.h"
+
 #ifndef TIOCGPTPEER
 #define TIOCGPTPEER _IO('T', 0x41)
 #endif
 #ifndef IUTF8
 #define IUTF8 0040000
 #endif
+
+#define MASTER_PATH "/dev/ptmx"
 
 /* TIOCGPTPEER needs no path, so it works without a mounted /dev/pts; kernels before 4.13 lack it. */
 static int open_slave(int master)
@@ -30,23 +34,38 @@ static int open_slave(int master)
 	return slave < 0 ? -errno : slave;
 }
 
-int terminal_open(struct terminal_size size, uid_t uid, int *ret_master, int *ret_slave)
+/* The device looks for the file system beside it, so that its own open fails when that is missing. */
+static const char *missing_path(int sys)
+{
+	if ((sys == ENOENT || sys == ENODEV) && access(MASTER_PATH, F_OK) == 0)
+		return "/dev/pts";
+	return MASTER_PATH;
+}
+
+int terminal_open(struct terminal_size size, uid_t uid, int *ret_master, int *ret_slave,
+		  const char **ret_what)
 {
 	auto_close int master = -1, slave = -1;
 	struct termios settings;
 	int flags, status;
 
-	master = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
-	if (master < 0)
-		return -errno;
+	master = open(MASTER_PATH, O_RDWR | O_NOCTTY | O_CLOEXEC);
+	if (master < 0) {
+		status = -errno;
+		*ret_what = missing_path(-status);
+		return status;
+	}
+	*ret_what = MASTER_PATH;
 	if (unlockpt(master) < 0)
 		return -errno;
+	*ret_what = "/dev/pts";
 	slave = open_slave(master);
 	if (slave < 0) {
 		status = slave;
 		slave = -1;
 		return status;
 	}
+	*ret_what = "terminal";
 	status = terminal_resize(master, size);
 	if (status < 0)
 		return status;
@@ -65,9 +84,27 @@ int terminal_open(struct terminal_size size, uid_t uid, int *ret_master, int *re
 	return 0;
 }
 
+static uint16_t side_from(uint32_t wanted, uint16_t otherwise)
+{
+	if (wanted == 0)
+		return otherwise;
+	return wanted > TERMINAL_SIZE_MAX ? TERMINAL_SIZE_MAX : (uint16_t)wanted;
+}
+
+struct terminal_size terminal_size_from(uint32_t cols, uint32_t rows, struct terminal_size otherwise)
+{
+	return (struct terminal_size){side_from(cols, otherwise.cols), side_from(rows, otherwise.rows)};
+}
+
 int terminal_resize(int master, struct terminal_size size)
 {
-	struct winsize window = {.ws_col = size.cols, .ws_row = size.rows};
+	struct winsize window;
 
+	if (ioctl(master, TIOCGWINSZ, &window) < 0)
+		return -errno;
+	if (size.cols)
+		window.ws_col = size.cols;
+	if (size.rows)
+		window.ws_row = size.rows;
 	return ioctl(master, TIOCSWINSZ, &window) < 0 ? -errno : 0;
 }

@@ -38,6 +38,8 @@ struct call {
 	bool started;  /* the handler was called, so it is told of the end */
 	bool begun;    /* the head of a stream's response is written */
 	bool gzip;     /* the request may hold compressed messages */
+	bool takes_gzip;      /* the client, as a unary answer */
+	bool encoded_is_gzip; /* `encoded` */
 	unsigned holds;
 	struct arena message_arena;
 	struct share message_share; /* of message_arena */

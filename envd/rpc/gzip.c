@@ -2,8 +2,12 @@
 
 #include <zlib.h>
 
+#include "lib/gzip.h"
+
 #define STEP_BYTES (32 * 1024)
 #define GZIP_ONLY (16 + MAX_WBITS)
+/* A smaller window does for these. */
+#define SMALL_BYTES (16 * 1024)
 
 static int step(z_stream *z, struct buf *out, struct share *share, struct err *err)
 {
@@ -48,4 +52,39 @@ int gzip_inflate(struct str data, struct buf *out, struct share *share, struct e
 	} while (status == Z_OK);
 	inflateEnd(&z);
 	return status == Z_STREAM_END ? 0 : -EPROTO;
+}
+
+static bool deflate_into(struct gzip_writer *writer, struct str data, struct buf *out)
+{
+	bool ended = false;
+
+	while (!ended) {
+		size_t room = size_min(STEP_BYTES, out->max - buf_length(out));
+		char *to;
+
+		if (room == 0 || buf_reserve(out, room, &to) < 0)
+			return false;
+		buf_commit(out, gzip_writer_write(writer, &data, true, to, room, &ended));
+	}
+	return true;
+}
+
+bool gzip_deflate(struct buf *content)
+{
+	struct gzip_writer *writer = gzip_writer_new(buf_length(content) <= SMALL_BYTES);
+	struct buf out;
+	bool is_shorter;
+
+	if (!writer)
+		return false;
+	buf_init(&out, buf_length(content) - 1);
+	is_shorter = deflate_into(writer, buf_str(content), &out);
+	gzip_writer_free(writer);
+	if (is_shorter) {
+		buf_fini(content);
+		*content = out;
+	} else {
+		buf_fini(&out);
+	}
+	return is_shorter;
 }

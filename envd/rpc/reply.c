@@ -2,7 +2,9 @@
 #include "envd/rpc/base64.h"
 #include "envd/rpc/binary.h"
 #include "envd/rpc/call.h"
+#include "envd/rpc/gzip.h"
 #include "envd/rpc/json_encode.h"
+#include "lib/job.h"
 #include "lib/json.h"
 #include "lib/limits.h"
 
@@ -162,6 +164,7 @@ static int begin_stream(struct http_exchange *ex, const struct rpc_content *cont
 			     content->codec == RPC_JSON ? STR("application/connect+json")
 							: STR("application/connect+proto"));
 	http_response_header(ex, STR("Connect-Accept-Encoding"), STR("gzip"));
+	http_response_header_unbuffered(ex);
 	return http_response_begin(ex, 200, HTTP_LENGTH_CHUNKED);
 }
 
@@ -280,6 +283,11 @@ static int reply_in_pieces(struct call *c, struct buf *out, struct err *err)
 	return 0;
 }
 
+static bool is_worth_packing(const struct call *c, const struct buf *out)
+{
+	return c->takes_gzip && buf_length(out) >= RPC_GZIP_BYTES_MIN;
+}
+
 int rpc_encode_ahead(struct rpc_call *call, const ProtobufCMessage *message, struct err *err)
 {
 	struct call *c = call_of(call);
@@ -289,29 +297,95 @@ int rpc_encode_ahead(struct rpc_call *call, const ProtobufCMessage *message, str
 	status = encode(c, message, &c->encoded, err);
 	if (status < 0)
 		buf_fini(&c->encoded);
+	else if (is_worth_packing(c, &c->encoded))
+		c->encoded_is_gzip = gzip_deflate(&c->encoded);
 	return status;
+}
+
+static int send_unary(struct call *c, struct buf *out, bool is_gzip, struct err *err)
+{
+	struct http_exchange *ex = c->base.exchange;
+
+	http_response_header(ex, STR("Accept-Encoding"), STR("gzip"));
+	if (is_gzip)
+		http_response_header(ex, STR("Content-Encoding"), STR("gzip"));
+	add_legacy_header(c);
+	add_trailers(c);
+	if (buf_length(out) > STREAM_HIGH_MARK_BYTES)
+		return reply_in_pieces(c, out, err);
+	http_respond(ex, 200, unary_content_type(c), buf_str(out));
+	return 0;
+}
+
+/* A large answer that was encoded on the loop, on its way through the pool. In the call's arena. */
+struct packing {
+	struct job job;
+	struct call *call;
+	struct buf content;
+	struct share share; /* of the plain text and what may become of it */
+	bool is_gzip;
+};
+
+static void pack(struct job *job)
+{
+	struct packing *packing = container_of(job, struct packing, job);
+
+	packing->is_gzip = gzip_deflate(&packing->content);
+}
+
+static void on_packed(struct job *job)
+{
+	struct packing *packing = container_of(job, struct packing, job);
+	struct call *c = packing->call;
+	struct err err;
+
+	share_release(&packing->share);
+	if (c->state != CALL_CLOSED && send_unary(c, &packing->content, packing->is_gzip, &err) < 0)
+		reply_error(c, &err);
+	buf_fini(&packing->content);
+	rpc_call_release(&c->base);
+}
+
+/* False: it has to go out as it is. */
+static bool pack_in_pool(struct call *c, struct buf *out)
+{
+	struct packing *packing = arena_new(c->base.arena, struct packing);
+
+	if (!packing)
+		return false;
+	*packing = (struct packing){.call = c, .content = *out};
+	share_init(&packing->share, &replies, 0);
+	if (!share_take(&packing->share, 2 * buf_length(out)))
+		return false;
+	if (job_run(c->base.loop, &packing->job, JOB_COMPUTE, pack, on_packed) < 0) {
+		share_release(&packing->share);
+		return false;
+	}
+	rpc_call_hold(&c->base);
+	buf_init(out, 0);
+	return true;
 }
 
 int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err)
 {
 	struct buf out = c->encoded;
+	bool is_gzip = c->encoded_is_gzip, is_ahead = buf_length(&out) > 0;
 	int status = 0;
 
-	if (buf_length(&out)) {
+	if (is_ahead) {
 		buf_init(&c->encoded, 0);
 	} else {
 		output_take(&out);
 		status = encode(c, message, &out, err);
 	}
-	if (status == 0) {
-		http_response_header(c->base.exchange, STR("Accept-Encoding"), STR("gzip"));
-		add_legacy_header(c);
-		add_trailers(c);
-		if (buf_length(&out) > STREAM_HIGH_MARK_BYTES)
-			status = reply_in_pieces(c, &out, err);
-		else
-			http_respond(c->base.exchange, 200, unary_content_type(c), buf_str(&out));
+	if (status == 0 && !is_ahead && is_worth_packing(c, &out)) {
+		if (buf_length(&out) <= RPC_GZIP_INLINE_BYTES)
+			is_gzip = gzip_deflate(&out);
+		else if (pack_in_pool(c, &out))
+			return 0;
 	}
+	if (status == 0)
+		status = send_unary(c, &out, is_gzip, err);
 	output_release(&out);
 	return status;
 }

@@ -3,6 +3,7 @@
 #include "envd/rpc/call.h"
 #include "envd/rpc/gzip.h"
 #include "envd/rpc/json_decode.h"
+#include "lib/accept_encoding.h"
 #include "lib/limits.h"
 
 static const struct {
@@ -120,9 +121,13 @@ int request_read_headers(struct call *c, struct err *err)
 {
 	const struct http_headers *headers = &c->base.exchange->request.headers;
 	struct str version = str_trim(http_headers_get(headers, STR("Connect-Protocol-Version")));
+	bool takes_plain;
 	int status;
 
 	c->base.keepalive_s = read_keepalive(headers);
+	c->takes_gzip = !c->content.streaming &&
+			accept_encoding_choose(http_headers_get(headers, STR("Accept-Encoding")), &takes_plain) ==
+				ACCEPT_GZIP;
 	c->base.legacy_client =
 		str_equal(http_headers_get(headers, STR("User-Agent")), STR("connect-python"));
 	if (version.len > 0 && !str_equal(version, STR("1")))

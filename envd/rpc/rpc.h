@@ -12,8 +12,9 @@
  * takes rpc_call_hold so that the call outlives it. After on_closed, sends are ignored.
  *
  * Served are JSON and binary messages under Connect's content types. gRPC and gRPC-Web, which the
- * reference's library also answers and no known client uses, get 415 like any other type. Answers
- * are never compressed: clients take a compressed stream frame for an error (contract/sdk.md 1.1).
+ * reference's library also answers and no known client uses, get 415 like any other type. Unary answers
+ * from RPC_GZIP_BYTES_MIN on are compressed for clients that say they take it; messages of streams never
+ * are: clients take a compressed frame for an error (contract/sdk.md 1.1).
  *
  * The deadline of Connect-Timeout-Ms: by default the call is ended with deadline_exceeded when it
  * passes; a handler that sets on_deadline does that itself (Start kills its process first).

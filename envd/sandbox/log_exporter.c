@@ -23,6 +23,8 @@ struct log_exporter {
 	/* The loop's: */
 	uv_async_t wake;
 	uv_timer_t timer; /* of the pause after a delivery that failed */
+	uv_timer_t flush_timer;
+	struct list_node flushes; /* in the order in which they are due */
 	struct log_target target;
 	struct line *line; /* being delivered, or waiting for its next attempt */
 	struct log_delivery *delivery; /* NULL: none is under way */
@@ -30,7 +32,7 @@ struct log_exporter {
 	uint64_t retry_ms;
 	bool is_pausing, is_closing, has_reported;
 	uint64_t reported_ms;
-	unsigned parts; /* wake, timer */
+	unsigned parts; /* wake, timer, flush_timer */
 };
 
 static void advance(struct log_exporter *exporter);
@@ -125,6 +127,38 @@ static void report(struct log_exporter *exporter, const char *error)
 		 LOG_S("error", error ? error : ""));
 }
 
+/* ---- those that wait until all is sent ---- */
+
+static void end_flush(struct log_exporter *exporter)
+{
+	struct log_flush *flush = container_of(exporter->flushes.next, struct log_flush, node);
+
+	list_remove(&flush->node);
+	flush->on_done(flush);
+}
+
+static void end_flushes(struct log_exporter *exporter)
+{
+	while (!list_is_empty(&exporter->flushes))
+		end_flush(exporter);
+	uv_timer_stop(&exporter->flush_timer);
+}
+
+static void on_flush_timer(uv_timer_t *timer)
+{
+	struct log_exporter *exporter = container_of(timer, struct log_exporter, flush_timer);
+	const struct log_flush *first;
+
+	while (!list_is_empty(&exporter->flushes)) {
+		first = container_of(exporter->flushes.next, struct log_flush, node);
+		if (!loop_is_past(exporter->loop, first->due_ms)) {
+			uv_timer_start(timer, on_flush_timer, loop_wait_ms(exporter->loop, first->due_ms), 0);
+			return;
+		}
+		end_flush(exporter);
+	}
+}
+
 /* ---- deliveries ---- */
 
 static void on_timer(uv_timer_t *timer)
@@ -145,6 +179,7 @@ static void pause_after(struct log_exporter *exporter, int status)
 	if (exporter->retry_ms > LOG_EXPORT_RETRY_MS_MAX)
 		exporter->retry_ms = LOG_EXPORT_RETRY_MS_MAX;
 	report(exporter, errno_text(status));
+	end_flushes(exporter);
 }
 
 static void on_delivered(void *user, int status)
@@ -164,6 +199,8 @@ static void on_delivered(void *user, int status)
 		lose_line(exporter);
 	report(exporter, status == 0 ? NULL : "refused by the collector");
 	advance(exporter);
+	if (log_exporter_is_at_rest(exporter))
+		end_flushes(exporter);
 }
 
 static void advance(struct log_exporter *exporter)
@@ -204,6 +241,7 @@ void log_exporter_set_target(struct log_exporter *exporter, const char *address,
 		log_set_copy(LOG_INFO, NULL, NULL);
 		free(take_ptr(&exporter->line));
 		drop_all(exporter);
+		end_flushes(exporter);
 		if (*address)
 			log_warn("envd", "the address of the log's collector is not understood");
 		return;
@@ -235,13 +273,15 @@ struct log_exporter *log_exporter_new(struct loop *loop)
 	struct log_exporter *exporter = xcalloc(1, sizeof(*exporter));
 
 	exporter->loop = loop;
-	exporter->parts = 2;
+	exporter->parts = 3;
 	exporter->retry_ms = LOG_EXPORT_RETRY_MS;
 	list_init(&exporter->lines);
+	list_init(&exporter->flushes);
 	pthread_mutex_init(&exporter->lock, NULL);
 	log_target_init(&exporter->target);
 	uv_async_init(&loop->uv, &exporter->wake, on_wake);
 	uv_timer_init(&loop->uv, &exporter->timer);
+	uv_timer_init(&loop->uv, &exporter->flush_timer);
 	log_set_copy(LOG_INFO, on_logged, exporter);
 	return exporter;
 }
@@ -256,11 +296,18 @@ static void on_timer_closed(uv_handle_t *handle)
 	release_part(container_of((uv_timer_t *)handle, struct log_exporter, timer));
 }
 
+static void on_flush_timer_closed(uv_handle_t *handle)
+{
+	release_part(container_of((uv_timer_t *)handle, struct log_exporter, flush_timer));
+}
+
 void log_exporter_close(struct log_exporter *exporter)
 {
 	log_set_copy(LOG_INFO, NULL, NULL);
 	exporter->is_closing = true;
 	interrupt(exporter);
+	end_flushes(exporter);
+	uv_close((uv_handle_t *)&exporter->flush_timer, on_flush_timer_closed);
 	uv_close((uv_handle_t *)&exporter->wake, on_wake_closed);
 	uv_close((uv_handle_t *)&exporter->timer, on_timer_closed);
 }
@@ -273,4 +320,24 @@ bool log_exporter_is_at_rest(struct log_exporter *exporter)
 	is_empty = list_is_empty(&exporter->lines);
 	pthread_mutex_unlock(&exporter->lock);
 	return is_empty && !exporter->line && !exporter->is_pausing;
+}
+
+bool log_exporter_flush(struct log_exporter *exporter, struct log_flush *flush,
+			void (*on_done)(struct log_flush *flush))
+{
+	if (exporter->is_closing || !exporter->target.path || log_exporter_is_at_rest(exporter))
+		return false;
+	if (exporter->is_pausing) {
+		uv_timer_stop(&exporter->timer);
+		exporter->is_pausing = false;
+	}
+	advance(exporter);
+	if (exporter->is_pausing)
+		return false; /* it has failed at once, again */
+	flush->on_done = on_done;
+	flush->due_ms = loop_now_ms(exporter->loop) + LOG_EXPORT_FLUSH_MS;
+	if (list_is_empty(&exporter->flushes))
+		uv_timer_start(&exporter->flush_timer, on_flush_timer, LOG_EXPORT_FLUSH_MS, 0);
+	list_append(&exporter->flushes, &flush->node);
+	return true;
 }

@@ -125,6 +125,8 @@ static bool read_integer(struct http_exchange *ex, const char *name, int64_t *re
 struct freezer_exchange {
 	struct freezer_call call;
 	struct http_exchange *ex;
+	struct snapshot_service *service;
+	struct log_flush flush;
 };
 
 static void on_freeze_closed(struct http_exchange *ex, int status)
@@ -164,21 +166,40 @@ static void log_freeze(const struct freezer_call *call)
 	       LOG_I("sweep_ms", result->sweep_ms), LOG_I("wait_ms", result->wait_ms));
 }
 
+static void answer_frozen(struct log_flush *flush)
+{
+	struct freezer_exchange *freezing = container_of(flush, struct freezer_exchange, flush);
+	struct http_exchange *ex = freezing->ex;
+
+	if (freezing->call.request.wait_ms <= 0)
+		answer_done(ex);
+	else
+		answer_json(ex, freeze_json(ex, &freezing->call.frozen));
+	http_exchange_release(ex);
+}
+
+/* `answer` comes once the log is out: at once, or from the loop. */
+static void flush_log(const struct snapshot_service *service, struct log_flush *flush,
+		      void (*answer)(struct log_flush *flush))
+{
+	if (!service->exporter || !log_exporter_flush(service->exporter, flush, answer))
+		answer(flush);
+}
+
 static void on_frozen(struct freezer_call *call)
 {
 	struct freezer_exchange *freezing = container_of(call, struct freezer_exchange, call);
 	struct http_exchange *ex = freezing->ex;
 
-	if (call->status == 0)
+	if (call->status == 0) {
 		log_freeze(call);
+		flush_log(freezing->service, &freezing->flush, answer_frozen);
+		return;
+	}
 	if (call->status == -EAGAIN)
 		refuse_load(ex);
-	else if (call->status < 0)
-		answer_given_up(ex);
-	else if (call->request.wait_ms <= 0)
-		answer_done(ex);
 	else
-		answer_json(ex, freeze_json(ex, &call->frozen));
+		answer_given_up(ex);
 	http_exchange_release(ex);
 }
 
@@ -195,7 +216,7 @@ void snapshot_service_freeze(struct http_exchange *ex, struct snapshot_service *
 	if (!read_parameter(ex, "mode", &mode) || !read_integer(ex, "maxCgroups", &cgroups_max) ||
 	    !read_integer(ex, "maxWaitMs", &wait_ms))
 		return;
-	*freezing = (struct freezer_exchange){.ex = ex};
+	*freezing = (struct freezer_exchange){.ex = ex, .service = service};
 	freezing->call.request.mode =
 		str_equal(mode, STR("hierarchy")) && !service->is_standalone ? FREEZE_HIERARCHY : FREEZE_LEGACY;
 	freezing->call.request.cgroups_max = freeze_clamp_cgroups(cgroups_max);
@@ -251,6 +272,7 @@ struct filesystem_call {
 	struct turn turn;
 	struct http_exchange *ex;
 	struct snapshot_service *service;
+	struct log_flush flush;
 	bool freezes;
 	struct err err;
 	int status;
@@ -271,12 +293,25 @@ static void finish_filesystem_call(struct filesystem_call *call)
 	http_exchange_release(call->ex);
 }
 
+static void answer_filesystem_frozen(struct log_flush *flush)
+{
+	struct filesystem_call *call = container_of(flush, struct filesystem_call, flush);
+
+	answer_done(call->ex);
+	http_exchange_release(call->ex);
+}
+
 static void on_filesystem_call_run(struct job *job)
 {
 	struct filesystem_call *call = container_of(job, struct filesystem_call, job);
 
 	log_info("freeze", call->freezes ? "file system frozen" : "file system thawed",
 		 LOG_B("success", call->status == 0));
+	if (call->freezes && call->status == 0) {
+		turn_leave(&call->service->filesystem_turns, &call->turn);
+		flush_log(call->service, &call->flush, answer_filesystem_frozen);
+		return;
+	}
 	if (call->status < 0)
 		http_respond_error(call->ex, 500, "%s", call->err.message);
 	else

@@ -121,22 +121,32 @@ check("conformance_019_conformance_025_the_metadata_service", async () => {
 	});
 });
 
-check("the_log_goes_to_the_host_and_holds_no_payload", async (t) => {
-	await startMetadataService();
+// What takes the log for the host, each line after `wait`; with null it never answers.
+async function startCollector(t, wait = () => undefined) {
 	const lines = [];
-	const collector = http.createServer(async (req, res) => {
+	const server = http.createServer(async (req, res) => {
 		const chunks = [];
 		for await (const chunk of req)
 			chunks.push(chunk);
+		if (wait === null)
+			return;
+		await wait();
 		lines.push({ ...JSON.parse(Buffer.concat(chunks).toString()), "": [req.method, req.url, req.headers["content-type"]] });
 		res.writeHead(204).end();
 	});
-	await new Promise((resolve) => collector.listen(0, "127.0.0.1", resolve));
-	t.after(() => {
-		collector.close();
-		collector.closeAllConnections();
-	});
-	Object.assign(say, { instanceID: "sbx3", address: `http://127.0.0.1:${collector.address().port}/logs`, accessTokenHash: "" });
+	await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
+	const close = () => {
+		server.close();
+		server.closeAllConnections();
+	};
+	t.after(close);
+	return { lines, close, url: `http://127.0.0.1:${server.address().port}/logs` };
+}
+
+check("the_log_goes_to_the_host_and_holds_no_payload", async (t) => {
+	await startMetadataService();
+	const { lines, url } = await startCollector(t);
+	Object.assign(say, { instanceID: "sbx3", address: url, accessTokenHash: "" });
 	const envd = await startEnvd({ flags: ["-isnotfc=false"], init: null });
 	const secret = "s3cret" + process.pid;
 	assert.equal((await init(envd, { accessToken: secret, envVars: { OF_INIT: secret }, defaultUser: "root" })).status, 204);
@@ -162,6 +172,48 @@ check("the_log_goes_to_the_host_and_holds_no_payload", async (t) => {
 	// An answer that is late makes it send a line once more.
 	assert.equal(new Set(lines.filter((line) => line.message === "listening").map((line) => line.timestamp)).size, 1);
 	assert.doesNotMatch(envd.output, new RegExp(secret));
+});
+
+// A freeze is what a host asks for before it takes a snapshot, and it gives it two seconds.
+const freeze = (envd, path = "/freeze") => request(envd.url, { method: "POST", path });
+const FROZEN = /workload frozen|there are no cgroups to freeze/;
+
+check("the_log_is_with_the_host_before_a_freeze_is_answered", async (t) => {
+	await startMetadataService();
+	const { lines, url } = await startCollector(t, () => sleep(5));
+	Object.assign(say, { instanceID: "sbx4", address: url, accessTokenHash: "" });
+	const envd = await startEnvd({ flags: ["-isnotfc=false"] });
+	await eventually("the log has been told so far", () => lines.some((line) => line.message === "listening"));
+	for (const path of ["/freeze", "/freeze?maxWaitMs=100"]) {
+		await inTime("of eight commands are in the log when the freeze is answered", async () => {
+			lines.length = 0;
+			await Promise.all(Array.from({ length: 8 }, () => envd.client().run("true")));
+			const answer = await freeze(envd, path);
+			const told = [...lines];
+			assert.equal((await freeze(envd, "/unfreeze")).status, 204);
+			assert.equal(answer.status, path === "/freeze" ? 204 : 200);
+			return told.filter((line) => line.message === "exited").length + told.filter((line) => FROZEN.test(line.message)).length;
+		}, (count) => count === 9);
+	}
+});
+
+check("a_freeze_does_not_wait_for_a_host_that_does_not_take_the_log", async (t) => {
+	await startMetadataService();
+	const silent = await startCollector(t, null), gone = await startCollector(t);
+	gone.close();
+	for (const { url } of [silent, gone]) {
+		Object.assign(say, { instanceID: "sbx5", address: url, accessTokenHash: "" });
+		const envd = await startEnvd({ flags: ["-isnotfc=false"] });
+		await envd.client().run("true");
+		await inTime("ms for a freeze", async () => {
+			const began = performance.now();
+			assert.equal((await freeze(envd)).status, 204);
+			const took = performance.now() - began;
+			assert.equal((await freeze(envd, "/unfreeze")).status, 204);
+			return took;
+		}, (took) => took < 450);
+		await envd.stop();
+	}
 });
 
 check("conformance_040_volumes_without_a_server_fail_and_say_why", async () => {

@@ -178,6 +178,37 @@ check("case_006_a_reader_that_stops_does_not_freeze_the_others", async () => {
 	assert.equal(rest.end, null);
 });
 
+// Both at once, as each takes its time.
+check("case_177_a_pause_of_the_only_reader_costs_nothing", async () => {
+	const BYTES = 30000000, PAUSE_MS = 12500;
+	const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
+	const pausing = async (client) => {
+		const { pid, stream } = await client.start("head", ["-c", String(BYTES), "/dev/zero"]);
+		stream.stall();
+		await sleep(PAUSE_MS);
+		assert.ok((await user.pids()).includes(pid), "the command waits for its reader");
+		stream.proceed();
+		const { stdout, end, error, failure } = await within(60000, "every byte comes", drain(stream));
+		assert.deepEqual([stdout.length, end?.exitCode, error, failure], [BYTES, 0, null, null]);
+	};
+	// Another one that keeps up is held up by it, and goes on without it.
+	const two = async () => {
+		const { pid, stream: lazy } = await user.start("sh", ["-c", `read x; head -c ${BYTES} /dev/zero`], { message: { stdin: true } });
+		const keen = user.stream("Connect", { process: { pid } });
+		assert.equal((await keen.next()).event.start.pid, pid);
+		lazy.stall();
+		await user.input(pid, "\n");
+		const all = await within(60000, "the one that reads gets every byte", drain(keen));
+		assert.deepEqual([all.stdout.length, all.end?.exitCode], [BYTES, 0]);
+		lazy.proceed();
+		const rest = await within(20000, "the lazy stream ends", drain(lazy));
+		assert.equal(rest.error?.code, "resource_exhausted", JSON.stringify(rest.error ?? String(rest.failure)));
+		assert.match(rest.error.message, /while other readers waited/);
+		assert.ok(rest.stdout.length < BYTES);
+	};
+	await Promise.all([pausing(user), pausing(proxy.client("sbx1")), two()]);
+});
+
 check("case_007_readers_come_and_go_and_the_rest_miss_nothing", async () => {
 	const { pid, stream } = await user.start("seq", ["1", "1000000000"]);
 	stream.abort();

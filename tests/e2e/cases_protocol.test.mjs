@@ -1,11 +1,13 @@
 // Cases 113 and 127 to 141 of cases.md: the Connect protocol, CORS, error forms, the access token.
 import assert from "node:assert/strict";
+import { writeFileSync } from "node:fs";
 import net from "node:net";
+import { join } from "node:path";
 import { test } from "node:test";
-import { gzipSync } from "node:zlib";
+import { gunzipSync, gzipSync } from "node:zlib";
 import { base64, drain, envelope, request, until } from "./support/connect.mjs";
 import { get, put } from "./support/files.mjs";
-import { sleep, startEnvd, startProxy, within } from "./support/programs.mjs";
+import { sleep, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
@@ -357,6 +359,37 @@ check("conformance_010_conformance_011_conformance_012_conformance_013_conforman
 	assert.deepEqual([missing.status, missing.json], [404, { code: 404, message: "path '/home/user/demo/test.txt' does not exist" }]);
 	assert.equal((await read({ signature: sign("signed.txt", "write", "user") })).status, 401, "the right to write is not one to read");
 	await own.client({ token }).call("Remove", { path: "signed.txt" });
+});
+
+check("case_178_large_unary_answers_are_compressed_for_who_takes_it", async () => {
+	const folder = temporaryFolder();
+	for (let i = 0; i < 2000; i++)
+		writeFileSync(join(folder, `file-${i}`), "");
+	const ask = { path: folder };
+	for (const codec of ["json", "proto"]) {
+		const list = (headers, client = user) => client.unary("ListDir", ask, { headers, codec }).catch((error) => error);
+		const type = codec === "json" ? "application/json" : "application/proto";
+		const body = codec === "json" ? JSON.stringify(ask) : Buffer.from([0x0a, folder.length, ...Buffer.from(folder)]);
+		const plain = await list({});
+		assert.equal(plain.message.entries.length, 2000);
+		assert.equal(plain.headers["content-encoding"], undefined);
+		for (const client of [user, proxy.client("sbx1")]) {
+			const packed = await client.request({
+				method: "POST", path: "/filesystem.Filesystem/ListDir", body, headers: { "content-type": type, "accept-encoding": "br, gzip;q=0.5" },
+			});
+			assert.deepEqual([packed.status, packed.headers["content-encoding"], packed.headers["content-type"]], [200, "gzip", type]);
+			assert.ok(packed.body.length < plain.body.length / 3, `${packed.body.length} of ${plain.body.length}`);
+			assert.deepEqual(gunzipSync(packed.body), plain.body);
+		}
+		for (const headers of [{ "accept-encoding": "gzip;q=0" }, { "accept-encoding": "identity" }, { "grpc-accept-encoding": "gzip", "connect-accept-encoding": "gzip" }])
+			assert.equal((await list(headers)).headers["content-encoding"], undefined, JSON.stringify(headers));
+	}
+	// Nothing of a stream is.
+	const { stdout, stream } = await user.run("head", ["-c", "100000", "/dev/zero"], {
+		headers: { "accept-encoding": "gzip", "connect-accept-encoding": "gzip" },
+	});
+	assert.equal(stdout.length, 100000);
+	assert.equal(stream.res.headers["connect-content-encoding"] ?? stream.res.headers["content-encoding"], undefined);
 });
 
 check("keepalive_events_come_when_it_is_quiet", async () => {

@@ -4,7 +4,9 @@ import { createHash, randomBytes } from "node:crypto";
 import { chmodSync, readFileSync, readdirSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { Code } from "@connectrpc/connect";
 import { drain, until } from "./support/connect.mjs";
+import { jobsClient } from "./support/jobs.mjs";
 import {
 	eventually, isAlive, processTable, processesWith, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
@@ -97,20 +99,48 @@ check("case_058_resizing_during_run_and_exit", async () => {
 	assert.equal((await user.request({ path: "/health" })).status, 204);
 });
 
-check("case_059_sizes_beyond_sixteen_bits_do_not_wrap", async () => {
-	const terminal = await user.start("sh", ["-c", "trap 'stty size' WINCH; echo ready; while :; do sleep 0.05; done"], { message: size(90, 40) });
-	await until(terminal.stream, "pty", "ready");
-	for (const [cols, rows] of [[65536, 24], [80, 65536], [4294967295, 1]]) {
-		const answer = await resize(terminal.pid, cols, rows);
-		assert.equal(answer.error?.code, "invalid_argument", `${cols}x${rows}: ${answer.text}`);
-		const start = await user.run("true", [], { message: size(cols, rows) });
-		assert.equal(start.error?.code, "invalid_argument", `${cols}x${rows}`);
+check("case_059_case_174_any_size_is_taken", async () => {
+	// Nothing said: 80x24 at the start, as it is later. Too large: cut.
+	const sizes = [[{}, 0, 0], [{ cols: 0, rows: 0 }, 0, 0], [{ cols: 81 }, 81, 0], [{ rows: 25 }, 0, 25],
+		[{ cols: 70000, rows: 24 }, 65535, 24], [{ cols: 4294967295, rows: 1 }, 65535, 1], [{ cols: 80, rows: 65536 }, 80, 65535]];
+	for (const codec of ["json", "proto"]) {
+		const terminal = await user.start("sh", ["-c", "echo ready; while read line; do echo is $(stty size).; done"], { message: size(90, 40), codec });
+		await within(20000, "it is ready", until(terminal.stream, "pty", "ready"));
+		let now = [90, 40];
+		for (const [asked, cols, rows] of sizes) {
+			const name = `${codec} ${JSON.stringify(asked)}`;
+			const start = await user.run("stty", ["size"], { message: { pty: { size: asked } }, codec });
+			assert.equal(start.error, null, name);
+			assert.equal(start.pty.toString(), `${rows || 24} ${cols || 80}\r\n`, name);
+			const answer = await user.unary("Update", { process: { pid: terminal.pid }, pty: { size: asked } }, { codec });
+			assert.equal(answer.status, 200, `${name}: ${answer.text}`);
+			now = [cols || now[0], rows || now[1]];
+			await input(terminal.pid, "\n");
+			await within(20000, `${name} is ${now}`, until(terminal.stream, "pty", `is ${now[1]} ${now[0]}.`));
+		}
+		await user.signal(terminal.pid);
 	}
-	assert.equal((await resize(terminal.pid, 65535, 65535)).status, 200);
-	await within(20000, "the largest size arrives", until(terminal.stream, "pty", /65535 65535\r\n/));
-	assert.equal((await user.sh("stty size", { message: size(0, 0) })).error?.code, "invalid_argument");
 	assert.equal((await user.sh("stty size", { message: { pty: {} } })).pty.toString(), "24 80\r\n");
-	await user.signal(terminal.pid);
+});
+
+check("case_195_a_machine_without_terminals_is_not_the_callers_mistake", async () => {
+	// A /dev of envd's own, with what is named in it and nothing else.
+	const withDevices = (...names) => startEnvd({
+		prefix: ["unshare", "--mount", "sh", "-c", `d=$(mktemp -d) && mount -t tmpfs tmpfs "$d" && for n in ${names.join(" ")}; do
+			touch "$d/$n" && mount --bind "/dev/$n" "$d/$n" || exit 1; done && mount --rbind "$d" /dev && exec "$0" "$@"`],
+	});
+	for (const [devices, missing] of [[["null"], "/dev/ptmx"], [["null", "ptmx"], "/dev/pts"], [[], "/dev/ptmx"]]) {
+		const bare = await withDevices(...devices), client = bare.client();
+		const refused = await client.sh("echo never", { message: PTY });
+		assert.equal(refused.error?.code, "internal", JSON.stringify(refused.error));
+		assert.ok(refused.error.message.includes(`${missing}: no such`), refused.error.message);
+		await assert.rejects(jobsClient(bare.url).create({ command: { argv: ["true"], terminal: {} } }),
+			(error) => error.code === Code.Internal && error.message.includes(missing));
+		// What can be done without is.
+		const plain = await client.run("echo", ["fine"], { message: { stdin: false } });
+		assert.deepEqual([plain.out, plain.error], ["fine\n", null]);
+		await bare.stop();
+	}
 });
 
 check("case_060_the_end_of_a_terminal_is_no_error", async () => {

@@ -64,6 +64,14 @@ check("stdin from a file, from nowhere, and one that is not read any more", asyn
 	await jobs.stop({ id: deaf.id, force: true });
 });
 
+check("case_174_sizes_of_new_terminals_that_say_little_or_too_much", async () => {
+	for (const [terminal, text] of [[{}, "24 80"], [{ cols: 0, rows: 0 }, "24 80"], [{ cols: 81 }, "24 81"], [{ cols: 70000, rows: 25 }, "25 65535"]]) {
+		const job = await create({ command: { argv: ["stty", "size"], terminal } });
+		await ended(jobs, job.id);
+		assert.equal((await readOutput(jobs, { id: job.id })).stdout.toString(), `${text}\r\n`);
+	}
+});
+
 check("a terminal: size, output, input, end of input", async () => {
 	const job = await create({ command: { argv: ["sh", "-c", "tty; stty size; read a; echo got $a; cat"], terminal: { cols: 91, rows: 17 } } });
 	assert.equal(job.hasTerminal, true);
@@ -95,7 +103,7 @@ check("the end of a terminal's input is one, also in the middle of a line", asyn
 	}
 });
 
-check("a terminal gets another size, which the command is told, also of an envd that adopted it", async () => {
+check("case_174_a_jobs_terminal_gets_another_size, which the command is told, also of an envd that adopted it", async () => {
 	const own = join(folder, "resized"), port = await freePort();
 	let here = await startEnvd({ port, flags: ["-jobs-dir", own], keep: true }), client = jobsClient(here.url);
 	const { job } = await client.create({ command: {
@@ -117,7 +125,13 @@ check("a terminal gets another size, which the command is told, also of an envd 
 	await client.resize({ id: job.id, terminal: { cols: 65535, rows: 1 } });
 	await client.writeStdin({ id: job.id, offset: 5n, data: Buffer.from("again\n") });
 	await client.wait({ ids: [job.id], until: { pattern: "1 65535" } });
-	await refused(client.resize({ id: job.id, terminal: { cols: 65536, rows: 1 } }), Code.InvalidArgument, /terminal size/);
+	// What is not said stays, what is too large is cut.
+	const sizes = [[{}, 65535, 1], [{ cols: 70000, rows: 5 }, 65535, 5], [{ cols: 90 }, 90, 5], [{ rows: 65536 }, 90, 65535], [undefined, 90, 65535]];
+	for (const [terminal, cols, rows] of sizes) {
+		const { command } = (await client.resize({ id: job.id, terminal })).job;
+		assert.deepEqual([command.terminal.cols, command.terminal.rows], [cols, rows], JSON.stringify(terminal));
+	}
+	await client.wait({ ids: [job.id], until: { pattern: "now 65535 90" } });
 	await client.stop({ id: job.id, force: true });
 	await refused(client.resize({ id: job.id, terminal: { cols: 1, rows: 1 } }), Code.FailedPrecondition, /does not run/);
 	const plain = (await client.create(shell("exec sleep 100"))).job;

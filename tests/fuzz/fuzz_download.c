@@ -3,7 +3,7 @@
  * list of tags, and the first byte the length of the file. Ranges lie in the file and are not longer
  * than it together; a date that is understood is understood again as it is written.
  */
-#include "envd/filesystem/accept_encoding.h"
+#include "lib/accept_encoding.h"
 #include "envd/filesystem/files_conditions.h"
 #include "envd/filesystem/range.h"
 

@@ -209,7 +209,7 @@ class Time(Clock):
             self.assertLess(self.shown() - began, 1000, "nothing ends it")
             self.pass_time(5)
             time.sleep(0.02)
-        self.assertGreater(self.shown() - began, 118)
+        self.assertGreater(self.shown() - began, 148)
 
     @staticmethod
     def settle(proxy):

@@ -301,6 +301,13 @@ void capture_drain(struct capture *capture)
 	process_subscriber_drained(&capture->subscriber);
 }
 
+bool capture_is_held_up(void *user)
+{
+	const struct capture *capture = user;
+
+	return capture->process->output.paused;
+}
+
 const char *capture_text(struct capture *capture, enum output_stream stream)
 {
 	struct buf *output = &capture->output[stream];

@@ -72,6 +72,8 @@ void capture_subscribe(struct capture *capture, struct process *process);
 /* Runs until it has ended or failed. */
 void capture_wait(struct process_lab *lab, struct capture *capture);
 void capture_drain(struct capture *capture);
+/* Its process waits for readers. A struct capture, for lab_run_until_true. */
+bool capture_is_held_up(void *capture);
 const char *capture_text(struct capture *capture, enum output_stream stream);
 /* The value of a line "name: value" of the report program, "" when there is none. */
 const char *report_value(struct capture *capture, const char *name, char *value, size_t size);

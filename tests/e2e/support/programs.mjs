@@ -1,6 +1,6 @@
 // Starts envd and the proxy for a test, waits until they answer, and takes everything down again.
-import { spawn } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync } from "node:fs";
+import { spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import net from "node:net";
 import { tmpdir } from "node:os";
@@ -367,6 +367,22 @@ export async function startProxy({ port, tlsPort, sandboxes = {}, fallback, flag
 	proxy.client = (id, options = {}) => new Client(proxy.url,
 		{ ...options, headers: { host: proxy.hostOf(id), ...options.headers } });
 	return proxy;
+}
+
+// nginx in front of `back`, with its defaults. It runs as whoever starts it. undefined: it is not installed.
+export async function startNginx(back, settings = "") {
+	if (spawnSync("nginx", ["-v"]).error)
+		return undefined;
+	const folder = temporaryFolder(), port = await freePort(), conf = join(folder, "nginx.conf");
+	const paths = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"].map((name) => `${name}_temp_path ${folder}/${name};`).join(" ");
+	writeFileSync(conf, `daemon off; ${process.getuid() === 0 ? "user root;" : ""} worker_processes 1; pid ${folder}/pid; error_log stderr;
+		events {} http { access_log off; ${paths}
+		server { listen 127.0.0.1:${port}; location / { proxy_pass ${back}; ${settings} } } }`);
+	const nginx = new Program("nginx", "nginx", ["-p", folder, "-c", conf], {});
+	after(() => nginx.stop());
+	nginx.url = `http://127.0.0.1:${port}`;
+	await nginx.ready();
+	return nginx;
 }
 
 // A server in the sandbox, as a user's program would be: listens on 127.0.0.1 unless told otherwise.

@@ -1,5 +1,6 @@
 /* Sizes, signals and keepalives over a real server (contract/envd.md 4.4). */
 #include <signal.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "envd/app.h"
@@ -8,30 +9,68 @@
 #include "tests/support/process_service_lab.h"
 #include "tests/support/wire_client.h"
 
-static void case_059_impossible_sizes(void **state)
+/* What clients without a terminal of their own send, and what does not fit. */
+static const struct {
+	const char *size;
+	unsigned cols, rows; /* 0: nothing was said */
+} odd_sizes[] = {
+	{"{}", 0, 0},
+	{"{\"cols\":0,\"rows\":0}", 0, 0},
+	{"{\"cols\":81}", 81, 0},
+	{"{\"rows\":25}", 0, 25},
+	{"{\"cols\":70000,\"rows\":26}", 65535, 26},
+	{"{\"cols\":65535,\"rows\":65536}", 65535, 65535},
+	{"{\"cols\":4294967295,\"rows\":1}", 65535, 1},
+};
+
+static void case_059_case_174_any_size_at_the_start(void **state)
 {
-	static const char *const sizes[] = {
-		"{\"cols\":0,\"rows\":0}", "{\"cols\":65536,\"rows\":24}", "{\"cols\":80}",
-		"{\"cols\":4294967295,\"rows\":1}", "{}"};
 	struct service *s = *state;
+
+	for (size_t i = 0; i < ARRAY_LENGTH(odd_sizes); i++) {
+		struct wire_client c;
+		struct seen seen;
+		char pty[128], expected[32];
+
+		snprintf(pty, sizeof(pty), ",\"pty\":{\"size\":%s}", odd_sizes[i].size);
+		snprintf(expected, sizeof(expected), "%u %u\r\n", odd_sizes[i].rows ? odd_sizes[i].rows : 24,
+			 odd_sizes[i].cols ? odd_sizes[i].cols : 80);
+		service_open_shell(s, &c, "stty size", pty);
+		service_read_stream(&c, &seen);
+		service_expect_end(&seen, "exit status 0");
+		assert_true(str_equal(buf_str(&seen.output[2]), str_of(expected)));
+		service_forget(&seen);
+		wire_close(&c);
+	}
+}
+
+static void case_059_case_174_any_size_later(void **state)
+{
+	struct service *s = *state;
+	unsigned cols = 133, rows = 37;
+	struct process *process;
 	struct wire_client c;
-	char json[256];
-	size_t i;
 	pid_t pid;
 
-	service_open_shell(s, &c, "stty size; exec sleep 20",
-			   ",\"pty\":{\"size\":{\"cols\":65535,\"rows\":65535}}");
+	service_open_shell(s, &c, "exec sleep 20", ",\"pty\":{\"size\":{\"cols\":133,\"rows\":37}}");
 	pid = service_wait_for_pid(s, &c);
-	service_wait_for(s, &c, "NjU1MzUgNjU1MzUNCg=="); /* 65535 65535 */
-	for (i = 0; i < ARRAY_LENGTH(sizes); i++) {
-		snprintf(json, sizeof(json), "{\"process\":{\"cmd\":\"true\"},\"pty\":{\"size\":%s}}",
-			 sizes[i]);
-		service_expect_stream_error(s, "Start", json, "\"code\":\"invalid_argument\"");
-		service_expect(s, "Update", 400, "\"code\":\"invalid_argument\"",
-			       "{\"process\":{\"pid\":%d},\"pty\":{\"size\":%s}}", pid, sizes[i]);
+	process = process_table_find(s->app.processes, pid);
+	for (size_t i = 0; i < ARRAY_LENGTH(odd_sizes); i++) {
+		struct winsize size;
+
+		cols = odd_sizes[i].cols ? odd_sizes[i].cols : cols;
+		rows = odd_sizes[i].rows ? odd_sizes[i].rows : rows;
+		service_expect(s, "Update", 200, "{}", "{\"process\":{\"pid\":%d},\"pty\":{\"size\":%s}}", pid,
+			       odd_sizes[i].size);
+		assert_int_equal(ioctl(process->terminal_fd, TIOCGWINSZ, &size), 0);
+		assert_int_equal(size.ws_col, cols);
+		assert_int_equal(size.ws_row, rows);
 	}
 	service_expect(s, "Update", 200, "{}", "{\"process\":{\"pid\":%d},\"pty\":{}}", pid);
 	service_expect(s, "Update", 200, "{}", "{\"process\":{\"pid\":%d}}", pid);
+	/* No number of this field at all. */
+	service_expect(s, "Update", 400, "\"code\":\"invalid_argument\"",
+		       "{\"process\":{\"pid\":%d},\"pty\":{\"size\":{\"cols\":-1}}}", pid);
 	wire_close(&c);
 }
 
@@ -155,7 +194,8 @@ static void case_070_keepalive(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		TEST(case_059_impossible_sizes),
+		TEST(case_059_case_174_any_size_at_the_start),
+		TEST(case_059_case_174_any_size_later),
 		TEST(case_058_resize_on_the_wire),
 		TEST(case_055_signals),
 		TEST(case_029_only_tracked_pids),

@@ -5,7 +5,6 @@
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
-#include "tests/support/standstill.h"
 
 static void open_with_stdin(struct process_lab *lab, struct capture *run, const char *script)
 {
@@ -17,13 +16,6 @@ static void open_with_stdin(struct process_lab *lab, struct capture *run, const 
 	capture_init(run);
 	capture_open(lab, run, &spec);
 	lab_run_until(lab, &run->started);
-}
-
-static bool is_held_up(void *user)
-{
-	const struct capture *capture = user;
-
-	return capture->process->output.paused;
 }
 
 /* ---- subscribers and pace ---- */
@@ -100,7 +92,7 @@ static void case_004_program_waits_for_its_reader(void **state)
 	capture_init(&slow);
 	slow.slow = true;
 	capture_shell(&lab, &slow, "head -c 3000000 /dev/zero; exit 8");
-	lab_run_until_true(&lab, is_held_up, &slow);
+	lab_run_until_true(&lab, capture_is_held_up, &slow);
 	before = buf_length(&slow.output[0]);
 	assert_true(before < 3000000);
 	lab_run_for(&lab, 200);
@@ -147,104 +139,6 @@ static void case_004_the_rest_arrives_after_a_long_pause(void **state)
 	}
 	capture_wait(&lab, &slow);
 	assert_int_equal(buf_length(&slow.output[0]), 60002);
-	capture_fini(&slow);
-	lab_close(&lab);
-}
-
-/* A reader that takes nothing by itself, and a command that never stops. */
-static void open_slow(struct process_lab *lab, struct capture *slow, size_t queued)
-{
-	lab_open(lab, NULL);
-	capture_init(slow);
-	slow->slow = true;
-	slow->queued = queued;
-	capture_shell(lab, slow, "exec yes");
-}
-
-static void case_006_stalled_reader_is_cut_and_the_others_go_on(void **state)
-{
-	struct process_lab lab;
-	struct capture stalled, fine;
-	size_t before;
-
-	open_slow(&lab, &stalled, 1000);
-	lab_run_until(&lab, &stalled.started);
-	capture_init(&fine);
-	capture_subscribe(&fine, stalled.process);
-	/* The log is full: the stalled one holds both up. */
-	lab_run_until_true(&lab, is_held_up, &fine);
-	before = buf_length(&fine.output[0]);
-	assert_true(fine.process->output.log.memory <= PROCESS_LOG_BYTES);
-	/* Its time passes, as the loop's clock sees it. */
-	stalled.subscriber.reader.stall_due_ms = loop_now_ms(&lab.loop);
-	process_subscriber_drained(&fine.subscriber); /* anything that makes it look */
-	later_call(&lab.loop, &fine.process->replan);
-	lab_run_until(&lab, &stalled.failed);
-	assert_int_equal(stalled.err.kind, ERR_RESOURCE_EXHAUSTED);
-	while (buf_length(&fine.output[0]) <= before)
-		lab_run_for(&lab, 1);
-	assert_false(fine.process->output.paused);
-	capture_fini(&stalled);
-	capture_fini(&fine);
-	lab_close(&lab);
-}
-
-/* Slow is not stalled: as long as its peer takes something, it stays. */
-static void case_006_slow_reader_with_progress_stays(void **state)
-{
-	struct process_lab lab;
-	struct capture slow;
-	size_t i;
-
-	open_slow(&lab, &slow, 1000000);
-	lab_run_for(&lab, 100);
-	for (i = 0; i < 3; i++) {
-		slow.queued -= 10;
-		slow.subscriber.reader.stall_due_ms = loop_now_ms(&lab.loop);
-		later_call(&lab.loop, &slow.process->replan);
-		lab_run_for(&lab, 20);
-		assert_false(slow.failed);
-	}
-	slow.subscriber.reader.stall_due_ms = loop_now_ms(&lab.loop);
-	later_call(&lab.loop, &slow.process->replan);
-	lab_run_until(&lab, &slow.failed);
-	capture_fini(&slow);
-	lab_close(&lab);
-}
-
-static void take_ten(void *user)
-{
-	struct capture *capture = user;
-
-	capture->queued -= 10;
-}
-
-static bool more_is_waiting(void *user)
-{
-	const struct capture *capture = user;
-
-	return output_pending(&capture->process->output) > 0;
-}
-
-/* After a standstill its time is over before what it took meanwhile has been looked at. */
-static void case_006_reader_outlives_a_standstill(void **state)
-{
-	struct process_lab lab;
-	struct standstill standstill;
-	struct capture slow;
-	uint64_t due_ms;
-
-	open_slow(&lab, &slow, 1000000);
-	lab_run_until_true(&lab, is_held_up, &slow);
-	lab_run_until_true(&lab, more_is_waiting, &slow);
-	due_ms = loop_now_ms(&lab.loop) + 1;
-	slow.subscriber.reader.stall_due_ms = due_ms;
-	process_plan_timer(slow.process);
-	standstill_plan(&standstill, &lab.loop, due_ms, take_ten, &slow);
-	lab_run_until(&lab, &standstill.is_over);
-	while (slow.subscriber.reader.stall_due_ms == due_ms && !slow.failed)
-		lab_run_for(&lab, 1);
-	assert_false(slow.failed);
 	capture_fini(&slow);
 	lab_close(&lab);
 }
@@ -470,9 +364,6 @@ int main(void)
 		cmocka_unit_test(case_069_slow_reader_gets_the_same_later),
 		cmocka_unit_test(case_004_program_waits_for_its_reader),
 		cmocka_unit_test(case_004_the_rest_arrives_after_a_long_pause),
-		cmocka_unit_test(case_006_stalled_reader_is_cut_and_the_others_go_on),
-		cmocka_unit_test(case_006_slow_reader_with_progress_stays),
-		cmocka_unit_test(case_006_reader_outlives_a_standstill),
 		cmocka_unit_test(case_007_readers_come_and_go),
 		cmocka_unit_test(case_034_nobody_attached_never_blocks),
 		cmocka_unit_test(case_005_disconnect_is_not_an_end),

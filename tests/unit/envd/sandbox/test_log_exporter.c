@@ -357,6 +357,135 @@ static void it_can_be_closed_at_any_time(void **state)
 	}
 }
 
+/* ---- before a freeze ---- */
+
+struct waiter {
+	struct log_flush flush;
+	struct fixture *f;
+	size_t there; /* lines that had come */
+	bool is_done;
+};
+
+static void on_flushed(struct log_flush *flush)
+{
+	struct waiter *waiter = container_of(flush, struct waiter, flush);
+
+	assert_false(waiter->is_done);
+	waiter->is_done = true;
+	waiter->there = waiter->f->count;
+}
+
+static bool is_flushed(void *user)
+{
+	return ((struct waiter *)user)->is_done;
+}
+
+static bool flush(struct fixture *f, struct waiter *waiter)
+{
+	*waiter = (struct waiter){.f = f};
+	return log_exporter_flush(f->exporter, &waiter->flush, on_flushed);
+}
+
+static void a_flush_ends_when_all_is_there_and_not_before(void **state)
+{
+	struct fixture *f = *state;
+	struct waiter first, second;
+
+	assert_false(flush(f, &first));
+	log_info("envd", "nobody knows where to");
+	assert_false(flush(f, &first));
+	set_target(f, "/");
+	talk_wait(&f->loop, is_at_rest, f);
+	assert_false(flush(f, &first));
+	f->count = 0;
+	for (int i = 0; i < 10; i++)
+		log_info("envd", "before a freeze", LOG_I("number", i));
+	assert_true(flush(f, &first));
+	log_info("freeze", "the freeze itself");
+	assert_true(flush(f, &second));
+	talk_wait(&f->loop, is_flushed, &first);
+	talk_wait(&f->loop, is_flushed, &second);
+	assert_int_equal(first.there, 11);
+	assert_int_equal(second.there, 11);
+	assert_false(flush(f, &first));
+}
+
+/* What cannot be delivered now is tried once, and stays for later. */
+static void a_flush_does_not_wait_for_a_collector_that_is_gone(void **state)
+{
+	struct fixture *f = *state;
+	struct waiter waiter;
+	uint64_t took_ms = UINT64_MAX;
+
+	close_collector(f);
+	set_target(f, "/");
+	/* Where the machine stalls, it takes longer: one in five attempts has to do. */
+	for (int tries = 0; tries < 5 && took_ms >= LOG_EXPORT_FLUSH_MS; tries++) {
+		uint64_t began;
+
+		log_info("envd", "left over");
+		began = uv_hrtime();
+		do /* refused meanwhile, and its next attempt is some way off */
+			turn_loop(&f->loop);
+		while (uv_hrtime() - began < 50000000);
+		began = uv_hrtime();
+		if (flush(f, &waiter))
+			talk_wait(&f->loop, is_flushed, &waiter);
+		took_ms = (uv_hrtime() - began) / 1000000;
+	}
+	assert_true(took_ms < LOG_EXPORT_FLUSH_MS);
+	f->count = 0;
+	log_info("envd", "the last");
+	open_collector(f);
+	/* And now it is there: nobody waits for the pause to end. */
+	assert_true(flush(f, &waiter));
+	talk_wait(&f->loop, is_flushed, &waiter);
+	assert_true(waiter.there > 0);
+	assert_holds(f, f->count - 1, "\"the last\"");
+}
+
+static void a_flush_gives_a_silent_collector_its_time_and_no_more(void **state)
+{
+	struct fixture *f = *state;
+	struct waiter first, second;
+	uint64_t began = uv_hrtime();
+
+	f->status = 0;
+	set_target(f, "/");
+	log_info("envd", "the one it is silent about");
+	wait_for(f, 1);
+	assert_true(flush(f, &first));
+	while (uv_hrtime() - began < 50000000)
+		turn_loop(&f->loop);
+	/* Each has its own. */
+	assert_true(flush(f, &second));
+	talk_wait(&f->loop, is_flushed, &first);
+	assert_true((uv_hrtime() - began) / 1000000 >= LOG_EXPORT_FLUSH_MS - 1);
+	talk_wait(&f->loop, is_flushed, &second);
+	assert_true((uv_hrtime() - began) / 1000000 < LOG_EXPORT_REQUEST_MS);
+	assert_false(log_exporter_is_at_rest(f->exporter));
+}
+
+static void a_flush_ends_with_the_exporter_or_its_collector(void **state)
+{
+	struct fixture *f = *state;
+	struct waiter waiter;
+
+	f->status = 0;
+	set_target(f, "/");
+	log_info("envd", "one");
+	assert_true(flush(f, &waiter));
+	log_exporter_set_target(f->exporter, "", "", "");
+	assert_true(waiter.is_done);
+	set_target(f, "/");
+	log_info("envd", "two");
+	assert_true(flush(f, &waiter));
+	log_exporter_close(f->exporter);
+	assert_true(waiter.is_done);
+	assert_false(flush(f, &waiter));
+	f->exporter = log_exporter_new(&f->loop);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -369,6 +498,10 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(lines_come_from_any_thread, setup, teardown),
 		cmocka_unit_test_setup_teardown(it_can_be_closed_at_any_time, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_flush_ends_when_all_is_there_and_not_before, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_flush_does_not_wait_for_a_collector_that_is_gone, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_flush_gives_a_silent_collector_its_time_and_no_more, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_flush_ends_with_the_exporter_or_its_collector, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

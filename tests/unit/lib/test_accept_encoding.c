@@ -1,4 +1,4 @@
-#include "envd/filesystem/accept_encoding.h"
+#include "lib/accept_encoding.h"
 #include "tests/support/cmocka.h"
 
 static void conformance_058_the_table(void **state)

@@ -1,6 +1,6 @@
 /* Which content coding a request accepts, by the reference's rules (contract/envd.md 2.5). Pure. */
-#ifndef ENVD_FILESYSTEM_ACCEPT_ENCODING_H
-#define ENVD_FILESYSTEM_ACCEPT_ENCODING_H
+#ifndef LIB_ACCEPT_ENCODING_H
+#define LIB_ACCEPT_ENCODING_H
 
 #include "lib/base.h"
 

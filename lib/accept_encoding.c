@@ -1,4 +1,4 @@
-#include "envd/filesystem/accept_encoding.h"
+#include "lib/accept_encoding.h"
 
 #define ITEMS_MAX 64
 
