@@ -269,13 +269,18 @@ check("case_073_process_1_ends_also_what_commands_left_behind", () => inTime("[w
 	// Signals that mean nothing to it.
 	for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGQUIT", "SIGPWR"])
 		process.kill(inside, signal);
-	const leave = (name, trap) => client.sh(`setsid sh -c '${trap}; touch ${folder}/${name}; while :; do sleep 0.05; done' \\
-		>/dev/null 2>&1 & until [ -e ${folder}/${name} ]; do sleep 0.02; done`);
+	const leave = async (name, trap) => {
+		const { end, error, failure, out } = await client.sh(`setsid sh -c '${trap}; touch ${folder}/${name}; while :; do sleep 0.05; done' \\
+			>/dev/null 2>&1 & until [ -e ${folder}/${name} ]; do sleep 0.02; done; echo left`);
+		assert.equal(out, "left\n", `${name} was not started: ${JSON.stringify({ end, error, failure: String(failure) })}`);
+	};
 	await leave("willing", `trap "echo saved > ${folder}/saved; exit" TERM`);
 	await leave("stubborn", `trap "" TERM`);
 	// Leaders alone: a fork that has not yet become sleep looks like its parent.
-	const left = processTable().filter((each) => each.pid === each.session && each.arguments.some((word) => word.includes(`touch ${folder}/`)));
-	assert.equal(left.length, 2);
+	const left = await eventually("both that were left behind are found", () => {
+		const found = processTable().filter((each) => each.pid === each.session && each.arguments.some((word) => word.includes(`touch ${folder}/`)));
+		return found.length === 2 && found;
+	});
 	const began = Date.now();
 	process.kill(inside, "SIGTERM");
 	assert.deepEqual(await within(20000, "it ends", envd.exited), { code: 0, signal: null });
