@@ -50,7 +50,18 @@
 #define HTTP_EVICT_IDLE_MS 500
 /* When there is no room, how long others may wait in the kernel's queue before they are told. */
 #define HTTP_QUEUE_PATIENCE_MS 1000
+/* How often it is told that connections without a request are closed for others. */
+#define HTTP_EVICT_REPORT_MS (60 * 1000)
 #define LISTEN_BACKLOG 1024
+
+/* The descriptors there are (RLIMIT_NOFILE), shared out (lib/descriptors.h): parts for connections of the
+ * HTTP server, for ports that are forwarded and their connections, and those that no work may take which
+ * lasts (processes, jobs, watches, transfers): so many at most. What remains is for such work alone. */
+#define DESCRIPTORS_PARTS 8
+#define DESCRIPTORS_PARTS_CONNECTIONS 3
+#define DESCRIPTORS_PARTS_FORWARDED 2
+#define DESCRIPTORS_PARTS_KEPT 1
+#define DESCRIPTORS_KEPT_MAX 1024
 /* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
  * connection whose other end is gone: first after the idle time, then count times. Seconds. */
 #define TCP_KEEPALIVE_IDLE_S 60
@@ -400,8 +411,8 @@
 #define FORWARD_SCAN_BYTES_MAX (1024 * 1024)
 #define FORWARD_PORTS_MAX 1024
 #define FORWARD_CONNECTIONS_MAX 1024
-/* When one port has them all, others get so many each, so many together. */
-#define FORWARD_CONNECTIONS_RESERVE 256
+/* When one port has them all, others get so many each, and together so many more: a part of all. */
+#define FORWARD_CONNECTIONS_RESERVE_PART 4
 #define FORWARD_CONNECTIONS_PORT_MIN 16
 /* An address that was in use is tried again this much later. */
 #define FORWARD_RETRY_MS 1000

@@ -6,6 +6,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
 #include "lib/budget.h"
+#include "lib/descriptors.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -128,7 +129,9 @@ static void begin(struct job *job)
 {
 	struct join *join = container_of(job, struct join, job);
 
-	join->status = compose_begin(&join->compose, &join->request, &join->arena, &join->err);
+	join->status = descriptors_check(&join->err);
+	if (join->status == 0)
+		join->status = compose_begin(&join->compose, &join->request, &join->arena, &join->err);
 	join->is_begun = join->status == 0;
 	if (join->status == 0)
 		join->status = 1;
