@@ -315,7 +315,10 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 	case HTTP_PARSE_ERROR:
 		break;
 	}
-	refuse_head(c, x->parser.status, x->parser.reason);
+	if (x->share.refused)
+		refuse_head(c, 503, "requests of others take all the memory there is for them");
+	else
+		refuse_head(c, x->parser.status, x->parser.reason);
 	return true;
 }
 

@@ -17,6 +17,7 @@
 #ifndef LIB_HTTP_CONN_H
 #define LIB_HTTP_CONN_H
 
+#include "lib/budget.h"
 #include "lib/http_parse.h"
 #include "lib/http_server.h"
 #include "lib/stall_clock.h"
@@ -80,6 +81,7 @@ struct http_conn_exchange {
 	struct http_exchange ex;
 	struct http_conn *conn; /* NULL once the connection has let go of it */
 	struct http_parser parser;
+	struct share share;  /* of the arena */
 	struct str head;     /* of the response, until it is sent */
 	int64_t length;      /* of the response */
 	bool dispatched;

@@ -22,7 +22,7 @@ struct join {
 	struct compose compose;
 	struct err err;
 	struct buf body;
-	struct share share;
+	struct share share, arena_share;
 	int status;     /* of the job that ran last */
 	bool is_begun;  /* compose has something to abort */
 	bool is_working;
@@ -32,6 +32,7 @@ struct join {
 
 /* Bodies of all requests, of all loops. */
 static struct budget bodies = {.max = COMPOSE_BODIES_BYTES_MAX};
+static struct budget arenas = {.max = COMPOSE_ARENAS_BYTES_MAX};
 
 static void drop_body(struct join *join)
 {
@@ -203,7 +204,8 @@ void files_compose(struct http_exchange *ex, struct sandbox *sandbox)
 		.default_workdir = sandbox->default_workdir ? arena_strdup(&ex->arena, sandbox->default_workdir)
 							    : NULL,
 	};
-	arena_init(&join->arena, COMPOSE_ARENA_BYTES);
+	share_init(&join->arena_share, &arenas, COMPOSE_ARENA_EXEMPT_BYTES);
+	arena_init_shared(&join->arena, COMPOSE_ARENA_BYTES, &join->arena_share);
 	buf_init(&join->body, COMPOSE_BODY_BYTES_MAX);
 	share_init(&join->share, &bodies, COMPOSE_BODY_FREE_BYTES);
 	http_exchange_hold(ex);

@@ -9,6 +9,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/receive.h"
+#include "lib/budget.h"
 #include "lib/descriptors.h"
 #include "lib/job.h"
 #include "lib/json.h"
@@ -24,6 +25,7 @@
 /* What there is of an upload from its first job on. */
 struct intake {
 	struct arena arena; /* the jobs'; the loop's when none runs */
+	struct share share; /* of the arena */
 	struct receive receive;
 };
 
@@ -50,6 +52,9 @@ struct post {
 	bool is_answered;
 	bool is_closed;         /* the exchange */
 };
+
+/* What all uploads keep of the files they bring, of all loops. */
+static struct budget names = {.max = UPLOADS_ARENA_BYTES_MAX};
 
 static void on_rest_closed(uv_handle_t *handle)
 {
@@ -415,7 +420,8 @@ static void begin(struct job *job)
 	struct intake *intake = xcalloc(1, sizeof(*intake));
 
 	post->intake = intake;
-	arena_init(&intake->arena, UPLOAD_ARENA_BYTES);
+	share_init(&intake->share, &names, UPLOAD_ARENA_EXEMPT_BYTES);
+	arena_init_shared(&intake->arena, UPLOAD_ARENA_BYTES, &intake->share);
 	post->status = descriptors_check(&post->err);
 	if (post->status == 0)
 		post->status = receive_begin(&intake->receive, &post->request, &intake->arena, &post->err);

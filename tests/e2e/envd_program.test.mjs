@@ -1,7 +1,7 @@
 // envd as a program: flags, start, standalone mode, stopping, PID 1, what it costs when idle.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { chmodSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync } from "node:fs";
 import net from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -122,8 +122,17 @@ check("standalone_says_how_to_connect_and_stays_at_home", async () => {
 		assert.ok(envd.stdout.includes(line), envd.stdout);
 	await eventually(() => `the log says so: ${envd.stderr}`, () => /listening/.test(envd.stderr));
 	assert.doesNotMatch(envd.stderr, /^\{/m, "the log is for people");
-	const table = readFileSync("/proc/net/tcp", "latin1").split("\n").filter((line) => line.includes(`:${port.toString(16).toUpperCase().padStart(4, "0")} 00000000:0000 0A`));
-	assert.deepEqual(table.map((line) => line.trim().split(/\s+/)[1].split(":")[0]), ["0100007F"]);
+	// Its own: the envd of another test may forward what listens on localhost.
+	const own = new Set(readdirSync(`/proc/${envd.child.pid}/fd`).map((fd) => {
+		try {
+			return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${envd.child.pid}/fd/${fd}`))?.[1];
+		} catch {
+			return undefined; // closed meanwhile
+		}
+	}));
+	const table = readFileSync("/proc/net/tcp", "latin1").split("\n").map((line) => line.trim().split(/\s+/))
+		.filter((fields) => fields[3] === "0A" && own.has(fields[9]));
+	assert.deepEqual(table.map((fields) => fields[1]), [`0100007F:${port.toString(16).toUpperCase().padStart(4, "0")}`]);
 	assert.deepEqual(await envd.stop(), { code: 0, signal: null });
 });
 
