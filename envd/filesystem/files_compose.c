@@ -74,6 +74,9 @@ static void finish(struct join *join)
 static void fail(struct join *join)
 {
 	join->is_answered = true;
+	if (join->arena_share.refused)
+		err_set(&join->err, ERR_RESOURCE_EXHAUSTED, "other requests to compose files take all the memory "
+			"there is for them (%d MiB)", COMPOSE_ARENAS_BYTES_MAX >> 20);
 	files_fail(join->ex, &join->err);
 }
 

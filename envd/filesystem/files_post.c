@@ -151,6 +151,9 @@ static void answer(struct post *post)
 static void fail(struct post *post)
 {
 	post->is_answered = true;
+	if (post->intake && post->intake->share.refused)
+		err_set(&post->err, ERR_RESOURCE_EXHAUSTED, "the files of other uploads take all the memory "
+			"there is for their names (%d MiB)", UPLOADS_ARENA_BYTES_MAX >> 20);
 	files_fail(post->ex, &post->err);
 }
 

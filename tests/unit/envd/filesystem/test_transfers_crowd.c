@@ -169,6 +169,61 @@ static void uploads_that_stall_are_written_to_their_last_byte(void **state)
 	free(bytes);
 }
 
+enum { FORMS = 8, FORM_FILES = 1500 };
+static int forms[FORMS];
+
+static bool are_refused_at_least(size_t count)
+{
+	char byte;
+
+	for (size_t i = 0; i < FORMS; i++)
+		count -= count && recv(forms[i], &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+	return count == 0;
+}
+
+/* Each keeps the paths of its files for its answer, and these are long. */
+static void names_in_forms_of_all_uploads_have_a_sum(void **state)
+{
+	char deep[13 * 241 + 1] = "", name[240], part[sizeof(deep) + 256];
+	size_t before = held_bytes(), refused = 0;
+
+	(void)state;
+	memset(name, 'd', sizeof(name));
+	for (size_t i = 0; i < 12; i++)
+		snprintf(deep + strlen(deep), sizeof(deep) - strlen(deep), "%.*s/", (int)sizeof(name), name);
+	for (size_t i = 0; i < FORMS; i++) {
+		forms[i] = site_connect_server();
+		site_send_text(forms[i], site_post_head(NULL, "multipart/form-data; boundary=b", 1 << 30, NULL));
+		for (size_t k = 0; k < FORM_FILES; k++) {
+			int len = snprintf(part, sizeof(part),
+					   "--b\r\nContent-Disposition: form-data; name=file; "
+					   "filename=\"%s/%s%zu-%zu\"\r\n\r\nx\r\n",
+					   site.folder.path, deep, i, k);
+
+			if (!site_send_all(forms[i], part, (size_t)len))
+				break;
+		}
+	}
+	site_wait_until(are_refused_at_least, 1);
+	check_others_are_served();
+	assert_true(held_at_most(before + UPLOADS_ARENA_BYTES_MAX +
+				 FORMS * (UPLOAD_ARENA_EXEMPT_BYTES + 2 * FILE_UPLOAD_CHUNK_BYTES + TRANSFER_BYTES) +
+				 UPLOAD_ARENA_BYTES));
+	for (size_t i = 0; i < FORMS; i++) {
+		char answer[13];
+
+		if (recv(forms[i], answer, sizeof(answer), MSG_DONTWAIT) == sizeof(answer)) {
+			assert_memory_equal(answer, "HTTP/1.1 503 ", sizeof(answer));
+			refused++;
+		}
+		close_hard(forms[i]);
+	}
+	print_message("%zu of %d refused\n", refused, FORMS);
+	assert_true(refused > 0 && refused < FORMS);
+	site_wait_until(site_is_at_rest, 0);
+	site_wait_until(held_at_most, before + UPLOAD_ARENA_BYTES);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, site_setup, site_teardown)
 
 int main(void)
@@ -177,6 +232,7 @@ int main(void)
 		TEST(case_104_five_hundred_slow_downloads_stay_small),
 		TEST(uploads_that_stall_hold_no_written_chunk),
 		TEST(uploads_that_stall_are_written_to_their_last_byte),
+		TEST(names_in_forms_of_all_uploads_have_a_sum),
 	};
 
 	return cmocka_run_group_tests(tests, crowd_before_all, NULL);
