@@ -11,6 +11,7 @@
 #include "envd/sandbox/init_service.h"
 #include "envd/sandbox/sandbox_service.h"
 #include "envd/sandbox/snapshot_service.h"
+#include "lib/descriptors.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -253,6 +254,8 @@ struct http_server_config routes_server_config(struct app *app)
 		.on_finished = on_finished,
 		.user = app,
 		.idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
-		.connections_max = HTTP_CONNECTIONS_MAX,
+		.connections_max = size_min(HTTP_CONNECTIONS_MAX,
+					    descriptors_share(DESCRIPTORS_PARTS_CONNECTIONS)),
+		.knows_clients = true,
 	};
 }

@@ -5,12 +5,32 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
+static void sort_in(struct http_conn *c)
+{
+	struct http_conn_shared *shared = c->shared;
+	struct list_node *list = &shared->conns;
+
+	if (c->state != HTTP_CONN_CLOSING && !c->known)
+		list = &shared->strangers;
+	else if (c->state == HTTP_CONN_IDLE)
+		list = &shared->idle;
+	list_remove(&c->node);
+	list_append(list, &c->node);
+}
+
+void http_conn_get_to_know(struct http_conn *c)
+{
+	if (c->known || !c->exchange->ex.client_is_known)
+		return;
+	c->known = true;
+	sort_in(c);
+}
+
 void http_conn_enter(struct http_conn *c, enum http_conn_state state)
 {
 	c->state = (uint8_t)state;
 	c->since_ms = loop_now_ms(c->shared->loop);
-	list_remove(&c->node);
-	list_append(state == HTTP_CONN_IDLE ? &c->shared->idle : &c->shared->conns, &c->node);
+	sort_in(c);
 	if (state == HTTP_CONN_LINGER && !c->shut)
 		stream_shutdown(c->stream);
 	if (state == HTTP_CONN_DISCARD)
@@ -153,17 +173,33 @@ static void hand_over(struct http_conn *c, struct str *in)
 	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
+/* A stranger that has sent all of a request is being served; others, whose request has not come, or has been
+ * answered, or lacks the rest of its body, go. */
+static bool has_request(const struct http_conn *c)
+{
+	return c->state == HTTP_CONN_EXCHANGE && (c->exchange->request_complete || c->exchange->tunnel);
+}
+
+static bool evict_first(const struct http_conn_shared *shared, const struct list_node *list)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, list) {
+		struct http_conn *c = container_of(node, struct http_conn, node);
+
+		if (loop_now_ms(shared->loop) - c->since_ms < HTTP_EVICT_IDLE_MS)
+			return false;
+		if (has_request(c))
+			continue;
+		http_conn_close(c, -EMFILE, false);
+		return true;
+	}
+	return false;
+}
+
 bool http_conn_evict_idle(struct http_conn_shared *shared)
 {
-	struct http_conn *c;
-
-	if (list_is_empty(&shared->idle))
-		return false;
-	c = container_of(shared->idle.next, struct http_conn, node);
-	if (loop_now_ms(shared->loop) - c->since_ms < HTTP_EVICT_IDLE_MS)
-		return false;
-	http_conn_close(c, 0, false);
-	return true;
+	return evict_first(shared, &shared->strangers) || evict_first(shared, &shared->idle);
 }
 
 void http_conn_finish(struct http_conn *c)
@@ -271,13 +307,18 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 		x->request_complete = http_parser_is_complete(&x->parser);
 		x->ex.peer_ended = c->eof;
 		c->shared->config.dispatch(&x->ex);
+		if (c->exchange == x)
+			http_conn_get_to_know(c);
 		return true;
 	case HTTP_PARSE_BODY:
 	case HTTP_PARSE_END:
 	case HTTP_PARSE_ERROR:
 		break;
 	}
-	refuse_head(c, x->parser.status, x->parser.reason);
+	if (x->share.refused)
+		refuse_head(c, 503, "requests of others take all the memory there is for them");
+	else
+		refuse_head(c, x->parser.status, x->parser.reason);
 	return true;
 }
 
@@ -504,6 +545,7 @@ void http_conn_open(struct http_conn_shared *shared, struct stream *stream, cons
 	c->stream = stream;
 	c->handles = 2;
 	c->last_read_ms = loop_now_ms(shared->loop);
+	c->known = !shared->config.knows_clients;
 	snprintf(c->peer, sizeof(c->peer), "%s", peer);
 	buf_init(&c->held, HTTP_EARLY_BYTES_MAX + 2 * LOOP_SCRATCH_BYTES);
 	later_init(&c->later, on_later);

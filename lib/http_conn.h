@@ -17,6 +17,7 @@
 #ifndef LIB_HTTP_CONN_H
 #define LIB_HTTP_CONN_H
 
+#include "lib/budget.h"
 #include "lib/http_parse.h"
 #include "lib/http_server.h"
 #include "lib/stall_clock.h"
@@ -35,8 +36,9 @@ struct http_conn_shared {
 	struct loop *loop;
 	struct http_server_config config;
 	struct http_server_timeouts timeouts;
-	struct list_node conns; /* those at work, and ... */
-	struct list_node idle;	/* ... those between requests, longest idle first */
+	struct list_node conns; /* those at work; ... */
+	struct list_node idle;	/* ... those between requests, longest idle first; and ... */
+	struct list_node strangers; /* ... all whose client is not known, longest in its state first */
 	size_t count;
 	bool stopping;
 	uint64_t stop_began_ms; /* stopping */
@@ -71,6 +73,7 @@ struct http_conn {
 	uint8_t state;         /* enum http_conn_state; only http_conn_enter writes it */
 	uint8_t handles, blanks;
 	bool busy, reading, eof, left, shut, full, served, reset_wanted;
+	bool known;            /* a request of it was (config.knows_clients) */
 	char peer[64];
 };
 
@@ -78,6 +81,7 @@ struct http_conn_exchange {
 	struct http_exchange ex;
 	struct http_conn *conn; /* NULL once the connection has let go of it */
 	struct http_parser parser;
+	struct share share;  /* of the arena */
 	struct str head;     /* of the response, until it is sent */
 	int64_t length;      /* of the response */
 	bool dispatched;
@@ -98,8 +102,11 @@ struct http_conn_exchange {
 /* One connection more, or one less (-1). */
 void http_conn_count(struct http_conn_shared *shared, int change);
 void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer);
-/* Closes the connection that has been idle for longest, if that is HTTP_EVICT_IDLE_MS or more. */
+/* Closes one connection that has no request, for HTTP_EVICT_IDLE_MS or more: of a client that is not known, where
+ * there is one, and else the one that has been idle for longest. */
 bool http_conn_evict_idle(struct http_conn_shared *shared);
+/* The exchange may have said that its client is known. */
+void http_conn_get_to_know(struct http_conn *c);
 /* Looks at the connection again from the loop; for flags set from outside. */
 void http_conn_poke(struct http_conn *c);
 /* How many of the bytes that came have not been used. */

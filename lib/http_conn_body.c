@@ -85,6 +85,7 @@ static void finish_exchange(struct http_conn *c)
 	struct http_conn_exchange *x = c->exchange;
 
 	http_conn_close_exchange(c, 0);
+	http_conn_get_to_know(c);
 	c->served = true;
 	if (x->keep_alive && !x->request_complete) {
 		http_conn_enter(c, HTTP_CONN_DISCARD);

@@ -87,6 +87,9 @@ struct http_exchange {
 	/* The client has ended its direction: it is gone, or waits for the answer and has nothing more
 	 * to say. Who must choose may take it for gone. */
 	bool peer_ended;
+	/* For servers that tell clients apart (http_server_config.knows_clients): this one has shown that it
+	 * may be served, so its connection does not make room for others before those of strangers have. */
+	bool client_is_known;
 	bool can_lend; /* the socket may be lent, see below; set by who makes the exchange */
 	/* So many bytes of the body, or fewer, are wanted at once, where a connection can see to that; 0: as
 	 * many as there are. Set by handlers. */

@@ -24,6 +24,7 @@ struct http_server {
 	int fd;
 	int reserve; /* a descriptor to let in whom there is no room for, and say so */
 	uint64_t full_since_ms;
+	uint64_t told_ms; /* when it was told that connections make room */
 	unsigned port;
 	unsigned handles; /* open uv handles of the server itself */
 	bool accepting;
@@ -54,6 +55,15 @@ static void on_later(struct later *later)
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
+static void tell_that_some_go(struct http_server *server, uint64_t now)
+{
+	if (server->told_ms && now - server->told_ms < HTTP_EVICT_REPORT_MS)
+		return;
+	server->told_ms = now;
+	log_warn("http", "connections without a request make room for others",
+		 LOG_I("connections", server->shared.count), LOG_I("max", server->shared.config.connections_max));
+}
+
 /* Who only keeps a connection open must not keep others out. True when one goes. */
 static bool make_room(struct http_server *server)
 {
@@ -61,8 +71,10 @@ static bool make_room(struct http_server *server)
 	struct http_server_guest *longest = NULL;
 	struct list_node *node;
 
-	if (http_conn_evict_idle(&server->shared))
+	if (http_conn_evict_idle(&server->shared)) {
+		tell_that_some_go(server, now);
 		return true;
+	}
 	LIST_FOR_EACH(node, &server->guests) {
 		struct http_server_guest *guest =
 			container_of(node, struct http_server_guest, node);
@@ -330,6 +342,7 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 	list_init(&server->guests);
 	list_init(&server->shared.conns);
 	list_init(&server->shared.idle);
+	list_init(&server->shared.strangers);
 	later_init(&server->later, on_later);
 	server->fd = server->reserve = -1;
 	return server;
@@ -476,6 +489,14 @@ static void tell_guests(struct http_server *server, bool abort)
 	list_splice(&server->guests, &told);
 }
 
+static void poke_conns(const struct list_node *conns)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, conns)
+		http_conn_poke(container_of(node, struct http_conn, node));
+}
+
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user)
 {
 	http_server_stop_gently(server, 0, stopped, user);
@@ -484,8 +505,6 @@ void http_server_stop(struct http_server *server, void (*stopped)(void *user), v
 void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
 			     void (*stopped)(void *user), void *user)
 {
-	struct list_node *node;
-
 	server->stopped = stopped;
 	server->stopped_user = user;
 	if (server->shared.stopping)
@@ -501,10 +520,9 @@ void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
 		close_fd(&server->reserve);
 		server->accepting = false;
 	}
-	LIST_FOR_EACH(node, &server->shared.conns)
-		http_conn_poke(container_of(node, struct http_conn, node));
-	LIST_FOR_EACH(node, &server->shared.idle)
-		http_conn_poke(container_of(node, struct http_conn, node));
+	poke_conns(&server->shared.conns);
+	poke_conns(&server->shared.idle);
+	poke_conns(&server->shared.strangers);
 	tell_guests(server, false);
 	later_call(server->shared.loop, &server->later);
 }
@@ -525,5 +543,6 @@ void http_server_abort(struct http_server *server)
 {
 	abort_conns(&server->shared.conns);
 	abort_conns(&server->shared.idle);
+	abort_conns(&server->shared.strangers);
 	tell_guests(server, true);
 }

@@ -1,9 +1,11 @@
 /*
  * Listens and turns accepted connections into exchanges. Refuses nothing silently: beyond
- * `connections_max` accepted connections, or when descriptors run out, the one that has been idle for
- * longest is closed, and accepting pauses (the kernel's queue holds new ones) until one is gone; the
- * loop never spins. When for HTTP_QUEUE_PATIENCE_MS none has gone, who waits in the queue is answered
- * 503 by way of a descriptor kept for that (or, where TLS would have to be spoken, closed).
+ * `connections_max` accepted connections, or when descriptors run out, one that has no request is closed,
+ * and accepting pauses (the kernel's queue holds new ones) until one is gone; the loop never spins. Those
+ * of clients that are not known go first, the longest silent of them, also with a request that is not
+ * complete or has been answered; then the one that has been idle for longest. When for
+ * HTTP_QUEUE_PATIENCE_MS none has gone, who waits in the queue is answered 503 by way of a descriptor kept
+ * for that (or, where TLS would have to be spoken, closed).
  *
  * What is not plain HTTP/1 plugs in at two places. `on_accept` gets every accepted connection before
  * a byte was read, may put a stream of its own around it (TLS), and hands that back with
@@ -58,6 +60,8 @@ struct http_server_config {
 	void *user; /* becomes ex->server_user */
 	unsigned idle_timeout_ms; /* 0: HTTP_IDLE_TIMEOUT_MS */
 	size_t connections_max; /* 0: HTTP_CONNECTIONS_MAX */
+	/* Exchanges say whose client is known; without this all are alike. */
+	bool knows_clients;
 	/* Kept at the number of open connections (guests included) of all servers that have this one; for
 	 * other threads to read. NULL: not wanted. */
 	_Atomic uint64_t *connections_open;

@@ -8,6 +8,8 @@
 /* Streams: a writer is told "full" above the high mark and "drained" below the low one. */
 #define STREAM_HIGH_MARK_BYTES (256 * 1024)
 #define STREAM_LOW_MARK_BYTES (64 * 1024)
+/* When the streams of a loop have so much queued together, each is "full" with any that it has queued. */
+#define STREAMS_QUEUED_BYTES_MAX (64 * 1024 * 1024)
 #define LOOP_SCRATCH_BYTES (64 * 1024)
 /* A timer that is due before what is ready was looked at comes again after so long (lib/loop.h). */
 #define LOOP_LOOK_AGAIN_MS 1
@@ -21,6 +23,10 @@
 #define HTTP_TRAILERS_MAX 64
 #define HTTP_INTERIM_RESPONSES_MAX 10
 #define HTTP_EXCHANGE_ARENA_BYTES (512 * 1024)
+/* What requests of all connections of a loop have together for heads and what is made of them. Of each
+ * request these first bytes are not counted, so that ordinary heads are read whatever others send. */
+#define HTTP_EXCHANGES_BYTES_MAX (64 * 1024 * 1024)
+#define HTTP_EXCHANGE_EXEMPT_BYTES (8 * 1024)
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
 /* A new connection that sends nothing at all. */
@@ -51,7 +57,18 @@
 #define HTTP_EVICT_IDLE_MS 500
 /* When there is no room, how long others may wait in the kernel's queue before they are told. */
 #define HTTP_QUEUE_PATIENCE_MS 1000
+/* How often it is told that connections without a request are closed for others. */
+#define HTTP_EVICT_REPORT_MS (60 * 1000)
 #define LISTEN_BACKLOG 1024
+
+/* The descriptors there are (RLIMIT_NOFILE), shared out (lib/descriptors.h): parts for connections of the
+ * HTTP server, for ports that are forwarded and their connections, and those that no work may take which
+ * lasts (processes, jobs, watches, transfers): so many at most. What remains is for such work alone. */
+#define DESCRIPTORS_PARTS 8
+#define DESCRIPTORS_PARTS_CONNECTIONS 3
+#define DESCRIPTORS_PARTS_FORWARDED 2
+#define DESCRIPTORS_PARTS_KEPT 1
+#define DESCRIPTORS_KEPT_MAX 1024
 /* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
  * connection whose other end is gone: first after the idle time, then count times. Seconds. */
 #define TCP_KEEPALIVE_IDLE_S 60
@@ -127,9 +144,11 @@
 #define RPC_ARENA_BYTES (192 * 1024 * 1024)
 /* What the messages of all calls have together: received bytes, what they inflate to, and what is
  * decoded from them, until it is dropped. Of each call these first bytes are not counted, so that
- * messages up to 64 KiB are served whatever other calls hold. */
+ * messages up to 64 KiB are served whatever other calls hold; less where there are very many calls. */
 #define RPC_MESSAGES_BYTES_MAX (256 * 1024 * 1024)
 #define RPC_MESSAGE_EXEMPT_BYTES (128 * 1024)
+#define RPC_MESSAGE_EXEMPT_BYTES_MIN (4 * 1024)
+#define RPC_MESSAGES_EXEMPT_BYTES_MAX (64 * 1024 * 1024)
 /* Messages up to this are decoded on the loop (about 3 ms at worst), larger ones in the pool. */
 #define RPC_DECODE_INLINE_BYTES (256 * 1024)
 /* Answers about so large are encoded on the loop, larger ones in the pool. */
@@ -154,6 +173,8 @@
 #define PROCESS_MAX 16384
 #define PROCESS_TAG_BYTES_MAX 4096
 #define PROCESS_LOG_BYTES (256 * 1024)
+/* When all processes together keep so much for readers that are behind, one that has some kept reads no more. */
+#define PROCESS_LOGS_BYTES_MAX (64 * 1024 * 1024)
 #define PROCESS_READ_BYTES LOOP_SCRATCH_BYTES
 #define PROCESS_SUBSCRIBERS_MAX 1024
 /* A process is paced by its slowest reader. Who holds other readers up is cut when in so long ... */
@@ -322,12 +343,18 @@
 #define FILE_OPERATION_ARENA_BYTES (8 * 1024 * 1024)
 /* What the names of all files of one upload request may need. */
 #define UPLOAD_ARENA_BYTES (16 * 1024 * 1024)
+/* ... and those of all uploads, these first bytes of each not counted. */
+#define UPLOADS_ARENA_BYTES_MAX (64 * 1024 * 1024)
+#define UPLOAD_ARENA_EXEMPT_BYTES (16 * 1024)
 #define SYMLINK_HOPS_MAX 255
 /* POST /files/compose: one body, all of them, what is made of one, and what a job copies in one go. */
 #define COMPOSE_BODY_BYTES_MAX (1024 * 1024)
 #define COMPOSE_BODIES_BYTES_MAX (16 * 1024 * 1024)
 #define COMPOSE_BODY_FREE_BYTES (16 * 1024)
 #define COMPOSE_ARENA_BYTES (48 * 1024 * 1024)
+/* ... of all that are under way, these first bytes of each not counted. */
+#define COMPOSE_ARENAS_BYTES_MAX (96 * 1024 * 1024)
+#define COMPOSE_ARENA_EXEMPT_BYTES (64 * 1024)
 #define COMPOSE_STEP_BYTES (64 * 1024 * 1024)
 
 /* Watches. Each is a process and an inotify instance, of which Linux allows a user 128 by default. */
@@ -421,8 +448,8 @@
 #define FORWARD_SCAN_BYTES_MAX (1024 * 1024)
 #define FORWARD_PORTS_MAX 1024
 #define FORWARD_CONNECTIONS_MAX 1024
-/* When one port has them all, others get so many each, so many together. */
-#define FORWARD_CONNECTIONS_RESERVE 256
+/* When one port has them all, others get so many each, and together so many more: a part of all. */
+#define FORWARD_CONNECTIONS_RESERVE_PART 4
 #define FORWARD_CONNECTIONS_PORT_MIN 16
 /* An address that was in use is tried again this much later. */
 #define FORWARD_RETRY_MS 1000

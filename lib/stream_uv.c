@@ -56,6 +56,15 @@ static int descriptor(const struct stream *stream)
 	return uv_fileno(&of(stream)->handle.any, &fd) == 0 ? fd : -1;
 }
 
+/* By all streams of the loop. */
+static _Thread_local size_t queued_bytes;
+
+static void count_queued(struct stream_uv *s, ssize_t change)
+{
+	s->stream.queued += (size_t)change;
+	queued_bytes += (size_t)change;
+}
+
 static void on_closed(uv_handle_t *handle)
 {
 	struct stream_uv *s = container_of(handle, struct stream_uv, handle.any);
@@ -63,6 +72,7 @@ static void on_closed(uv_handle_t *handle)
 
 	if (events && events->on_closed)
 		events->on_closed(&s->stream);
+	count_queued(s, -(ssize_t)s->stream.queued);
 	buf_fini(&s->queue);
 	free(s->in_flight);
 	free(s);
@@ -212,7 +222,7 @@ static void on_written(uv_write_t *request, int status)
 	s->writing = false;
 	free(s->in_flight);
 	s->in_flight = NULL;
-	s->stream.queued -= s->in_flight_len;
+	count_queued(s, -(ssize_t)s->in_flight_len);
 	s->in_flight_len = 0;
 	if (s->closing)
 		return;
@@ -259,7 +269,7 @@ static int enqueue(struct stream_uv *s, const struct iovec *pieces, size_t count
 				    pieces[i].iov_len - cut);
 		if (status < 0)
 			return status;
-		s->stream.queued += pieces[i].iov_len - cut;
+		count_queued(s, (ssize_t)(pieces[i].iov_len - cut));
 	}
 	return 0;
 }
@@ -343,7 +353,7 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 		if (s->broken)
 			return s->broken;
 	}
-	if (s->stream.queued > s->stream.high_mark)
+	if (s->stream.queued > (queued_bytes > STREAMS_QUEUED_BYTES_MAX ? 0 : s->stream.high_mark))
 		s->full = true;
 	return s->full ? STREAM_FULL : 0;
 }

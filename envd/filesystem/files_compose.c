@@ -6,6 +6,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
 #include "lib/budget.h"
+#include "lib/descriptors.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -21,7 +22,7 @@ struct join {
 	struct compose compose;
 	struct err err;
 	struct buf body;
-	struct share share;
+	struct share share, arena_share;
 	int status;     /* of the job that ran last */
 	bool is_begun;  /* compose has something to abort */
 	bool is_working;
@@ -31,6 +32,7 @@ struct join {
 
 /* Bodies of all requests, of all loops. */
 static struct budget bodies = {.max = COMPOSE_BODIES_BYTES_MAX};
+static struct budget arenas = {.max = COMPOSE_ARENAS_BYTES_MAX};
 
 static void drop_body(struct join *join)
 {
@@ -72,6 +74,9 @@ static void finish(struct join *join)
 static void fail(struct join *join)
 {
 	join->is_answered = true;
+	if (join->arena_share.refused)
+		err_set(&join->err, ERR_RESOURCE_EXHAUSTED, "other requests to compose files take all the memory "
+			"there is for them (%d MiB)", COMPOSE_ARENAS_BYTES_MAX >> 20);
 	files_fail(join->ex, &join->err);
 }
 
@@ -128,7 +133,9 @@ static void begin(struct job *job)
 {
 	struct join *join = container_of(job, struct join, job);
 
-	join->status = compose_begin(&join->compose, &join->request, &join->arena, &join->err);
+	join->status = descriptors_check(&join->err);
+	if (join->status == 0)
+		join->status = compose_begin(&join->compose, &join->request, &join->arena, &join->err);
 	join->is_begun = join->status == 0;
 	if (join->status == 0)
 		join->status = 1;
@@ -200,7 +207,8 @@ void files_compose(struct http_exchange *ex, struct sandbox *sandbox)
 		.default_workdir = sandbox->default_workdir ? arena_strdup(&ex->arena, sandbox->default_workdir)
 							    : NULL,
 	};
-	arena_init(&join->arena, COMPOSE_ARENA_BYTES);
+	share_init(&join->arena_share, &arenas, COMPOSE_ARENA_EXEMPT_BYTES);
+	arena_init_shared(&join->arena, COMPOSE_ARENA_BYTES, &join->arena_share);
 	buf_init(&join->body, COMPOSE_BODY_BYTES_MAX);
 	share_init(&join->share, &bodies, COMPOSE_BODY_FREE_BYTES);
 	http_exchange_hold(ex);

@@ -10,6 +10,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/files_answer.h"
 #include "envd/filesystem/path.h"
+#include "lib/descriptors.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -390,7 +391,9 @@ static void open_file(struct job *job)
 {
 	struct get *get = container_of(job, struct get, job);
 
-	get->status = download_open(&get->download, &get->request, &get->arena, &get->err);
+	get->status = descriptors_check(&get->err);
+	if (get->status == 0)
+		get->status = download_open(&get->download, &get->request, &get->arena, &get->err);
 	if (get->status < 0)
 		return;
 	get->status = files_answer_plan(&get->answer_request, &get->download, &get->arena, &get->answer);

@@ -9,6 +9,8 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/receive.h"
+#include "lib/budget.h"
+#include "lib/descriptors.h"
 #include "lib/job.h"
 #include "lib/json.h"
 #include "lib/lent_socket.h"
@@ -23,6 +25,7 @@
 /* What there is of an upload from its first job on. */
 struct intake {
 	struct arena arena; /* the jobs'; the loop's when none runs */
+	struct share share; /* of the arena */
 	struct receive receive;
 };
 
@@ -37,7 +40,8 @@ struct post {
 	struct lent_socket socket; /* the job's, beside its chunk */
 	size_t piece_bytes;     /* to be received at once */
 	uint64_t left, received; /* of what it may receive */
-	uv_timer_t rest;        /* until memory is given back */
+	uv_timer_t rest;        /* until it is looked at whether the client has stalled */
+	uint64_t seen;          /* of the body, at the last of these looks */
 	unsigned filling;       /* the other one is with the job */
 	unsigned pieces;        /* see files_piece_class */
 	bool is_last;           /* the job has the body's end */
@@ -48,6 +52,9 @@ struct post {
 	bool is_answered;
 	bool is_closed;         /* the exchange */
 };
+
+/* What all uploads keep of the files they bring, of all loops. */
+static struct budget names = {.max = UPLOADS_ARENA_BYTES_MAX};
 
 static void on_rest_closed(uv_handle_t *handle)
 {
@@ -144,6 +151,9 @@ static void answer(struct post *post)
 static void fail(struct post *post)
 {
 	post->is_answered = true;
+	if (post->intake && post->intake->share.refused)
+		err_set(&post->err, ERR_RESOURCE_EXHAUSTED, "the files of other uploads take all the memory "
+			"there is for their names (%d MiB)", UPLOADS_ARENA_BYTES_MAX >> 20);
 	files_fail(post->ex, &post->err);
 }
 
@@ -190,17 +200,34 @@ static void receive_chunk(struct job *job)
 
 static void submit(struct post *post, bool with_socket);
 
-/* The client has stalled: what has been written need not be kept for it. Not before, since new memory
- * costs more than the writing where a host has to find each page of it. */
+static void give_back(uv_timer_t *timer);
+
+static void watch_for_rest(struct post *post)
+{
+	post->seen = post->ex->received;
+	uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
+}
+
+/* The client has stalled: what came is written, also where it fills no chunk, and what has been written need
+ * not be kept for it. Not before, since new memory costs more than the writing where a host has to find each
+ * page of it. */
 static void give_back(uv_timer_t *timer)
 {
 	struct post *post = container_of(timer, struct post, rest);
 
-	if (post->is_working)
+	/* After a job it is looked again. */
+	if (post->is_working || post->is_answered || post->is_closed)
 		return;
+	if (post->ex->received != post->seen) {
+		watch_for_rest(post);
+		return;
+	}
+	if (buf_length(&post->chunks[post->filling])) {
+		submit(post, false);
+		return;
+	}
 	for (size_t i = 0; i < ARRAY_LENGTH(post->chunks); i++)
-		if (buf_length(&post->chunks[i]) == 0)
-			buf_reset(&post->chunks[i]);
+		buf_reset(&post->chunks[i]);
 }
 
 static void pause_client(struct post *post)
@@ -231,7 +258,7 @@ static void go_on(struct post *post)
 		return;
 	}
 	resume_client(post);
-	uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
+	watch_for_rest(post);
 }
 
 static void take_socket_back(struct post *post)
@@ -396,8 +423,11 @@ static void begin(struct job *job)
 	struct intake *intake = xcalloc(1, sizeof(*intake));
 
 	post->intake = intake;
-	arena_init(&intake->arena, UPLOAD_ARENA_BYTES);
-	post->status = receive_begin(&intake->receive, &post->request, &intake->arena, &post->err);
+	share_init(&intake->share, &names, UPLOAD_ARENA_EXEMPT_BYTES);
+	arena_init_shared(&intake->arena, UPLOAD_ARENA_BYTES, &intake->share);
+	post->status = descriptors_check(&post->err);
+	if (post->status == 0)
+		post->status = receive_begin(&intake->receive, &post->request, &intake->arena, &post->err);
 	if (post->status < 0)
 		receive_abort(&intake->receive);
 	else
@@ -416,6 +446,7 @@ static void on_begun(struct job *job)
 		fail(post);
 	else {
 		post->ex->body_read_max = FILE_CHUNK_BYTES_MIN;
+		watch_for_rest(post);
 		http_request_body_start(post->ex);
 	}
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_life.h"
+#include "lib/descriptors.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -317,7 +318,7 @@ static int refuse(const struct job_table *table, struct err *err)
 		return err_set(err, ERR_UNAVAILABLE, "envd is shutting down");
 	if (table->running_count >= JOBS_RUNNING_MAX)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many running jobs (%d)", JOBS_RUNNING_MAX);
-	return 0;
+	return descriptors_check(err);
 }
 
 int job_life_create(struct job_table *table, const struct job_spec *spec, struct background_job **ret_job,

@@ -15,6 +15,9 @@ struct block {
 	char bytes[];
 };
 
+/* Of all processes of the loop. */
+static _Thread_local size_t logs_bytes;
+
 void output_log_init(struct output_log *log)
 {
 	*log = (struct output_log){0};
@@ -25,6 +28,7 @@ static void drop_block(struct output_log *log, struct block *block)
 {
 	list_remove(&block->node);
 	log->memory -= sizeof(*block) + block->capacity;
+	logs_bytes -= sizeof(*block) + block->capacity;
 	free(block);
 }
 
@@ -37,6 +41,9 @@ void output_log_fini(struct output_log *log)
 
 bool output_log_has_room(const struct output_log *log)
 {
+	/* One read of each there is always room for, or readers that are not behind would wait for others'. */
+	if (logs_bytes >= PROCESS_LOGS_BYTES_MAX)
+		return log->memory == 0;
 	return log->memory + sizeof(struct block) + PROCESS_READ_BYTES <= PROCESS_LOG_BYTES;
 }
 
@@ -99,6 +106,7 @@ void output_log_append(struct output_log *log, enum output_stream stream, struct
 			.start = log->end, .capacity = capacity, .stream = stream};
 		list_append(&log->blocks, &block->node);
 		log->memory += sizeof(*block) + capacity;
+		logs_bytes += sizeof(*block) + capacity;
 		taken = fill_block(log, block, bytes);
 		str_skip(&bytes, taken);
 	}

@@ -3,6 +3,7 @@
 #include <signal.h>
 
 #include "envd/process/process_internal.h"
+#include "lib/descriptors.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -502,7 +503,7 @@ static int refuse(const struct process_table *table, const struct process_spec *
 	if (spec->tag && strlen(spec->tag) > PROCESS_TAG_BYTES_MAX)
 		return err_set(err, ERR_INVALID_ARGUMENT, "the tag is longer than %d bytes",
 			       PROCESS_TAG_BYTES_MAX);
-	return 0;
+	return descriptors_check(err);
 }
 
 int process_open(struct process_table *table, const struct process_spec *spec,

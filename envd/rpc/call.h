@@ -89,6 +89,8 @@ void call_start(struct call *c);
 /* receive.c */
 
 void receive_init(struct call *c);
+/* Once for each of these, when its exchange is over. */
+void receive_end(void);
 /* Nothing is received any more; the buffers' memory is given back as soon as nobody works on it. */
 void receive_stop(struct call *c);
 void receive_free_message(struct call *c);

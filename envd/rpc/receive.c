@@ -18,10 +18,27 @@ static _Thread_local struct budget messages = {.max = RPC_MESSAGES_BYTES_MAX};
 
 static void on_pump_later(struct later *later);
 
+static _Thread_local size_t calls;
+
+/* A part for each of very many, of which half is for what is received and half for what is made of it. */
+static size_t exempt_bytes(void)
+{
+	size_t part = RPC_MESSAGES_EXEMPT_BYTES_MAX / 2 / calls;
+
+	return size_max(RPC_MESSAGE_EXEMPT_BYTES_MIN, size_min(RPC_MESSAGE_EXEMPT_BYTES, part));
+}
+
+void receive_end(void)
+{
+	assert(calls > 0);
+	calls--;
+}
+
 void receive_init(struct call *c)
 {
-	share_init(&c->message_share, &messages, RPC_MESSAGE_EXEMPT_BYTES);
-	share_init(&c->receive_share, &messages, RPC_MESSAGE_EXEMPT_BYTES);
+	calls++;
+	share_init(&c->message_share, &messages, exempt_bytes());
+	share_init(&c->receive_share, &messages, exempt_bytes());
 	arena_init_shared(&c->message_arena, RPC_ARENA_BYTES, &c->message_share);
 	buf_init(&c->body, RPC_MESSAGE_BYTES_MAX);
 	buf_init(&c->pending, RPC_MESSAGE_BYTES_MAX);

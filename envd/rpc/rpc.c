@@ -79,6 +79,7 @@ static void on_closed(struct http_exchange *ex, int status)
 	c->state = CALL_CLOSED;
 	close_deadline(c);
 	receive_stop(c);
+	receive_end();
 	reply_stop(c);
 	/* Held across the callback, in which the last holder may let go. */
 	rpc_call_hold(&c->base);

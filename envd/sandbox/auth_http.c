@@ -26,14 +26,20 @@ static bool find_token(const struct http_exchange *ex, struct str *ret_token)
 	return true;
 }
 
+static bool pass(struct http_exchange *ex)
+{
+	ex->client_is_known = true;
+	return true;
+}
+
 bool auth_pass_token(struct http_exchange *ex, const struct sandbox *sandbox)
 {
 	struct str token;
 
 	if (!sandbox->access_token)
-		return true;
+		return pass(ex);
 	if (find_token(ex, &token) && sandbox_token_matches(sandbox, token))
-		return true;
+		return pass(ex);
 	http_respond_error(ex, 401,
 			   "unauthorized access, please provide a valid access token or method signing if "
 			   "supported");
@@ -53,20 +59,20 @@ bool auth_pass_files(struct http_exchange *ex, const struct sandbox *sandbox)
 	    !query_read_integer(ex, "signature_expiration", &subject.expiration, &subject.expires))
 		return false;
 	if (!sandbox->access_token)
-		return true;
+		return pass(ex);
 	if (!find_token(ex, &token) || (token.len && !sandbox_token_matches(sandbox, token))) {
 		http_respond_error(ex, 401, "access token present in header but does not match");
 		return false;
 	}
 	if (token.len)
-		return true;
+		return pass(ex);
 	failure = "missing signature query parameter";
 	if (signature.p)
 		failure = signature_check(&subject,
 					  (struct str){sandbox->access_token, sandbox->access_token_len},
 					  signature, sandbox->clock->now_ns() / NANOSECONDS);
 	if (!failure)
-		return true;
+		return pass(ex);
 	http_respond_error(ex, 401, "%s", failure);
 	return false;
 }

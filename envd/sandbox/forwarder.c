@@ -5,6 +5,7 @@
 
 #include "envd/sandbox/forward_connection.h"
 #include "envd/sandbox/tcp_listeners.h"
+#include "lib/descriptors.h"
 #include "lib/err.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -20,7 +21,7 @@ struct forwarder {
 	int scan_status; /* of the last one, so that a failure is told once */
 	unsigned round;
 	struct list_node ports[PORT_BUCKETS];
-	size_t port_count;
+	size_t port_count, ports_max, connections_max;
 	struct forward_connections connections;
 	size_t open_handles;
 	bool has_newcomers; /* the last look saw listeners that the one before it had not */
@@ -54,8 +55,8 @@ static bool has_room(const struct forwarder *f, unsigned port)
 {
 	size_t count = f->connections.count;
 
-	return count < FORWARD_CONNECTIONS_MAX ||
-	       (count < FORWARD_CONNECTIONS_MAX + FORWARD_CONNECTIONS_RESERVE &&
+	return count < f->connections_max ||
+	       (count < f->connections_max + f->connections_max / FORWARD_CONNECTIONS_RESERVE_PART &&
 		forward_connections_to(&f->connections, port) < FORWARD_CONNECTIONS_PORT_MIN);
 }
 
@@ -190,7 +191,7 @@ static void on_loopback(void *user, int family, unsigned port)
 	struct forward *forward = find(f, port);
 
 	if (!forward) {
-		if (port == f->settings.own_port || f->port_count >= FORWARD_PORTS_MAX)
+		if (port == f->settings.own_port || f->port_count >= f->ports_max)
 			return;
 		forward = add_forward(f, port);
 		f->has_newcomers = true;
@@ -304,11 +305,23 @@ bool forwarder_parse_address(const char *text, struct forwarder_settings *settin
 	       uv_ip6_addr(text, 0, &settings->address.v6) == 0;
 }
 
+/* A quarter of the share for sockets that listen; a connection takes two. */
+static void share_descriptors(struct forwarder *f)
+{
+	size_t share = descriptors_share(DESCRIPTORS_PARTS_FORWARDED), most;
+
+	f->ports_max = size_min(FORWARD_PORTS_MAX, share / 4);
+	most = (share - f->ports_max) / 2;
+	f->connections_max = size_min(FORWARD_CONNECTIONS_MAX,
+				      most - most / (FORWARD_CONNECTIONS_RESERVE_PART + 1));
+}
+
 struct forwarder *forwarder_new(const struct forwarder_settings *settings)
 {
 	struct forwarder *f = xcalloc(1, sizeof(*f));
 
 	f->settings = *settings;
+	share_descriptors(f);
 	f->listeners = (struct tcp_listeners){.fd = -1, .on_loopback = on_loopback, .user = f};
 	for (size_t i = 0; i < PORT_BUCKETS; i++)
 		list_init(&f->ports[i]);

@@ -248,7 +248,7 @@ static void on_audited(struct freezer_call *freezer_call)
 /* Looks at a freeze before anything is thawed, then goes on. */
 static void bind_call(struct init_call *call)
 {
-	call->is_bound = true;
+	call->is_bound = call->ex->client_is_known = true;
 	http_exchange_hold(call->ex);
 	if (has_freezer(call) && call->sandbox->freezer->audit_is_due)
 		freezer_start(call->sandbox->freezer, &call->freezer_call, FREEZER_AUDIT, true, on_audited);

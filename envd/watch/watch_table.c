@@ -1,6 +1,7 @@
 #include "envd/watch/watch_table.h"
 
 #include "envd/watch/polled_watch.h"
+#include "lib/descriptors.h"
 #include "lib/limits.h"
 
 #define EXPIRY_CHECK_MS (60 * 1000)
@@ -26,6 +27,8 @@ struct watch *watch_table_open(struct watch_table *table, const struct watch_req
 		err_set(err, ERR_RESOURCE_EXHAUSTED, "too many watches (%d)", WATCHES_MAX);
 		return NULL;
 	}
+	if (descriptors_check(err) < 0)
+		return NULL;
 	watch = watch_open(&table->settings, request, ops, user, err);
 	if (!watch)
 		return NULL;

@@ -1,7 +1,7 @@
 // envd as a program: flags, start, standalone mode, stopping, PID 1, what it costs when idle.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
-import { chmodSync, existsSync, readFileSync, rmSync, statSync } from "node:fs";
+import { chmodSync, existsSync, readFileSync, readdirSync, readlinkSync, rmSync, statSync } from "node:fs";
 import net from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -122,8 +122,17 @@ check("standalone_says_how_to_connect_and_stays_at_home", async () => {
 		assert.ok(envd.stdout.includes(line), envd.stdout);
 	await eventually(() => `the log says so: ${envd.stderr}`, () => /listening/.test(envd.stderr));
 	assert.doesNotMatch(envd.stderr, /^\{/m, "the log is for people");
-	const table = readFileSync("/proc/net/tcp", "latin1").split("\n").filter((line) => line.includes(`:${port.toString(16).toUpperCase().padStart(4, "0")} 00000000:0000 0A`));
-	assert.deepEqual(table.map((line) => line.trim().split(/\s+/)[1].split(":")[0]), ["0100007F"]);
+	// Its own: the envd of another test may forward what listens on localhost.
+	const own = new Set(readdirSync(`/proc/${envd.child.pid}/fd`).map((fd) => {
+		try {
+			return /^socket:\[(\d+)\]$/.exec(readlinkSync(`/proc/${envd.child.pid}/fd/${fd}`))?.[1];
+		} catch {
+			return undefined; // closed meanwhile
+		}
+	}));
+	const table = readFileSync("/proc/net/tcp", "latin1").split("\n").map((line) => line.trim().split(/\s+/))
+		.filter((fields) => fields[3] === "0A" && own.has(fields[9]));
+	assert.deepEqual(table.map((fields) => fields[1]), [`0100007F:${port.toString(16).toUpperCase().padStart(4, "0")}`]);
 	assert.deepEqual(await envd.stop(), { code: 0, signal: null });
 });
 
@@ -269,13 +278,18 @@ check("case_073_process_1_ends_also_what_commands_left_behind", () => inTime("[w
 	// Signals that mean nothing to it.
 	for (const signal of ["SIGHUP", "SIGUSR1", "SIGUSR2", "SIGPIPE", "SIGQUIT", "SIGPWR"])
 		process.kill(inside, signal);
-	const leave = (name, trap) => client.sh(`setsid sh -c '${trap}; touch ${folder}/${name}; while :; do sleep 0.05; done' \\
-		>/dev/null 2>&1 & until [ -e ${folder}/${name} ]; do sleep 0.02; done`);
+	const leave = async (name, trap) => {
+		const { end, error, failure, out } = await client.sh(`setsid sh -c '${trap}; touch ${folder}/${name}; while :; do sleep 0.05; done' \\
+			>/dev/null 2>&1 & until [ -e ${folder}/${name} ]; do sleep 0.02; done; echo left`);
+		assert.equal(out, "left\n", `${name} was not started: ${JSON.stringify({ end, error, failure: String(failure) })}`);
+	};
 	await leave("willing", `trap "echo saved > ${folder}/saved; exit" TERM`);
 	await leave("stubborn", `trap "" TERM`);
 	// Leaders alone: a fork that has not yet become sleep looks like its parent.
-	const left = processTable().filter((each) => each.pid === each.session && each.arguments.some((word) => word.includes(`touch ${folder}/`)));
-	assert.equal(left.length, 2);
+	const left = await eventually("both that were left behind are found", () => {
+		const found = processTable().filter((each) => each.pid === each.session && each.arguments.some((word) => word.includes(`touch ${folder}/`)));
+		return found.length === 2 && found;
+	});
 	const began = Date.now();
 	process.kill(inside, "SIGTERM");
 	assert.deepEqual(await within(20000, "it ends", envd.exited), { code: 0, signal: null });

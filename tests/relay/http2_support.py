@@ -7,7 +7,7 @@ import socket
 import struct
 import sys
 
-from support import PATIENCE, ROOT, Connection, TlsSocket
+from support import PATIENCE, ROOT, Connection, TlsSocket, described
 
 sys.path += glob.glob(os.path.join(ROOT, "build", "venv", "lib", "python3*", "site-packages"))
 
@@ -111,10 +111,11 @@ class Client:
         self.flush()
         return True
 
-    def until(self, condition, what="condition"):
+    def until(self, condition, what=None):
         while not condition():
             if not self.read():
-                raise AssertionError(f"the connection ended before {what}")
+                raise AssertionError(f"the connection ended before {what or described(condition)}; answers: "
+                                     f"{({stream: vars(answer) for stream, answer in self.answers.items()})!r:.2000}")
         return True
 
     def open(self, authority, path="/", method="GET", fields=(), end=True, scheme="https", **pseudo):

@@ -4,6 +4,7 @@ a deadline, nothing sleeps to synchronise.
 """
 import atexit
 import http.client
+import inspect
 import json
 import os
 import re
@@ -155,15 +156,26 @@ class TlsSocket:
         return getattr(self.raw, name)
 
 
-def wait_for(condition, what="condition", patience=PATIENCE):
-    """Polls a condition that another process makes true; the value it came to."""
+def described(condition):
+    """What a wait is for that nobody has put into words: its source, and what it knows."""
+    try:
+        known = inspect.getclosurevars(condition).nonlocals
+        return f"{' '.join(inspect.getsource(condition).split())}, with {known}"
+    except (OSError, TypeError):
+        return repr(condition)
+
+
+def wait_for(condition, what=None, patience=PATIENCE):
+    """Polls a condition that another process makes true; the value it came to. In vain, it says for what (a text, or a
+    function that tells how things stand by then) and what the last look gave."""
     deadline = time.monotonic() + patience
     while True:
         value = condition()
         if value:
             return value
         if time.monotonic() > deadline:
-            raise AssertionError(f"{what} did not come within {patience} s")
+            told = what() if callable(what) else what or described(condition)
+            raise AssertionError(f"not within {patience} s: {told}; the last look gave {value!r}")
         time.sleep(0.005)
 
 

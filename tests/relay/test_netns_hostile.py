@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Namespaces under stress, and paths that lead into file systems which never answer: who names one harms himself."""
+import contextlib
 import os
 import subprocess
 import sys
@@ -142,8 +143,15 @@ class Many(NetnsTest):
         self.assertEqual(threads_of(proxy.process.pid), threads)
         # Nobody is left in a namespace: they go when their processes go.
         own = os.stat(f"/proc/{proxy.process.pid}/ns/net").st_ino
-        wait_for(lambda: {os.stat(f"/proc/{proxy.process.pid}/task/{task}/ns/net").st_ino
-                          for task in os.listdir(f"/proc/{proxy.process.pid}/task")} == {own}, "the helpers to be at home")
+
+        def homes():
+            tasks = f"/proc/{proxy.process.pid}/task"
+            found = set()
+            for task in os.listdir(tasks):
+                with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
+                    found.add(os.stat(f"{tasks}/{task}/ns/net").st_ino)
+            return found
+        wait_for(lambda: homes() == {own}, lambda: f"the helpers to be at home in {own}: {homes()}")
 
     def test_s018_a_namespace_goes_while_a_tunnel_is_open(self):
         process = subprocess.Popen(["unshare", "--net", sys.executable, "-c", TUNNELS], stdout=subprocess.PIPE)

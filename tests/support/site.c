@@ -1,5 +1,6 @@
 #include "tests/support/site.h"
 
+#include <dirent.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
@@ -13,6 +14,7 @@
 #include "lib/http_server.h"
 #include "lib/json.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/held.h"
 
 struct site site;
 
@@ -156,7 +158,9 @@ void site_wait_readable(int fd)
 {
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
 
-	assert_int_equal(poll(&ready, 1, PATIENCE_MS), 1);
+	if (poll(&ready, 1, PATIENCE_MS) != 1)
+		fail_msg("the server sent nothing within %d ms; it has %llu connections", PATIENCE_MS,
+			 (unsigned long long)atomic_load(&site.connections));
 }
 
 void site_read_to_end(int fd, struct answer *answer, size_t max)
@@ -317,10 +321,39 @@ void site_write_bytes(const char *relative, const void *data, size_t len)
 	folder_write(site_at(relative), data, len);
 }
 
-void site_wait_until(bool (*condition)(size_t), size_t argument)
+static void show_descriptors(void)
+{
+	DIR *directory = opendir("/proc/self/fd");
+	struct dirent *entry;
+
+	while (directory && (entry = readdir(directory))) {
+		char path[32], target[128];
+		struct stat st = {0};
+		ssize_t len;
+
+		if (entry->d_name[0] == '.' || dirfd(directory) == (int)strtol(entry->d_name, NULL, 10))
+			continue;
+		snprintf(path, sizeof(path), "/proc/self/fd/%.12s", entry->d_name);
+		len = readlink(path, target, sizeof(target));
+		if (len < 0 || stat(path, &st) < 0)
+			continue;
+		print_error("    %s: %.*s, %lld bytes\n", entry->d_name, (int)len, target, (long long)st.st_size);
+	}
+	if (directory)
+		closedir(directory);
+}
+
+void site_wait_for(bool (*condition)(size_t), size_t argument, const char *what, const char *file, int line)
 {
 	for (int waited = 0; !condition(argument); waited += 5) {
-		assert_true(waited < PATIENCE_MS);
+		if (waited >= PATIENCE_MS) {
+			print_error("%s:%d: not within %d ms: %s(%zu)\n", file, line, PATIENCE_MS, what, argument);
+			print_error("  %llu connections, %zu bytes held, %zu descriptors (at rest %zu):\n",
+				    (unsigned long long)atomic_load(&site.connections), held_bytes(),
+				    folder_count("/proc/self/fd"), site.descriptors);
+			show_descriptors();
+			_fail(file, line);
+		}
 		poll(NULL, 0, 5);
 	}
 }

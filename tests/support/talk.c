@@ -11,10 +11,25 @@
 
 #define RECEIVED_BYTES_MAX (256 * 1024 * 1024)
 #define READ_BYTES (64 * 1024)
+#define SHOWN_BYTES 1000
 
 static void fail(const char *what)
 {
 	fprintf(stderr, "talk: %s\n", what);
+	abort();
+}
+
+/* What has come tells how things stood. */
+static void give_up(const struct talk *talk, struct loop *loop, const char *what)
+{
+	struct str received = talk ? buf_str(&talk->received) : STR("");
+
+	fprintf(stderr, "talk: not within %d ms: %s\n", TALK_TIMEOUT_MS, what);
+	if (talk)
+		fprintf(stderr, "%zu bytes have come, the last of them: %.*s\n", received.len,
+			(int)size_min(received.len, SHOWN_BYTES),
+			received.len ? received.p + received.len - size_min(received.len, SHOWN_BYTES) : "");
+	uv_print_all_handles(&loop->uv, stderr);
 	abort();
 }
 
@@ -26,8 +41,9 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* One round of the loop, then a rest until it or the client's socket has something to do. */
-static void turn(struct loop *loop, int fd, short events, uint64_t deadline_ms)
+/* One round of the loop, then a rest until it or the client's socket has something to do. False when the time
+ * is over. */
+static bool turn(struct loop *loop, int fd, short events, uint64_t deadline_ms)
 {
 	struct pollfd waits[2] = {
 		{.fd = uv_backend_fd(&loop->uv), .events = POLLIN},
@@ -40,8 +56,7 @@ static void turn(struct loop *loop, int fd, short events, uint64_t deadline_ms)
 	if (timeout_ms < 0 || timeout_ms > 100)
 		timeout_ms = 100;
 	poll(waits, fd >= 0 ? 2 : 1, timeout_ms);
-	if (now_ms() > deadline_ms)
-		fail("nothing came in time");
+	return now_ms() <= deadline_ms;
 }
 
 void talk_open(struct talk *talk, struct loop *loop, struct http_server *server)
@@ -92,7 +107,8 @@ void talk_send(struct talk *talk, const char *data, size_t len)
 			data += put;
 			len -= (size_t)put;
 		}
-		turn(talk->loop, talk->fd, POLLOUT, deadline_ms);
+		if (!turn(talk->loop, talk->fd, POLLOUT, deadline_ms))
+			give_up(talk, talk->loop, "the server takes what it is sent");
 	}
 }
 
@@ -101,7 +117,8 @@ void talk_read_all(struct talk *talk)
 	uint64_t deadline_ms = now_ms() + TALK_TIMEOUT_MS;
 
 	while (read_some(talk))
-		turn(talk->loop, talk->fd, POLLIN, deadline_ms);
+		if (!turn(talk->loop, talk->fd, POLLIN, deadline_ms))
+			give_up(talk, talk->loop, "the server ends the connection");
 }
 
 void talk_read_until(struct talk *talk, const char *text)
@@ -115,16 +132,18 @@ void talk_read_until(struct talk *talk, const char *text)
 			return;
 		if (!read_some(talk))
 			fail("the server closed before what was awaited came");
-		turn(talk->loop, talk->fd, POLLIN, deadline_ms);
+		if (!turn(talk->loop, talk->fd, POLLIN, deadline_ms))
+			give_up(talk, talk->loop, text);
 	}
 }
 
-void talk_wait(struct loop *loop, bool (*condition)(void *user), void *user)
+void talk_wait_for(struct loop *loop, bool (*condition)(void *user), void *user, const char *what)
 {
 	uint64_t deadline_ms = now_ms() + TALK_TIMEOUT_MS;
 
 	while (!condition(user))
-		turn(loop, -1, 0, deadline_ms);
+		if (!turn(loop, -1, 0, deadline_ms))
+			give_up(NULL, loop, what);
 }
 
 struct talk_answer talk_request(struct talk *talk, struct loop *loop, struct http_server *server,

@@ -30,7 +30,8 @@ void talk_read_all(struct talk *talk);
 /* Turns the loop until `received` holds `text`; fails the test at TALK_TIMEOUT_MS. */
 void talk_read_until(struct talk *talk, const char *text);
 /* Turns the loop until the condition holds. */
-void talk_wait(struct loop *loop, bool (*condition)(void *user), void *user);
+#define talk_wait(loop, condition, user) talk_wait_for((loop), (condition), (user), #condition)
+void talk_wait_for(struct loop *loop, bool (*condition)(void *user), void *user, const char *what);
 
 /* One request on a connection of its own, which "Connection: close" ends: `head` is its head without
  * that field and without the empty line, e.g. "GET /health HTTP/1.1\r\nHost: x\r\n". The answer lives

@@ -2,6 +2,8 @@
 
 #include <poll.h>
 
+#include "tests/support/cmocka.h"
+
 /* Also for handles that the round has opened, of which the kernel hears in the next one only. */
 #define REST_MS 5
 
@@ -24,4 +26,23 @@ void turn_loop(struct loop *loop)
 	if (timeout_ms < 0 || timeout_ms > REST_MS || !uv_loop_alive(&loop->uv))
 		timeout_ms = REST_MS;
 	poll(&events, 1, timeout_ms);
+}
+
+static void show_handle(uv_handle_t *handle, void *unused)
+{
+	uv_os_fd_t fd = -1;
+
+	(void)unused;
+	uv_fileno(handle, &fd);
+	print_error("    %s, descriptor %d%s%s\n", uv_handle_type_name(handle->type), fd,
+		    uv_is_active(handle) ? ", active" : "", uv_is_closing(handle) ? ", closing" : "");
+}
+
+void turn_gave_up(const struct loop *loop, const char *what, const char *file, int line)
+{
+	print_error("%s:%d: waited too long for: %s\n", file, line, what);
+	print_error("  the loop has open:\n");
+	uv_walk((uv_loop_t *)&loop->uv, show_handle, NULL);
+	_fail(file, line);
+	abort(); /* cmocka has left by a jump */
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "tests/support/cmocka.h"
+#include "tests/support/turn.h"
 
 #define DEADLINE_MS 60000
 #define RECEIVED_MAX (256 * 1024 * 1024)
@@ -57,7 +58,8 @@ static void rest(struct loop *loop, int fd, short events)
 	poll(fds, fd >= 0 ? 2 : 1, timeout < 0 || timeout > 50 ? 50 : timeout);
 }
 
-void wire_wait(struct loop *loop, bool (*done)(void *user), void *user)
+void wire_wait_for(struct loop *loop, bool (*done)(void *user), void *user, const char *what, const char *file,
+		   int line)
 {
 	uint64_t deadline = now_ms() + DEADLINE_MS;
 
@@ -66,7 +68,7 @@ void wire_wait(struct loop *loop, bool (*done)(void *user), void *user)
 		if (done(user))
 			return;
 		if (now_ms() > deadline)
-			fail_msg("waited too long");
+			turn_gave_up(loop, what, file, line);
 		rest(loop, -1, 0);
 	}
 }

@@ -34,7 +34,9 @@ void wire_send(struct wire_client *c, const void *data, size_t len);
 void wire_send_str(struct wire_client *c, struct str s);
 void wire_printf(struct wire_client *c, const char *format, ...) PRINTF_LIKE(2, 3);
 /* Runs the loop until `done` says so. */
-void wire_wait(struct loop *loop, bool (*done)(void *user), void *user);
+#define wire_wait(loop, done, user) wire_wait_for((loop), (done), (user), #done, __FILE__, __LINE__)
+void wire_wait_for(struct loop *loop, bool (*done)(void *user), void *user, const char *what, const char *file,
+		   int line);
 /* Takes what has come into c->received, running the loop a little. */
 void wire_poll(struct wire_client *c);
 void wire_read_response(struct wire_client *c, struct wire_response *ret_response);

@@ -122,28 +122,41 @@ export function temporaryFolder() {
 	return folder;
 }
 
+// One process, of one moment: its two files are read again while it becomes another program, or another process gets
+// its number, in between. Of one that does nothing else, what came last.
+function processNow(pid) {
+	const who = ({ command, session, born }) => `${command} ${session} ${born}`;
+	const read = () => {
+		const stat = readFileSync(`/proc/${pid}/stat`, "latin1");
+		const close = stat.lastIndexOf(")");
+		const fields = stat.slice(close + 2).split(" ");
+		return {
+			pid, command: stat.slice(stat.indexOf("(") + 1, close), state: fields[0],
+			parent: Number(fields[1]), group: Number(fields[2]), session: Number(fields[3]),
+			foreground: Number(fields[5]), // the group that has its terminal
+			ticks: Number(fields[11]) + Number(fields[12]), born: fields[19],
+		};
+	};
+	let now = read();
+	for (let looks = 0; ; looks++) {
+		const words = readFileSync(`/proc/${pid}/cmdline`, "latin1").split("\0").slice(0, -1), before = now;
+		now = read();
+		if (who(now) === who(before) || looks === 5)
+			return { ...now, arguments: words };
+	}
+}
+
 // Processes: what /proc says. {pid, parent, state, command, arguments}
 export function processTable() {
-	const table = [];
-	for (const entry of readdirSync("/proc")) {
-		if (!/^\d+$/.test(entry))
-			continue;
+	return readdirSync("/proc").filter((entry) => /^\d+$/.test(entry)).flatMap((entry) => {
 		try {
-			const stat = readFileSync(`/proc/${entry}/stat`, "latin1");
-			const close = stat.lastIndexOf(")");
-			const fields = stat.slice(close + 2).split(" ");
-			table.push({
-				pid: Number(entry), command: stat.slice(stat.indexOf("(") + 1, close), state: fields[0],
-				parent: Number(fields[1]), group: Number(fields[2]), session: Number(fields[3]),
-				foreground: Number(fields[5]), // the group that has its terminal
-				ticks: Number(fields[11]) + Number(fields[12]),
-				arguments: readFileSync(`/proc/${entry}/cmdline`, "latin1").split("\0").slice(0, -1),
-			});
-		} catch {
-			// gone meanwhile
+			return [processNow(Number(entry))];
+		} catch (error) {
+			if (error.code === "ENOENT" || error.code === "ESRCH")
+				return []; // gone meanwhile
+			throw error; // none of them would be found
 		}
-	}
-	return table;
+	});
 }
 
 export function isAlive(pid) {

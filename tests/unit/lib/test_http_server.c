@@ -81,6 +81,9 @@ static void dispatch(struct http_exchange *ex)
 	} else if (str_equal(ex->request.path, STR("/wait"))) {
 		http_exchange_set_handler(ex, &quiet, NULL);
 		w.waiting = ex;
+	} else if (str_equal(ex->request.path, STR("/known"))) {
+		ex->client_is_known = true;
+		http_respond(ex, 200, NULL, STR("hello"));
 	} else if (str_equal(ex->request.path, STR("/refuse"))) {
 		http_respond(ex, 413, NULL, STR("too large\n"));
 	} else {
@@ -361,6 +364,70 @@ static void beyond_the_maximum_connections_wait(void **state)
 	assert_int_equal(read_fully(fds[2], answer, sizeof(answer)), sizeof(answer));
 	close(fds[1]);
 	close(fds[2]);
+	stop();
+}
+
+static bool has_ended(int fd)
+{
+	char bytes[4096];
+	ssize_t got;
+
+	while ((got = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT)) > 0)
+		;
+	return got == 0 || errno == ECONNRESET;
+}
+
+/* In all the states that one without a request can be in; who has one, and whom the server knows, stays. */
+static void case_183_strangers_without_a_request_make_room_longest_silent_first(void **state)
+{
+	static const char *const silent[] = {
+		"",
+		"GET / HTTP/1.1\r\nHost:",
+		"POST /wait HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf",
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+		/* Answered, and told that it was the last time. */
+		"POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nhalf",
+		"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+	};
+	const size_t open_count = ARRAY_LENGTH(silent) - 2;
+	int known, asking, strangers[ARRAY_LENGTH(silent)], others[ARRAY_LENGTH(silent) - 1];
+	uint64_t since = 0;
+
+	(void)state;
+	start((struct http_server_config){.connections_max = 2 + ARRAY_LENGTH(silent), .knows_clients = true});
+	known = connect_to(http_server_port(w.server));
+	send_text(known, "GET /known HTTP/1.1\r\nHost: a\r\n\r\n");
+	asking = connect_to(http_server_port(w.server));
+	send_text(asking, "GET /wait HTTP/1.1\r\nHost: a\r\n\r\n");
+	TURN_UNTIL(&w.loop, w.dispatched == 2);
+	for (size_t i = 0; i < ARRAY_LENGTH(silent); i++) {
+		strangers[i] = connect_to(http_server_port(w.server));
+		send_text(strangers[i], silent[i]);
+		since = loop_now_ms(&w.loop);
+		/* One after the other, so that it is certain who is the longest. */
+		TURN_UNTIL(&w.loop, http_server_connections(w.server) == 3 + i && loop_now_ms(&w.loop) > since + 1);
+	}
+	for (size_t i = 0; i < ARRAY_LENGTH(others); i++) {
+		size_t before = w.dispatched;
+
+		others[i] = connect_to(http_server_port(w.server));
+		send_text(others[i], "GET /known HTTP/1.1\r\nHost: a\r\n\r\n");
+		TURN_UNTIL(&w.loop, w.dispatched == before + 1);
+		TURN_UNTIL(&w.loop, has_ended(strangers[i]));
+		/* The next one may have gone already, for who comes next. */
+		for (size_t k = i + 2; k < open_count; k++)
+			assert_false(has_ended(strangers[k]));
+	}
+	assert_false(has_ended(known));
+	assert_false(has_ended(asking));
+	for (size_t i = 0; i < ARRAY_LENGTH(others); i++) {
+		assert_false(has_ended(others[i]));
+		close(others[i]);
+	}
+	for (size_t i = 0; i < ARRAY_LENGTH(strangers); i++)
+		close(strangers[i]);
+	close(known);
+	close(asking);
 	stop();
 }
 
@@ -682,6 +749,7 @@ int main(void)
 		cmocka_unit_test(a_client_that_leaves_within_a_body_that_waits_is_noticed),
 		cmocka_unit_test(a_reset_behind_the_end_of_a_request_is_noticed),
 		cmocka_unit_test(beyond_the_maximum_connections_wait),
+		cmocka_unit_test(case_183_strangers_without_a_request_make_room_longest_silent_first),
 		cmocka_unit_test(s025_without_descriptors_accepting_pauses),
 		cmocka_unit_test(s094_two_servers_share_a_port),
 		cmocka_unit_test(listening_fails_with_a_reason),

@@ -1,6 +1,5 @@
 /* Downloads that are sent uncopied for the most part: while the file changes, and while clients are slow or leave. */
 #include <fcntl.h>
-#include <malloc.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -9,8 +8,8 @@
 #include "envd/filesystem/download_body.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/folder.h"
+#include "tests/support/held.h"
 #include "tests/support/site.h"
-#include "tests/support/valgrind.h"
 
 /* More than what is copied at the end of a file, unless this machine's network is set up for much, and no whole
  * number of pages. */
@@ -245,16 +244,6 @@ static bool are_stuck(size_t count)
 	return folder_count("/proc/self/fd") == site.descriptors + 3 * count;
 }
 
-/* Sanitizers keep what is freed, and valgrind has its own. */
-static bool hold_at_most(size_t bytes)
-{
-#ifdef __SANITIZE_ADDRESS__
-	return bytes > 0;
-#else
-	return valgrind_is_running() || mallinfo2().uordblks + mallinfo2().hblkhd <= bytes;
-#endif
-}
-
 /* Or it is copied, as under tests/support/old_kernel. */
 static bool can_send(void)
 {
@@ -267,7 +256,7 @@ static void case_104_stuck_clients_of_large_files_hold_little(void **state)
 	enum { COUNT = 60 };
 	struct linger hard = {.l_onoff = 1};
 	struct fetch fetches[COUNT], whole;
-	size_t before = mallinfo2().uordblks + mallinfo2().hblkhd;
+	size_t before = held_bytes();
 
 	write_large("f");
 	for (size_t i = 0; i < COUNT; i++)
@@ -280,7 +269,7 @@ static void case_104_stuck_clients_of_large_files_hold_little(void **state)
 	expect_whole(&whole, large_bytes);
 	site_wait_until(are_stuck, COUNT);
 	if (can_send() && (int64_t)large_bytes > file_send_tail() + (16 << 20))
-		site_wait_until(hold_at_most, before + (size_t)COUNT * 64 * 1024);
+		site_wait_until(held_at_most, before + (size_t)COUNT * 64 * 1024);
 	for (size_t i = 0; i < COUNT; i++) {
 		/* Some leave, some end their direction, some go on. */
 		if (i % 3 == 0)

@@ -5,6 +5,7 @@
 
 #include "proxy/relay/access_log.h"
 #include "tests/support/cmocka.h"
+#include "tests/support/turn.h"
 
 #define PATIENCE_MS 20000
 
@@ -69,22 +70,13 @@ static void wait_for_path(struct lab *lab, const char *path)
 	uint64_t end = uv_hrtime() / 1000000 + PATIENCE_MS;
 
 	while (!has_come(lab, path)) {
-		assert_true(uv_hrtime() / 1000000 < end);
-		uv_run(&lab->loop.uv, UV_RUN_NOWAIT);
-		usleep(1000);
+		if (uv_hrtime() / 1000000 >= end)
+			fail_msg("no line for %s came, but: %s", path, lab->text);
+		turn_loop(&lab->loop);
 	}
 }
 
-static void run_until(struct lab *lab, const bool *flag, bool value)
-{
-	uint64_t end = uv_hrtime() / 1000000 + PATIENCE_MS;
-
-	while (*flag != value) {
-		assert_true(uv_hrtime() / 1000000 < end);
-		uv_run(&lab->loop.uv, UV_RUN_NOWAIT);
-		usleep(1000);
-	}
-}
+#define run_until(lab, flag, value) TURN_UNTIL(&(lab)->loop, *(flag) == (value))
 
 static void lines_come_without_another_request(void **state)
 {
