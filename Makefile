@@ -143,11 +143,14 @@ $(B)/bin/envd: $(O)/envd/main.o $(B)/envd.a $(B)/lib.a
 $(B)/bin/proxy: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
 $(B)/bin/proxy: $(O)/proxy/main.o $(B)/proxy.a $(B)/lib.a
 ifeq ($(PROFILE),static)
-# Debian's libinotifytools.a needs glibc.
-$(B)/bin/envd-watch: $(WATCHER_SOURCES) $(WATCHER_SHARED) $(wildcard envd/watch/*.h lib/*.h) $(B)/flags
+# One process a watch: no page more than it needs. (Assertions would bring stdio with them.) Where there is no
+# libinotifytools for musl, Debian's own needs glibc.
+WATCHER_FLAGS := -D_GNU_SOURCE -DNDEBUG -I. -std=gnu11 $(WARNINGS) $(CFLAGS_static) $(LDFLAGS_static) \
+	-Wl,-z,noseparate-code -Wl,-z,norelro -Wl,--sort-section=name
+$(B)/bin/envd-watch: $(WATCHER_SOURCES) $(WATCHER_SHARED) $(wildcard envd/watch/*.h lib/*.h) $(B)/flags $(MUSL)/.ready
 	@mkdir -p $(@D)
-	$(Q)gcc -D_GNU_SOURCE -I. -std=gnu11 $(WARNINGS) $(CFLAGS_static) -static -no-pie -Wl,--gc-sections \
-		-o $@.debug $(WATCHER_SOURCES) $(WATCHER_SHARED) -linotifytools
+	$(Q)if [ -e $(MUSL)/lib/libinotifytools.a ]; then with="$(CC) -isystem $(MUSL)/include -L$(MUSL)/lib"; else with=gcc; fi; \
+		$$with $(WATCHER_FLAGS) -o $@.debug $(WATCHER_SOURCES) $(WATCHER_SHARED) -linotifytools
 	$(Q)strip -o $@ $@.debug
 $(B)/bin/%:
 	@mkdir -p $(@D)

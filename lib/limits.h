@@ -365,12 +365,25 @@
 #define WATCH_STALE_MAX 20000
 /* From the start of the helper to "armed"; a large tree on a slow disk takes its time. */
 #define WATCH_READY_MS (5 * 60 * 1000)
+/* What is read of a helper in one go; of a client who takes nothing so much and the beginning of a record wait
+ * in envd, and the rest in the pipe and the kernel. */
+#define WATCH_READ_BYTES 4096
+/* Names a watch leaves out, and how long each may be (NAME_MAX, in the form that clients see). */
+#define WATCH_EXCLUDED_MAX 64
+#define WATCH_EXCLUDED_NAME_BYTES_MAX (3 * 255)
 /* Events looked at together, and what names and entries of those may need. */
 #define WATCH_BATCH_EVENTS 512
 #define WATCH_BATCH_ARENA_BYTES (32 * 1024 * 1024)
 /* What is kept for a poller; beyond, the helper waits and then tells the difference. */
 #define WATCHER_EVENTS_MAX 32768
-#define WATCHER_BYTES_MAX (32 * 1024 * 1024)
+#define WATCHER_BYTES_MAX (8 * 1024 * 1024)
+/* What waits in envd for all pollers and all streams together; beyond, the one who was polled longest ago
+ * loses what he has, and is told so. */
+#define WATCHERS_BYTES_MAX (32 * 1024 * 1024)
+/* That this has happened is logged once in such a time. */
+#define WATCHERS_LOST_LOG_MS (60 * 1000)
+/* How long a poll waits for the helper to tell what has happened before it. */
+#define WATCHER_POLL_MS 5000
 #define WATCHER_ANSWER_ARENA_BYTES (64 * 1024 * 1024)
 /* A watcher nobody has polled for this long is removed. */
 #define WATCHER_EXPIRY_MS (60 * 60 * 1000)

@@ -1,8 +1,9 @@
 #!/bin/bash
-# Makes the libraries the static envd links with: packaging/musl-deps.sh build/musl
+# Makes the libraries the static envd and envd-watch link with: packaging/musl-deps.sh build/musl
 #
 #   libuv, jansson     compiled with musl-gcc from Debian's source packages (Debian's own .a need glibc)
 #   libsodium          the same, of it only SHA-256 and SHA-512
+#   libinotifytools    the same, for envd-watch alone (it is under the GPL); without patterns and texts
 #   protobuf-c, zlib   Debian's .a as they are: they use nothing that musl lacks
 #   include/           their headers, and links to the kernel's, which musl-gcc does not search
 #
@@ -26,6 +27,7 @@ f410474e46346b06b162defa05b1be26906aeed6cf309e3d4ebe30b4d1350733  libsodium_1.0.
 d59323c6b712a1519a5daf710b68f5e7fde57040845ffec53850911f10a5d4f4  libsodium_1.0.18.orig.tar.gz
 171ce8415710798742ed0921928618932ecc3b8b3fa9e75ac62fe10df4d461ea  libuv1_1.50.0-2.debian.tar.xz
 ec9de6ecf2a780fd2afb3b007947d2cd57c3bb17f3b9e721a66774980d35cd4d  libuv1_1.50.0.orig.tar.gz
+c6b7e70f1df09e386217102a1fe041cfc15fa4f3d683d2970140b6814cf2ed12  inotify-tools_3.22.6.0.orig.tar.gz
 '
 
 rm -rf "$target"
@@ -68,6 +70,10 @@ for package in libuv1 jansson libsodium; do
 		apt_without Debian-Security source --download-only "$package" ||
 		fail "the source of $package could not be fetched"
 done
+# The upstream source alone: what Debian adds is packaging, which some mirrors lack.
+apt_without none source --download-only --tar-only inotify-tools ||
+	apt_without Debian-Security source --download-only --tar-only inotify-tools ||
+	fail "the source of inotify-tools could not be fetched"
 
 sha256sum -- *.tar.* | grep -v '\.asc$' >../sums
 while read -r sum name; do
@@ -81,6 +87,7 @@ done <"$work/sums"
 
 for description in "$work"/source/*.dsc; do
 	name=$(basename "$description" | sed 's/_.*//')
+	[ "$name" != inotify-tools ] || continue
 	dpkg-source --no-check -x "$description" "$work/$name" >>"$log" 2>&1 || fail "$name does not unpack"
 done
 
@@ -124,6 +131,50 @@ mkdir -p "$target/include/sodium"
 # The one for HMAC is there to compile against: only the proxy, which is not built here, links it.
 cp include/sodium/crypto_hash_sha256.h include/sodium/crypto_hash_sha512.h include/sodium/export.h \
 	include/sodium/crypto_auth_hmacsha256.h "$target/include/sodium/"
+
+# --- libinotifytools
+# Every page that a watch touches counts, and there is one process a watch. So what envd-watch never asks for
+# (patterns, messages, formatted events: all of stdio) is compiled to nothing, the large buffers that only those
+# use go behind everything else.
+mkdir "$work/inotify-tools"
+tar -xf "$work"/source/inotify-tools_*.orig.tar.* -C "$work/inotify-tools" --strip-components 1
+cd "$work/inotify-tools/libinotifytools/src"
+if [ -e inotifytools.c ]; then
+	cat >"$work/plain.h" <<-'END'
+		#include <regex.h>
+		#include <stdio.h>
+		#include <time.h>
+		#define asprintf(...) (-1)
+		#define fprintf(...) 0
+		#define printf(...) 0
+		#define regexec(...) 1
+		#define snprintf(...) 0
+		#define sprintf(...) 0
+		#define strftime(...) 0
+	END
+	touch ../../config.h
+	# It has the kernel's header itself, and musl's declares the same once more.
+	sed '/<sys\/fanotify.h>/d' inotifytools/fanotify.h.in >inotifytools/fanotify.h
+	sed 's/#undef SYS_INOTIFY_H_EXISTS_AND_WORKS/#define SYS_INOTIFY_H_EXISTS_AND_WORKS 1/' \
+		inotifytools/inotify.h.in >inotifytools/inotify.h
+	mkdir "$work/inotify-objects"
+	for unit in inotifytools redblack stats; do
+		object=$work/inotify-objects/$unit.o
+		musl-gcc "${flags[@]}" -std=gnu11 -D_GNU_SOURCE -isystem "$target/include" -I. \
+			-include "$work/plain.h" -c -o "$object" "$unit.c" >>"$log" 2>&1 || fail "$unit does not compile"
+		# Of a page and more: the size is a column of eight hexadecimal digits.
+		objdump -h "$object" | awk '$2 ~ /^\.bss\./ && length($3) == 8 && $3 >= "00001000" {print $2}' |
+			while read -r section; do
+				objcopy --rename-section "$section=.lbss$section" "$object"
+			done
+	done
+	ar rcs "$target/lib/libinotifytools.a" "$work"/inotify-objects/*.o
+	mkdir "$target/include/inotifytools"
+	cp inotifytools/inotifytools.h inotifytools/inotify.h "$target/include/inotifytools/"
+else
+	# From Debian 13 on it is C++, for which there is no musl library: envd-watch takes Debian's own.
+	echo "musl-deps: note: libinotifytools is not C here; envd-watch is linked with glibc"
+fi
 
 # --- Debian's own
 libraries=$(dirname "$(gcc -print-file-name=libprotobuf-c.a)")

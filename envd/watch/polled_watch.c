@@ -26,14 +26,46 @@ static void make_id(char id[WATCHER_ID_BYTES])
 	id[sizeof(bytes) + 1] = '\0';
 }
 
+static void count_held(struct polled_watch *watcher)
+{
+	watcher->table->held_bytes += watch_queue_held(&watcher->queue) - watcher->held;
+	watcher->held = watch_queue_held(&watcher->queue);
+}
+
+/* Those whose question has been answered, or all. */
+static void tell(struct polled_watch *watcher, bool all)
+{
+	struct list_node told;
+
+	list_init(&told);
+	for (struct list_node *node = watcher->polls.next, *following; node != &watcher->polls; node = following) {
+		following = node->next;
+		if (!all && !container_of(node, struct watch_poll, node)->is_asked)
+			continue;
+		list_remove(node);
+		list_append(&told, node);
+	}
+	while (!list_is_empty(&told)) {
+		struct watch_poll *poll = container_of(told.next, struct watch_poll, node);
+
+		list_remove(&poll->node);
+		poll->on_told(poll);
+	}
+}
+
 void polled_watch_free(struct polled_watch *watcher)
 {
 	struct watch_table *table = watcher->table;
+	struct list_node *node;
 
 	list_remove(&watcher->node);
 	if (watcher->watch)
 		watch_close(watcher->watch);
-	watch_batches_free(&watcher->batches);
+	watch_queue_clear(&watcher->queue);
+	count_held(watcher);
+	LIST_FOR_EACH(node, &watcher->polls)
+		container_of(node, struct watch_poll, node)->watcher = NULL;
+	tell(watcher, true);
 	watch_table_check_expiry(table);
 	free(watcher);
 }
@@ -65,16 +97,124 @@ static void on_ready(struct watch *watch)
 	watcher->on_made(watcher, NULL, watcher->on_made_user);
 }
 
+/* ---- what is kept ---- */
+
+static void lose(struct polled_watch *watcher)
+{
+	watcher->has_lost = true;
+	watch_queue_clear(&watcher->queue);
+	count_held(watcher);
+	/* What comes is dropped until somebody asks: what waited in the kernel would cost memory, too. */
+	if (watcher->watch)
+		watch_resume(watcher->watch);
+}
+
+static void log_lost(struct watch_table *table)
+{
+	uint64_t now = loop_now_ms(table->settings.loop);
+
+	table->lost++;
+	if (table->lost_logged_ms && now - table->lost_logged_ms < WATCHERS_LOST_LOG_MS)
+		return;
+	log_warn("watch", "watchers that nobody polls have lost what they had", LOG_I("watchers", table->lost),
+		 LOG_I("bytes_max", WATCHERS_BYTES_MAX));
+	table->lost = 0;
+	table->lost_logged_ms = now;
+}
+
+/* Who has nothing has nothing to lose. */
+static struct polled_watch *polled_longest_ago(struct watch_table *table)
+{
+	struct list_node *node;
+
+	LIST_FOR_EACH(node, &table->polled) {
+		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
+
+		if (watcher->queue.count)
+			return watcher;
+	}
+	return NULL;
+}
+
+static void make_room(struct watch_table *table)
+{
+	struct polled_watch *watcher;
+
+	while (table->held_bytes > WATCHERS_BYTES_MAX && (watcher = polled_longest_ago(table))) {
+		lose(watcher);
+		log_lost(table);
+	}
+}
+
+static bool is_full(const struct polled_watch *watcher)
+{
+	return watcher->queue.count >= WATCHER_EVENTS_MAX ||
+	       buf_length(&watcher->queue.bytes) >= WATCHER_BYTES_MAX;
+}
+
 static void on_events(struct watch *watch, struct watch_batch *batch)
 {
 	struct polled_watch *watcher = watch->user;
 
-	list_append(&watcher->batches, &batch->node);
-	watcher->count += batch->count;
-	watcher->bytes += batch->arena.used;
-	if (watcher->count >= WATCHER_EVENTS_MAX || watcher->bytes >= WATCHER_BYTES_MAX)
-		watch_pause(watch);
+	/* Without memory for them they are as lost as without room. */
+	if (!watcher->has_lost && watch_queue_add(&watcher->queue, batch) < 0)
+		lose(watcher);
+	watch_batch_free(batch);
+	count_held(watcher);
+	make_room(watcher->table);
+	if (!is_full(watcher))
+		return;
+	watch_pause(watch);
+	/* Nothing more comes before somebody has taken this. */
+	tell(watcher, true);
 }
+
+/* ---- who waits ---- */
+
+static bool ask(struct polled_watch *watcher)
+{
+	struct list_node *node;
+
+	if (!watcher->watch || !watch_ask(watcher->watch))
+		return false;
+	LIST_FOR_EACH(node, &watcher->polls)
+		container_of(node, struct watch_poll, node)->is_asked = true;
+	return true;
+}
+
+static void on_told(struct watch *watch)
+{
+	struct polled_watch *watcher = watch->user;
+
+	watcher->is_late = false;
+	tell(watcher, false);
+	/* Those who came after the question. */
+	if (!list_is_empty(&watcher->polls) && !ask(watcher))
+		tell(watcher, true);
+}
+
+bool polled_watch_await(struct polled_watch *watcher, struct watch_poll *poll)
+{
+	if (!watcher->watch || watcher->watch->is_paused || watcher->is_late)
+		return false;
+	list_init(&poll->node);
+	poll->watcher = watcher;
+	poll->is_asked = false;
+	list_append(&watcher->polls, &poll->node);
+	if (watcher->watch->is_asked || ask(watcher))
+		return true;
+	list_remove(&poll->node);
+	return false;
+}
+
+void polled_watch_give_up(struct watch_poll *poll, bool is_late)
+{
+	if (is_late && poll->watcher)
+		poll->watcher->is_late = true;
+	list_remove(&poll->node);
+}
+
+/* ---- life ---- */
 
 static void on_failed(struct watch *watch, const struct err *err)
 {
@@ -89,11 +229,13 @@ static void on_failed(struct watch *watch, const struct err *err)
 	}
 	watcher->has_failed = true;
 	watcher->err = *err;
+	tell(watcher, true);
 }
 
 static const struct watch_ops polled_watch_ops = {
 	.on_ready = on_ready,
 	.on_events = on_events,
+	.on_told = on_told,
 	.on_failed = on_failed,
 };
 
@@ -104,7 +246,8 @@ struct polled_watch *polled_watch_new(struct watch_table *table, const struct wa
 	struct polled_watch *watcher = xcalloc(1, sizeof(*watcher));
 
 	list_init(&watcher->node);
-	list_init(&watcher->batches);
+	list_init(&watcher->polls);
+	watch_queue_init(&watcher->queue);
 	watcher->table = table;
 	watcher->on_made = on_made;
 	watcher->on_made_user = user;
@@ -128,16 +271,34 @@ struct polled_watch *polled_watch_find(struct watch_table *table, const char *id
 	return NULL;
 }
 
-int polled_watch_take(struct polled_watch *watcher, struct list_node *batches, struct err *err)
+/* As the one that was polled last. */
+static void note_poll(struct polled_watch *watcher)
 {
 	watcher->polled_ms = loop_now_ms(watcher->table->settings.loop);
-	if (list_is_empty(&watcher->batches) && watcher->has_failed) {
+	list_remove(&watcher->node);
+	list_append(&watcher->table->polled, &watcher->node);
+}
+
+int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_batch, struct err *err)
+{
+	int status;
+
+	note_poll(watcher);
+	if (watcher->has_lost) {
+		watcher->has_lost = false;
+		return err_set(err, ERR_DATA_LOSS,
+			       "events of this watcher were lost: what waits for all watchers of this sandbox "
+			       "together is limited to %d MiB, and it was polled longest ago; what happens "
+			       "from now on is told",
+			       WATCHERS_BYTES_MAX >> 20);
+	}
+	if (watcher->queue.count == 0 && watcher->has_failed) {
 		*err = watcher->err;
 		return -EPROTO;
 	}
-	list_splice(batches, &watcher->batches);
-	watcher->count = watcher->bytes = 0;
+	status = watch_queue_take(&watcher->queue, ret_batch);
+	count_held(watcher);
 	if (watcher->watch)
 		watch_resume(watcher->watch);
-	return 0;
+	return status == 0 ? 0 : err_set(err, ERR_RESOURCE_EXHAUSTED, "the answer is too large");
 }

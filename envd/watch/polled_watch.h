@@ -4,11 +4,16 @@
  * lost. It lives until it is removed, or until nobody has polled it for WATCHER_EXPIRY_MS (case 122);
  * it belongs to no connection (case 121).
  *
+ * All of them together keep WATCHERS_BYTES_MAX. Beyond, the one that was polled longest ago forgets what it
+ * has and keeps nothing more; its next poll says so (data_loss), once, and everything that happens after
+ * that poll is kept again. Who looks at the directory then has missed nothing.
+ *
  * When its watch ends, it first gives what it has kept and then the reason, every time.
  */
 #ifndef ENVD_WATCH_POLLED_WATCH_H
 #define ENVD_WATCH_POLLED_WATCH_H
 
+#include "envd/watch/watch_queue.h"
 #include "envd/watch/watch_table.h"
 
 #define WATCHER_ID_BYTES 22 /* 'w', 20 of [a-z0-9], NUL */
@@ -18,14 +23,26 @@ struct polled_watch {
 	struct watch_table *table;
 	struct watch *watch; /* NULL: over */
 	char id[WATCHER_ID_BYTES];
-	struct list_node batches; /* in the order it happened */
-	size_t count, bytes;
+	struct watch_queue queue; /* in the order it happened */
+	size_t held; /* by the queue, as counted in the table's held_bytes */
 	uint64_t polled_ms;
+	struct list_node polls; /* that wait */
+	bool is_late;  /* a question was not answered in time, and is not yet */
+	bool has_lost; /* events, of which nobody was told yet */
 	bool has_failed;
 	struct err err;
 	/* Once: the watcher can be polled, or it failed and is gone after this call. */
 	void (*on_made)(struct polled_watch *watcher, const struct err *err, void *user);
 	void *on_made_user;
+};
+
+/* Somebody who waits for the helper to tell what has happened before he came. */
+struct watch_poll {
+	struct list_node node;
+	struct polled_watch *watcher; /* NULL: it was removed meanwhile */
+	bool is_asked; /* the question that is under way was asked after he came */
+	/* What there will be is there: take it. Not called from inside polled_watch_await. */
+	void (*on_told)(struct watch_poll *poll);
 };
 
 /* NULL with err filled when it fails at once. */
@@ -34,9 +51,14 @@ struct polled_watch *polled_watch_new(struct watch_table *table, const struct wa
 			    void *user, struct err *err) NODISCARD;
 /* Of those that can be polled. */
 struct polled_watch *polled_watch_find(struct watch_table *table, const char *id);
-/* Moves everything it has to `batches`, whose owner then frees them. Negative with err filled when
- * there is nothing and never will be. */
-int polled_watch_take(struct polled_watch *watcher, struct list_node *batches, struct err *err) NODISCARD;
+/* Before polled_watch_take, so that it has everything that has happened until now. False when there is nothing to
+ * wait for: it has as much as it may have, or its watch is over, or the helper has not answered others in time. */
+bool polled_watch_await(struct polled_watch *watcher, struct watch_poll *poll);
+/* He does not wait any longer; `is_late`: because he has waited for WATCHER_POLL_MS. */
+void polled_watch_give_up(struct watch_poll *poll, bool is_late);
+/* Everything it has, which is the caller's. Negative with err filled when there is nothing and never will be, and
+ * when events were lost. */
+int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_batch, struct err *err) NODISCARD;
 void polled_watch_free(struct polled_watch *watcher);
 /* Removes those that nobody has polled for too long. */
 void polled_watch_expire(struct watch_table *table);

@@ -3,12 +3,11 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/stream_uv.h"
 
 /* Complete records of one read, and the incomplete one before it. */
-#define BYTES_MAX (LOOP_SCRATCH_BYTES + WATCH_RECORD_HEAD_BYTES + WATCH_RECORD_TEXT_MAX)
+#define BYTES_MAX (WATCH_READ_BYTES + WATCH_RECORD_HEAD_BYTES + WATCH_RECORD_TEXT_MAX)
 
 /* ---- life ---- */
 
@@ -26,12 +25,19 @@ static void free_plan(struct watch *watch)
 	watch->plan = NULL;
 }
 
+static void count_held(struct watch *watch)
+{
+	*watch->settings->held_bytes += watch->bytes.capacity - watch->held;
+	watch->held = watch->bytes.capacity;
+}
+
 static void drop(struct watch *watch)
 {
 	if (--watch->holds > 0)
 		return;
 	free_plan(watch);
 	buf_fini(&watch->bytes);
+	count_held(watch);
 	watch_batch_free(watch->batch);
 	arena_release(&watch->arena);
 	if (watch->on_freed)
@@ -140,6 +146,11 @@ static void on_control(struct watch *watch, const struct watch_record *record)
 	case WATCH_RECORD_RESCANNED:
 		log_info("watch", "the kernel dropped events; what had changed was found by looking",
 			 LOG_I("pid", watch->child.pid));
+		return;
+	case WATCH_RECORD_DRAINED:
+		watch->is_asked = false;
+		if (watch->ops->on_told)
+			watch->ops->on_told(watch);
 		return;
 	case WATCH_RECORD_GONE:
 		err_set(&err, ERR_NOT_FOUND, "the watched directory %.512s was %.*s", watch->shown,
@@ -271,7 +282,19 @@ static void pump(struct watch *watch)
 	}
 	if (buf_length(&watch->bytes) == 0)
 		buf_reset(&watch->bytes);
+	count_held(watch);
 	drop(watch);
+}
+
+static char *on_room(struct stream *s, size_t *ret_len)
+{
+	struct watch *watch = s->user;
+	char *room;
+
+	if (watch->is_over || buf_reserve(&watch->bytes, WATCH_READ_BYTES, &room) < 0)
+		return NULL;
+	*ret_len = WATCH_READ_BYTES;
+	return room;
 }
 
 static void on_read(struct stream *s, const char *data, size_t len)
@@ -280,10 +303,12 @@ static void on_read(struct stream *s, const char *data, size_t len)
 
 	if (watch->is_over)
 		return;
-	if (buf_append(&watch->bytes, data, len) < 0)
-		fail_with(watch, -ENOMEM);
-	else
-		pump(watch);
+	if (!watch->bytes.memory || data != buf_data(&watch->bytes) + buf_length(&watch->bytes)) {
+		fail_with(watch, -ENOMEM); /* there was no room */
+		return;
+	}
+	buf_commit(&watch->bytes, len);
+	pump(watch);
 }
 
 static void on_end(struct stream *s, int status)
@@ -303,6 +328,7 @@ static void on_closed(struct stream *s)
 }
 
 static const struct stream_events output_events = {
+	.on_room = on_room,
 	.on_read = on_read,
 	.on_end = on_end,
 	.on_closed = on_closed,
@@ -313,6 +339,16 @@ void watch_pause(struct watch *watch)
 	watch->is_paused = true;
 	if (!watch->is_over && watch->output)
 		stream_read_stop(watch->output);
+}
+
+bool watch_ask(struct watch *watch)
+{
+	if (watch->is_over || !watch->is_ready || watch->is_paused)
+		return false;
+	assert(!watch->is_asked);
+	/* The pipe is empty, so this does not block. */
+	watch->is_asked = write(watch->input_fd, "?", 1) == 1;
+	return watch->is_asked;
 }
 
 void watch_resume(struct watch *watch)
@@ -406,6 +442,19 @@ static void on_prepared(struct job *job)
 	drop(watch);
 }
 
+static int copy_excluded(struct watch *watch, const struct watch_request *request)
+{
+	char **copies = arena_alloc_array(&watch->arena, request->excluded_count, sizeof(*copies));
+
+	for (size_t i = 0; copies && i < request->excluded_count; i++) {
+		copies[i] = arena_strdup(&watch->arena, request->excluded[i]);
+		if (!copies[i])
+			return -ENOMEM;
+	}
+	watch->request.excluded = copies;
+	return copies ? 0 : -ENOMEM;
+}
+
 static int copy_request(struct watch *watch, const struct watch_request *request)
 {
 	const char *workdir = watch->settings->sandbox->default_workdir;
@@ -416,7 +465,7 @@ static int copy_request(struct watch *watch, const struct watch_request *request
 	if (workdir)
 		watch->default_workdir = arena_strdup(&watch->arena, workdir);
 	return watch->request.path && watch->request.user_name && (!workdir || watch->default_workdir)
-		       ? 0
+		       ? copy_excluded(watch, request)
 		       : -ENOMEM;
 }
 

@@ -5,7 +5,8 @@
  *
  * A helper that is not read from waits; the kernel's queue then overflows at some time, and the helper
  * finds out what it has missed by looking. So nothing is kept here beyond one batch and what one
- * read brings, and a slow client costs nothing but its own delay.
+ * read brings (WATCH_READ_BYTES and the beginning of a record), and a slow client costs nothing but its own
+ * delay.
  *
  * Loop thread only.
  */
@@ -16,6 +17,7 @@
 #include "envd/process/spawn.h"
 #include "envd/watch/watch_batch.h"
 #include "lib/job.h"
+#include "lib/limits.h"
 #include "lib/stream.h"
 
 /* The same for every watch; lives as long as envd. */
@@ -25,6 +27,7 @@ struct watch_settings {
 	const struct spawn_settings *spawn;
 	struct reaper *reaper;
 	const char *helper; /* path; NULL: beside envd's own program, else in /usr/bin */
+	size_t *held_bytes; /* by all watches and those who poll them: events that nobody has taken */
 };
 
 struct watch_request {
@@ -32,6 +35,9 @@ struct watch_request {
 	const char *user_name;
 	bool user_is_default;
 	bool recursive, include_entry, allow_network_mounts;
+	/* Names, as clients see them, that do not exist for the watch, at any depth. */
+	char *const *excluded;
+	size_t excluded_count;
 };
 
 struct watch;
@@ -42,6 +48,8 @@ struct watch_ops {
 	void (*on_ready)(struct watch *watch);
 	/* The batch is the receiver's. */
 	void (*on_events)(struct watch *watch, struct watch_batch *batch);
+	/* The answer to watch_ask. NULL for those who do not. */
+	void (*on_told)(struct watch *watch);
 	/* The watch is over: it could not be set up, or the directory is gone, or something broke. The last
 	 * call; the watch is still to be closed. */
 	void (*on_failed)(struct watch *watch, const struct err *err);
@@ -59,7 +67,7 @@ struct watch {
 	const char *shown; /* for messages */
 	/* Until the helper is ready. */
 	struct spawn_request spawn_request;
-	const char *spawn_args[3];
+	const char *spawn_args[4 + WATCH_EXCLUDED_MAX];
 	struct spawn_plan *plan;
 	uv_timer_t ready_timer;
 	struct job job; /* the start; then entries, batch by batch */
@@ -70,7 +78,9 @@ struct watch {
 	struct stream *output; /* the helper's */
 	int input_fd;
 	struct buf bytes;
+	size_t held; /* of `bytes`, as counted in held_bytes */
 	unsigned holds;
+	bool is_asked; /* and has not answered yet */
 	bool is_tracked, is_ready, is_paused, is_over, is_closed, is_timed, at_end, ended_silently;
 	void (*on_freed)(struct watch *watch, void *user); /* the table's */
 	void *on_freed_user;
@@ -85,6 +95,9 @@ void watch_close(struct watch *watch);
 void watch_pause(struct watch *watch);
 /* May call on_events and on_failed. */
 void watch_resume(struct watch *watch);
+/* Asks the helper to tell everything that has happened until now: on_told comes behind all of it. False when
+ * that cannot be, and nothing comes: it is paused, not ready or over. One question at a time. */
+bool watch_ask(struct watch *watch);
 /* As if the watch had failed so. */
 void watch_fail(struct watch *watch, const struct err *err);
 /* envd ends: nobody waits for the helper any more. */

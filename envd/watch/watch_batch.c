@@ -33,6 +33,14 @@ static int add(struct watch_batch *batch, const struct watch_record *record)
 	return 0;
 }
 
+struct watch_batch *watch_batch_new(size_t arena_bytes)
+{
+	struct watch_batch *batch = xcalloc(1, sizeof(*batch));
+
+	arena_init(&batch->arena, arena_bytes);
+	return batch;
+}
+
 int watch_batch_take(struct str *bytes, struct watch_batch **ret_batch)
 {
 	struct watch_record record;
@@ -43,9 +51,7 @@ int watch_batch_take(struct str *bytes, struct watch_batch **ret_batch)
 	*ret_batch = NULL;
 	if (count == 0)
 		return status < 0 ? status : 0;
-	batch = xcalloc(1, sizeof(*batch));
-	list_init(&batch->node);
-	arena_init(&batch->arena, WATCH_BATCH_ARENA_BYTES);
+	batch = watch_batch_new(WATCH_BATCH_ARENA_BYTES);
 	batch->events = arena_alloc_array(&batch->arena, count, sizeof(*batch->events));
 	status = batch->events ? 0 : -ENOMEM;
 	while (status == 0 && batch->count < count)
@@ -95,15 +101,6 @@ void watch_batch_free(struct watch_batch *batch)
 	if (!batch)
 		return;
 	arena_release(&batch->arena);
+	buf_fini(&batch->packed);
 	free(batch);
-}
-
-void watch_batches_free(struct list_node *batches)
-{
-	while (!list_is_empty(batches)) {
-		struct watch_batch *batch = container_of(batches->next, struct watch_batch, node);
-
-		list_remove(&batch->node);
-		watch_batch_free(batch);
-	}
 }

@@ -38,7 +38,7 @@ int watch_record_take(struct str *bytes, struct watch_record *ret_record)
 	if (bytes->len < sizeof(head))
 		return 0;
 	memcpy(&head, bytes->p, sizeof(head));
-	if (head.length > WATCH_RECORD_TEXT_MAX || head.type > WATCH_RECORD_FAILED ||
+	if (head.length > WATCH_RECORD_TEXT_MAX || head.type > WATCH_RECORD_DRAINED ||
 	    head.cause > WATCH_CAUSE_ENTRIES)
 		return -EPROTO;
 	if (bytes->len < sizeof(head) + head.length)

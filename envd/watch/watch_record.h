@@ -10,6 +10,9 @@
  * The text of an event is a path relative to the watched directory, as raw bytes ("." is that
  * directory); of FAILED, what was being done, or the number of the kernel's limit; of GONE, "moved"
  * or "removed". READY comes first, once; GONE and FAILED are last.
+ *
+ * A byte on the helper's standard input, whatever it is, asks what has happened until now: the answer is
+ * one DRAINED, behind all of that. The next question waits for the answer to the one before.
  */
 #ifndef ENVD_WATCH_WATCH_RECORD_H
 #define ENVD_WATCH_WATCH_RECORD_H
@@ -17,7 +20,7 @@
 #include "lib/buf.h"
 
 #define WATCH_RECORD_HEAD_BYTES 8
-#define WATCH_RECORD_TEXT_MAX (32 * 1024)
+#define WATCH_RECORD_TEXT_MAX (8 * 1024)
 
 /* The events have the numbers of the wire (contract/envd.md 4.2). */
 enum watch_record_type {
@@ -30,6 +33,7 @@ enum watch_record_type {
 	WATCH_RECORD_RESCANNED = 6, /* the kernel dropped events; the difference has been sent */
 	WATCH_RECORD_GONE = 7,      /* the directory is not at its path any more */
 	WATCH_RECORD_FAILED = 8,
+	WATCH_RECORD_DRAINED = 9, /* what had happened when envd asked has been told */
 };
 
 enum watch_cause {

@@ -4,6 +4,7 @@
 #include "envd/filesystem/filesystem_service_entry.h"
 #include "envd/watch/polled_watch.h"
 #include "lib/limits.h"
+#include "lib/log.h"
 #include "proto/filesystem.pb-c.h"
 
 /* Encoding only reads what the generated structs point to. */
@@ -159,6 +160,8 @@ void watch_service_watch(struct rpc_call *call, const ProtobufCMessage *message)
 		.recursive = given->recursive,
 		.include_entry = given->include_entry,
 		.allow_network_mounts = given->allow_network_mounts,
+		.excluded = given->exclude,
+		.excluded_count = given->n_exclude,
 	};
 	struct err err;
 
@@ -207,6 +210,8 @@ void watch_service_create(struct rpc_call *call, const ProtobufCMessage *message
 		.recursive = given->recursive,
 		.include_entry = given->include_entry,
 		.allow_network_mounts = given->allow_network_mounts,
+		.excluded = given->exclude,
+		.excluded_count = given->n_exclude,
 	};
 	struct polled_watch *watcher;
 	struct err err;
@@ -218,7 +223,7 @@ void watch_service_create(struct rpc_call *call, const ProtobufCMessage *message
 		rpc_fail(call, &err);
 }
 
-/* ---- GetWatcherEvents, RemoveWatcher ---- */
+/* ---- GetWatcherEvents ---- */
 
 static struct polled_watch *find(struct rpc_call *call, const char *id)
 {
@@ -229,55 +234,111 @@ static struct polled_watch *find(struct rpc_call *call, const char *id)
 	return watcher;
 }
 
-static int fill_answer(Filesystem__GetWatcherEventsResponse *response, const struct list_node *batches,
+static int fill_answer(Filesystem__GetWatcherEventsResponse *response, const struct watch_batch *batch,
 		       bool is_legacy, struct arena *arena)
 {
-	struct list_node *node;
-	size_t count = 0;
+	Filesystem__FilesystemEvent *events = arena_alloc_array(arena, batch->count, sizeof(*events));
 
-	LIST_FOR_EACH(node, batches)
-		count += container_of(node, struct watch_batch, node)->count;
-	response->events = arena_alloc_array(arena, count + 1, sizeof(*response->events));
-	if (!response->events)
+	response->events = arena_alloc_array(arena, batch->count, sizeof(*response->events));
+	if (!events || !response->events)
 		return -ENOMEM;
-	LIST_FOR_EACH(node, batches) {
-		struct watch_batch *batch = container_of(node, struct watch_batch, node);
+	for (; response->n_events < batch->count; response->n_events++) {
+		Filesystem__FilesystemEvent *event = &events[response->n_events];
 
-		for (size_t i = 0; i < batch->count; i++) {
-			Filesystem__FilesystemEvent *event = arena_new(arena, Filesystem__FilesystemEvent);
-
-			if (!event || fill_event(event, &batch->events[i], is_legacy, arena) < 0)
-				return -ENOMEM;
-			response->events[response->n_events++] = event;
-		}
+		if (fill_event(event, &batch->events[response->n_events], is_legacy, arena) < 0)
+			return -ENOMEM;
+		response->events[response->n_events] = event;
 	}
 	return 0;
 }
 
-void watch_service_get_events(struct rpc_call *call, const ProtobufCMessage *message)
+static void reply_events(struct rpc_call *call, struct polled_watch *watcher)
 {
-	const Filesystem__GetWatcherEventsRequest *request = (const void *)message;
 	Filesystem__GetWatcherEventsResponse response = FILESYSTEM__GET_WATCHER_EVENTS_RESPONSE__INIT;
-	struct polled_watch *watcher = find(call, request->watcher_id);
-	struct list_node batches;
+	struct watch_batch *batch;
 	struct arena arena;
 	struct err err;
 
-	if (!watcher)
-		return;
-	list_init(&batches);
-	if (polled_watch_take(watcher, &batches, &err) < 0) {
+	if (polled_watch_take(watcher, &batch, &err) < 0) {
 		rpc_fail(call, &err);
 		return;
 	}
 	arena_init(&arena, WATCHER_ANSWER_ARENA_BYTES);
-	if (fill_answer(&response, &batches, call->legacy_client, &arena) < 0)
+	if (fill_answer(&response, batch, call->legacy_client, &arena) < 0)
 		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "the answer is too large");
 	else
 		rpc_reply(call, &response.base);
 	arena_release(&arena);
-	watch_batches_free(&batches);
+	watch_batch_free(batch);
 }
+
+/* Not in the call's arena: the timer is closed after the call. */
+struct poll_call {
+	struct rpc_call *call; /* NULL: closed */
+	struct watch_poll poll;
+	uv_timer_t timer;
+};
+
+static void on_poll_told(struct watch_poll *poll)
+{
+	struct poll_call *waiting = container_of(poll, struct poll_call, poll);
+
+	if (poll->watcher)
+		reply_events(waiting->call, poll->watcher);
+	else
+		rpc_fail_kind(waiting->call, ERR_NOT_FOUND, "the watcher was removed");
+}
+
+static void on_poll_late(uv_timer_t *timer)
+{
+	struct poll_call *waiting = container_of(timer, struct poll_call, timer);
+
+	if (!waiting->call || list_is_empty(&waiting->poll.node))
+		return;
+	log_warn("watch", "a poll is answered without what the watch may still have to tell",
+		 LOG_S("watcher", waiting->poll.watcher->id));
+	polled_watch_give_up(&waiting->poll, true);
+	reply_events(waiting->call, waiting->poll.watcher);
+}
+
+static void on_poll_timer_closed(uv_handle_t *handle)
+{
+	free(container_of((uv_timer_t *)handle, struct poll_call, timer));
+}
+
+static void on_poll_closed(struct rpc_call *call, int status)
+{
+	struct poll_call *waiting = call->user;
+
+	waiting->call = NULL;
+	polled_watch_give_up(&waiting->poll, false);
+	uv_close((uv_handle_t *)&waiting->timer, on_poll_timer_closed);
+}
+
+static const struct rpc_handler poll_handler = {.on_closed = on_poll_closed};
+
+void watch_service_get_events(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	const Filesystem__GetWatcherEventsRequest *request = (const void *)message;
+	struct polled_watch *watcher = find(call, request->watcher_id);
+	struct poll_call *waiting;
+
+	if (!watcher)
+		return;
+	waiting = xcalloc(1, sizeof(*waiting));
+	waiting->call = call;
+	waiting->poll.on_told = on_poll_told;
+	if (!polled_watch_await(watcher, &waiting->poll)) {
+		free(waiting);
+		reply_events(call, watcher);
+		return;
+	}
+	uv_timer_init(&call->loop->uv, &waiting->timer);
+	uv_timer_start(&waiting->timer, on_poll_late, WATCHER_POLL_MS, 0);
+	rpc_call_set_handler(call, &poll_handler, waiting);
+}
+
+/* ---- RemoveWatcher ---- */
 
 void watch_service_remove(struct rpc_call *call, const ProtobufCMessage *message)
 {

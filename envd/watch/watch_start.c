@@ -102,6 +102,30 @@ static int set_helper_missing(const struct watch *watch, struct err *err)
 		       ", which is neither beside envd nor in /usr/bin");
 }
 
+/* The names as the helper takes them, behind the other arguments. */
+static int add_excluded(struct watch *watch, size_t *args, struct err *err)
+{
+	const struct watch_request *request = &watch->request;
+
+	if (request->excluded_count > WATCH_EXCLUDED_MAX)
+		return err_set(err, ERR_INVALID_ARGUMENT, "more than %d names to exclude", WATCH_EXCLUDED_MAX);
+	if (request->excluded_count)
+		watch->spawn_args[(*args)++] = "exclude";
+	for (size_t i = 0; i < request->excluded_count; i++) {
+		const char *shown = request->excluded[i], *name;
+
+		if (!shown[0] || strchr(shown, '/') || strcmp(shown, ".") == 0 || strcmp(shown, "..") == 0 ||
+		    strlen(shown) > WATCH_EXCLUDED_NAME_BYTES_MAX)
+			return err_set(err, ERR_INVALID_ARGUMENT, "'%.256s' to exclude is not the name of a file",
+				       shown);
+		name = path_unshow(shown, &watch->arena);
+		if (!name)
+			return err_set(err, ERR_RESOURCE_EXHAUSTED, "the names to exclude are too long");
+		watch->spawn_args[(*args)++] = name;
+	}
+	return 0;
+}
+
 int watch_prepare(struct watch *watch, struct err *err)
 {
 	size_t args = 0;
@@ -120,6 +144,9 @@ int watch_prepare(struct watch *watch, struct err *err)
 		watch->spawn_args[args++] = "recursive";
 	if (watch->request.allow_network_mounts)
 		watch->spawn_args[args++] = "network";
+	status = add_excluded(watch, &args, err);
+	if (status < 0)
+		return status;
 	watch->spawn_request = (struct spawn_request){
 		.command = helper,
 		.args = watch->spawn_args,

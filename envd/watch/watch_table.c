@@ -61,6 +61,7 @@ struct watch_table *watch_table_new(const struct watch_settings *settings)
 	struct watch_table *table = xcalloc(1, sizeof(*table));
 
 	table->settings = *settings;
+	table->settings.held_bytes = &table->held_bytes;
 	list_init(&table->watches);
 	list_init(&table->polled);
 	uv_timer_init(&settings->loop->uv, &table->timer);
@@ -91,6 +92,6 @@ void watch_table_stop(struct watch_table *table)
 
 void watch_table_free(struct watch_table *table)
 {
-	assert(table->is_stopped && list_is_empty(&table->watches));
+	assert(table->is_stopped && list_is_empty(&table->watches) && table->held_bytes == 0);
 	free(table);
 }

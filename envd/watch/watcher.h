@@ -2,7 +2,7 @@
  * envd-watch: watches one directory and tells about it in records (watch_record.h) until its
  * standard input ends. One process per watch, one thread; it may block, nobody waits for it.
  *
- *   envd-watch PATH [recursive] [network]
+ *   envd-watch PATH [recursive] [network] [exclude NAME...]
  *
  * What is told (contract/envd.md 4.6, with the rules that make it converge):
  * - Who applies the events in order (CREATE adds a name; REMOVE and RENAME take it away, with
@@ -19,6 +19,13 @@
  *   What did not agree is looked at once more when all events have been taken (watcher_doubt.c).
  * - Links are not followed below PATH. Mounts of the kernel's own file systems are not descended into,
  *   those of the network only with `network`; a directory mounted twice is followed once.
+ *
+ * - A name that is excluded does not exist, at any depth, whatever it stands for: it is not told, not
+ *   watched and not looked into. A rename to such a name is a RENAME alone, one from it a CREATE alone.
+ *
+ * What had happened when envd asks (a byte on standard input) is told before the answer, DRAINED. How far that
+ * is, is how many bytes the kernel's queue has then: a queue that is filled faster than it is emptied has
+ * an end, too.
  *
  * Nothing of the watched tree is held open while there is nothing to do, so that a removed directory
  * really goes and a mount can be unmounted.
@@ -37,11 +44,16 @@
 struct watcher {
 	const char *path; /* absolute, without links */
 	bool recursive, network;
+	char **excluded; /* main's arguments */
+	size_t excluded_count;
 	struct tree tree;
 	int *above;        /* watches of the directories above, nearest first */
 	size_t above_count;
 	uint32_t listings, scans;
 	bool is_quiet;     /* what is found is not told: the first scan */
+	bool is_behind;    /* events were left for the next call of watcher_take_events */
+	bool is_asked;     /* DRAINED is due ... */
+	size_t asked_left; /* ... once so many more bytes of events have been taken */
 	struct buf output;
 	struct buf name;   /* scratch for paths */
 	/* The directory looked into last, open. */
@@ -91,6 +103,7 @@ void watcher_make_up(struct watcher *watcher, struct tree_node *top);
 /* Forgets an entry and what is below; the kernel's watches, too. Tells REMOVE of what is below, and
  * of the entry itself if `with_top`. */
 void watcher_drop(struct watcher *watcher, struct tree_node *node, bool with_top);
+bool watcher_is_excluded(const struct watcher *watcher, struct str name);
 /* Ends the program if the watched directory is not at its path any more. */
 void watcher_check_root(struct watcher *watcher, enum watch_record_type root_event);
 
@@ -105,7 +118,7 @@ void watcher_settle_doubts(struct watcher *watcher);
 
 /* watcher_events.c */
 
-/* Everything the kernel has at the moment. */
+/* Some of what the kernel has at the moment; `is_behind` says whether there is more. */
 void watcher_take_events(struct watcher *watcher);
 
 #endif

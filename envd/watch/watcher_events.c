@@ -4,7 +4,9 @@
 #include "envd/watch/watcher.h"
 #include "lib/limits.h"
 
-#define QUEUE_MAX 4096
+/* What is handled at once, and how far beyond the other half of a rename is looked for. */
+#define QUEUE_FILL 64
+#define QUEUE_MAX (QUEUE_FILL + 32)
 /* The second half of a rename is queued by the same system call as the first. */
 #define PAIR_WAIT_MS 2
 
@@ -28,6 +30,7 @@ static const struct str itself = {NULL, 0};
 
 static bool fetch(struct queue *queue)
 {
+	struct watcher *watcher = queue->watcher;
 	struct watcher_inotify_event event;
 	struct queued *copy;
 
@@ -36,6 +39,7 @@ static bool fetch(struct queue *queue)
 	queue->is_drained = !watcher_inotify_next(&event);
 	if (queue->is_drained)
 		return false;
+	watcher->asked_left -= size_min(event.size, watcher->asked_left);
 	copy = &queue->events[queue->count++];
 	*copy = (struct queued){.wd = event.wd, .mask = event.mask, .cookie = event.cookie};
 	if (event.name.p)
@@ -177,7 +181,9 @@ static void on_moved_from(struct queue *queue, struct tree_node *directory, cons
 	struct watcher *watcher = queue->watcher;
 	struct tree_node *node = tree_find(&watcher->tree, directory, str_of(event->name));
 	struct queued *pair = find_pair(queue, event->cookie);
-	struct tree_node *to = pair && pair->name ? tree_by_watch(&watcher->tree, pair->wd) : NULL;
+	struct tree_node *to = pair && pair->name && !watcher_is_excluded(watcher, str_of(pair->name))
+				       ? tree_by_watch(&watcher->tree, pair->wd)
+				       : NULL;
 
 	/* Not known: the client was never told of it, and the second half stands for itself. */
 	if (!node)
@@ -215,6 +221,8 @@ static void on_entry(struct queue *queue, struct tree_node *directory, const str
 	struct watcher *watcher = queue->watcher;
 	struct tree_node *node;
 
+	if (watcher_is_excluded(watcher, str_of(event->name)))
+		return;
 	/* One event may mean several things; this is their order (contract/envd.md 4.6). */
 	if (event->mask & (IN_CREATE | IN_MOVED_TO))
 		appear(watcher, directory, event->name, false);
@@ -302,28 +310,43 @@ static void clear(struct queue *queue)
 	queue->count = queue->next = 0;
 }
 
+/* What was asked for has been taken, and the kernel gave no more of it. */
+static void answer(struct watcher *watcher, const struct queue *queue)
+{
+	if (!watcher->is_asked || (watcher->asked_left && !queue->is_drained))
+		return;
+	watcher->is_asked = false;
+	watcher_report_plain(watcher, WATCH_RECORD_DRAINED);
+}
+
 void watcher_take_events(struct watcher *watcher)
 {
 	static struct queue queue; /* too large for the stack; empty whenever we leave */
 
 	queue.watcher = watcher;
-	do {
-		while (fetch(&queue))
-			continue;
-		while (queue.next < queue.count && !queue.has_overflown) {
-			const struct queued *event = &queue.events[queue.next++];
+	queue.is_drained = false;
+	while (queue.count < QUEUE_FILL && fetch(&queue))
+		continue;
+	while (queue.next < queue.count && !queue.has_overflown) {
+		const struct queued *event = &queue.events[queue.next++];
 
-			if (!event->is_done)
-				handle(&queue, event);
-		}
-		clear(&queue);
-		if (queue.has_overflown) {
-			queue.has_overflown = false;
-			watcher_arm(watcher);
-			watcher_report_plain(watcher, WATCH_RECORD_RESCANNED);
-		}
-	} while (!queue.is_drained);
-	watcher_settle_doubts(watcher);
+		if (!event->is_done)
+			handle(&queue, event);
+	}
+	clear(&queue);
+	if (queue.has_overflown) {
+		queue.has_overflown = false;
+		/* All that was asked for is found by looking. */
+		watcher->asked_left = 0;
+		watcher_arm(watcher);
+		watcher_report_plain(watcher, WATCH_RECORD_RESCANNED);
+	}
+	watcher->is_behind = !queue.is_drained;
+	if (!watcher->is_behind)
+		watcher_settle_doubts(watcher);
+	answer(watcher, &queue);
+	if (watcher->is_behind)
+		return;
 	watcher_close_open(watcher);
 	/* The library only ever forgets everything. Now that nothing waits, hardly anything can be missed. */
 	if (watcher_inotify_stale() > WATCH_STALE_MAX)

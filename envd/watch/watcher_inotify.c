@@ -2,18 +2,21 @@
 
 #include <fcntl.h>
 #include <inotifytools/inotifytools.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 /* The library opens one descriptor; it is among the lowest that were free. */
 #define DESCRIPTORS_LOOKED_AT 64
 #define NAME_BITS 32
+/* What the library reads in one go. */
+#define READ_BYTES_MAX (4096 * sizeof(struct inotify_event))
 
 /* Global like the library it describes. */
 static struct {
 	int fd;
 	uint32_t names; /* given so far */
 	size_t stale;
-	bool is_open;
+	bool is_open, is_drained;
 } instance = {.fd = -1};
 
 /* "./" and, for each bit of the number, "./" or ".//": all lead here, and no two are equal. */
@@ -111,6 +114,7 @@ bool watcher_inotify_next(struct watcher_inotify_event *ret_event)
 	/* One event at a time and no waiting: the other ways of calling this spin or block. */
 	const struct inotify_event *event = inotifytools_next_events(0, 1);
 
+	instance.is_drained = !event;
 	if (!event)
 		return false;
 	if (event->mask & IN_IGNORED)
@@ -120,8 +124,18 @@ bool watcher_inotify_next(struct watcher_inotify_event *ret_event)
 		.mask = event->mask,
 		.cookie = event->cookie,
 		.name = event->len ? str_of(event->name) : (struct str){NULL, 0},
+		.size = sizeof(*event) + event->len,
 	};
 	return true;
+}
+
+size_t watcher_inotify_waiting(void)
+{
+	int bytes = 0;
+
+	if (ioctl(instance.fd, FIONREAD, &bytes) < 0 || bytes < 0)
+		bytes = 0;
+	return (size_t)bytes + (instance.is_drained ? 0 : READ_BYTES_MAX);
 }
 
 size_t watcher_inotify_stale(void)
@@ -129,8 +143,7 @@ size_t watcher_inotify_stale(void)
 	return instance.stale;
 }
 
-/* A user namespace may have a lower one of its own. */
-static int lower_limit(int of_machine, const char *path)
+static int read_limit(const char *path)
 {
 	auto_close int fd = open(path, O_RDONLY | O_CLOEXEC);
 	char text[32];
@@ -140,16 +153,24 @@ static int lower_limit(int of_machine, const char *path)
 	while (len > 0 && text[len - 1] == '\n')
 		len--;
 	if (len <= 0 || str_to_u64((struct str){text, (size_t)len}, INT32_MAX, &value) < 0)
-		return of_machine;
-	return of_machine > 0 && (uint64_t)of_machine < value ? of_machine : (int)value;
+		return 0;
+	return (int)value;
+}
+
+/* A user namespace may have a lower one of its own. (The library would read the machine's, by way of stdio.) */
+static int lower_limit(const char *of_machine, const char *of_namespace)
+{
+	int machine = read_limit(of_machine), own = read_limit(of_namespace);
+
+	return machine > 0 && (own <= 0 || machine < own) ? machine : own;
 }
 
 int watcher_inotify_watches_max(void)
 {
-	return lower_limit(inotifytools_get_max_user_watches(), "/proc/sys/user/max_inotify_watches");
+	return lower_limit("/proc/sys/fs/inotify/max_user_watches", "/proc/sys/user/max_inotify_watches");
 }
 
 int watcher_inotify_instances_max(void)
 {
-	return lower_limit(inotifytools_get_max_user_instances(), "/proc/sys/user/max_inotify_instances");
+	return lower_limit("/proc/sys/fs/inotify/max_user_instances", "/proc/sys/user/max_inotify_instances");
 }

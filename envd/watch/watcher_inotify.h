@@ -19,6 +19,7 @@ struct watcher_inotify_event {
 	int wd;
 	uint32_t mask, cookie;
 	struct str name; /* none: the watched directory itself */
+	size_t size;     /* as the kernel counts it */
 };
 
 /* 0 or a negative errno. */
@@ -34,6 +35,9 @@ int watcher_inotify_add_here(uint32_t mask) NODISCARD;
 void watcher_inotify_remove(int wd);
 /* False when there is none at the moment. Does not wait. */
 bool watcher_inotify_next(struct watcher_inotify_event *ret_event);
+/* At least as many bytes of events as there are at the moment; exact when the last call of
+ * watcher_inotify_next was false. */
+size_t watcher_inotify_waiting(void);
 /* Roughly how many entries the library holds for watches that are no more. */
 size_t watcher_inotify_stale(void);
 /* 0 when it cannot be found out. */

@@ -9,10 +9,10 @@
 
 #define EXIT_USAGE 2
 /* Records of one flush and one more. */
-#define OUTPUT_BYTES_MAX (256 * 1024)
+#define OUTPUT_BYTES_MAX (64 * 1024)
 
 static const char usage[] =
-	"usage: envd-watch PATH [recursive] [network]\n"
+	"usage: envd-watch PATH [recursive] [network] [exclude NAME...]\n"
 	"Watches a directory for envd and writes records to standard output until standard input ends.\n";
 
 /* The library writes its doubts to standard error, where nobody looks. */
@@ -31,14 +31,33 @@ static bool parse(struct watcher *watcher, int argc, char **argv)
 	if (argc < 2 || argv[1][0] != '/')
 		return false;
 	for (int i = 2; i < argc; i++) {
-		if (strcmp(argv[i], "recursive") == 0)
+		if (strcmp(argv[i], "recursive") == 0) {
 			watcher->recursive = true;
-		else if (strcmp(argv[i], "network") == 0)
+		} else if (strcmp(argv[i], "network") == 0) {
 			watcher->network = true;
-		else
+		} else if (strcmp(argv[i], "exclude") == 0) {
+			watcher->excluded = argv + i + 1;
+			watcher->excluded_count = (size_t)(argc - i - 1);
+			break;
+		} else {
 			return false;
+		}
 	}
 	return true;
+}
+
+static const char *working_directory(struct watcher *watcher)
+{
+	char *path = NULL;
+	size_t size = 128;
+
+	do {
+		size *= 2;
+		path = xrealloc(path, size);
+	} while (!getcwd(path, size) && errno == ERANGE);
+	if (path[0] != '/')
+		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, ENOENT, "getcwd");
+	return path;
 }
 
 /* A link as the root of a recursive watch is refused, as is everything that is no directory; a plain watch
@@ -51,18 +70,26 @@ static void find_root(struct watcher *watcher, const char *path)
 		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, errno, "lstat");
 	if (watcher->recursive && S_ISLNK(st.st_mode))
 		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, ENOTDIR, "lstat");
-	watcher->path = realpath(path, NULL);
-	if (!watcher->path)
-		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, errno, "realpath");
+	/* As realpath would say, without its stack of several pages. */
+	if (chdir(path) < 0)
+		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, errno, "chdir");
+	watcher->path = working_directory(watcher);
+	if (chdir("/") < 0)
+		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, errno, "chdir /");
 }
 
-static void leave_when_alone(void)
+/* envd asks, or is gone. */
+static void hear(struct watcher *watcher)
 {
 	char ignored[64];
 	ssize_t len = read(STDIN_FILENO, ignored, sizeof(ignored));
 
 	if (len == 0 || (len < 0 && errno != EINTR && errno != EAGAIN))
 		_exit(EXIT_SUCCESS);
+	if (len <= 0)
+		return;
+	watcher->is_asked = true;
+	watcher->asked_left = watcher_inotify_waiting();
 }
 
 int main(int argc, char **argv)
@@ -71,7 +98,8 @@ int main(int argc, char **argv)
 	struct watcher watcher = {.open_fd = -1, .is_quiet = true};
 
 	if (!parse(&watcher, argc, argv)) {
-		dprintf(STDERR_FILENO, "%s", usage);
+		if (write(STDERR_FILENO, usage, sizeof(usage) - 1) < 0)
+			return EXIT_FAILURE;
 		return EXIT_USAGE;
 	}
 	sigaction(SIGPIPE, &ignore, NULL);
@@ -92,11 +120,11 @@ int main(int argc, char **argv)
 		};
 
 		watcher_flush(&watcher);
-		if (poll(fds, ARRAY_LENGTH(fds), -1) < 0 && errno != EINTR)
+		if (poll(fds, ARRAY_LENGTH(fds), watcher.is_behind ? 0 : -1) < 0 && errno != EINTR)
 			watcher_fail(&watcher, WATCH_CAUSE_SYSTEM, errno, "poll");
 		if (fds[1].revents)
-			leave_when_alone();
-		if (fds[0].revents)
+			hear(&watcher);
+		if (fds[0].revents || watcher.is_behind || watcher.is_asked)
 			watcher_take_events(&watcher);
 	}
 }

@@ -4,7 +4,9 @@
 
 #include "envd/watch/watcher.h"
 
-#define FLUSH_BYTES (64 * 1024)
+#define OUTPUT_KEPT_BYTES 512
+#define NUMBER_BYTES 12
+#define FLUSH_BYTES (16 * 1024)
 
 static void wait_for_reader(void)
 {
@@ -27,6 +29,21 @@ void watcher_flush(struct watcher *watcher)
 		else if (errno != EINTR)
 			_exit(EXIT_SUCCESS); /* nobody reads any more */
 	}
+	/* A watch that is at rest holds next to nothing. */
+	if (output->capacity > OUTPUT_KEPT_BYTES)
+		buf_reset(output);
+}
+
+static const char *number_text(unsigned number, char text[NUMBER_BYTES])
+{
+	char *at = text + NUMBER_BYTES - 1;
+
+	*at = '\0';
+	do {
+		*--at = (char)('0' + number % 10);
+		number /= 10;
+	} while (number);
+	return at;
 }
 
 static void put(struct watcher *watcher, const struct watch_record *record)
@@ -83,14 +100,12 @@ void watcher_end(struct watcher *watcher, enum watch_record_type root_event)
 
 void watcher_fail(struct watcher *watcher, enum watch_cause cause, int error, const char *what)
 {
-	char limit[24];
+	char limit[NUMBER_BYTES];
 
-	if (cause == WATCH_CAUSE_INSTANCES || cause == WATCH_CAUSE_WATCHES) {
-		snprintf(limit, sizeof(limit), "%d",
-			 cause == WATCH_CAUSE_WATCHES ? watcher_inotify_watches_max()
-						      : watcher_inotify_instances_max());
-		what = limit;
-	}
+	if (cause == WATCH_CAUSE_WATCHES)
+		what = number_text((unsigned)watcher_inotify_watches_max(), limit);
+	else if (cause == WATCH_CAUSE_INSTANCES)
+		what = number_text((unsigned)watcher_inotify_instances_max(), limit);
 	put(watcher, &(struct watch_record){
 			     .type = WATCH_RECORD_FAILED,
 			     .cause = cause,

@@ -125,6 +125,14 @@ void watcher_drop(struct watcher *watcher, struct tree_node *node, bool with_top
 
 /* ---- listing ---- */
 
+bool watcher_is_excluded(const struct watcher *watcher, struct str name)
+{
+	for (size_t i = 0; i < watcher->excluded_count; i++)
+		if (str_equal(str_of(watcher->excluded[i]), name))
+			return true;
+	return false;
+}
+
 struct scan {
 	struct watcher *watcher;
 	struct tree_node *next; /* directories still to be visited */
@@ -217,6 +225,8 @@ static void list(struct scan *scan, struct tree_node *node, int fd)
 		if (!entry)
 			break;
 		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		if (watcher_is_excluded(watcher, str_of(entry->d_name)))
 			continue;
 		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0)
 			meet(scan, node, str_of(entry->d_name), &st);

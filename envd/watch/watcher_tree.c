@@ -1,6 +1,6 @@
 #include "envd/watch/watcher_tree.h"
 
-#define BUCKETS_AT_FIRST 256
+#define BUCKETS_AT_FIRST 16
 #define NS_PER_S 1000000000
 
 static size_t name_hash(const struct tree_node *parent, struct str name)

@@ -15,19 +15,22 @@ import rivals
 class Jobs:
     """Calls of jobs.Jobs in JSON, over one connection each."""
 
+    service = "jobs.Jobs"
+    headers = {"Content-Type": "application/json"}
+
     def __init__(self, port):
         self.connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         self.connection.connect()
         self.connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def send(self, method, **message):
-        self.connection.request("POST", f"/jobs.Jobs/{method}", json.dumps(message), {"Content-Type": "application/json"})
+        self.connection.request("POST", f"/{self.service}/{method}", json.dumps(message), self.headers)
 
     def receive(self):
         answer = self.connection.getresponse()
         text = answer.read()
         if answer.status != 200:
-            raise RuntimeError(f"jobs: {answer.status} {text[:100]}")
+            raise RuntimeError(f"{self.service}: {answer.status} {text[:100]}")
         return json.loads(text)
 
     def call(self, method, **message):

@@ -15,6 +15,7 @@ import jobs_part
 import proxy_part
 import relay_part
 import tls_part
+import watch_part
 
 PARTS = {
     "size": envd_part.measure_size,
@@ -25,6 +26,7 @@ PARTS = {
     "parallel": envd_part.measure_parallel,
     "files": files_part.measure,
     "jobs": jobs_part.measure,
+    "watch": watch_part.measure,
     "proxy": proxy_part.measure,
     "relay": relay_part.measure,
     "tls": tls_part.measure_http1,

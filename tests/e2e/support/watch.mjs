@@ -55,12 +55,12 @@ export function difference(told, real) {
 }
 
 export class Watch {
-	constructor(client, path, { recursive = false, includeEntry = false, network = false, ...options } = {}) {
+	constructor(client, path, { recursive = false, includeEntry = false, network = false, exclude = [], ...options } = {}) {
 		this.path = path;
 		this.events = [];
 		this.keepalives = 0;
 		this.stream = client.stream("WatchDir",
-			{ path, recursive, includeEntry, allowNetworkMounts: network }, options);
+			{ path, recursive, includeEntry, allowNetworkMounts: network, exclude }, options);
 	}
 
 	// Resolves when the watch is armed; throws the stream's error when it is not.
