@@ -223,8 +223,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"admin-token-file", OPTION_STRING, &config->admin_token_file,
 		 "file with the bearer token that the admin API asks for"},
 		{"sandbox", OPTION_LIST, &config->sandboxes,
-		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST][,limit=N][,state=NAME]"
-		 "[,resume=any|off][,envdhash=SHA256]; "
+		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST[;PORT=HOST]...][,limit=N]"
+		 "[,state=NAME][,resume=any|off][,envdhash=SHA256]; "
 		 "may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
 		 "sandbox id for requests to localhost, an IP address or sandbox.DOMAIN without (usable) routing "
