@@ -168,7 +168,7 @@ class Pages(MaskTest):
             self.assertEqual((got.status, self.requests[-1].all("Origin")), (200, [own, own]))
 
     def test_case_189_websockets_over_http2(self):
-        requests = []
+        requests, count = [], 0
         server = self.serve(lambda connection: (requests.append(upgrade(connection)), connection.take_all()))
         self.start("--sandbox", MASK, sandboxes=())
         name = self.host(server, "msk")
@@ -177,6 +177,8 @@ class Pages(MaskTest):
                 stream = client.open(name, "/ws", "CONNECT", [("sec-websocket-version", "13"), ("origin", origin)], end=False, protocol="websocket")
                 client.until(lambda: client.answers[stream].status)
                 self.assertEqual(client.answers[stream].status, 200)
+                count += 1
+                wait_for(lambda count=count: len(requests) == count, "what the server has got")
                 self.assertEqual((requests[-1].get("Host"), requests[-1].get("Origin")), (f"localhost:{server.port}", expected))
 
 
