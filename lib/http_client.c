@@ -122,14 +122,41 @@ static bool take_eof(struct http_client *c)
 	return false;
 }
 
+static bool is_printable(struct str text)
+{
+	for (size_t i = 0; i < text.len; i++)
+		if (text.p[i] < ' ' || text.p[i] > '~')
+			return false;
+	return text.len > 0;
+}
+
+/* "Unauthorized", and the end: some servers refuse an upgrade by words on the bare connection. */
+static bool step_refusal(struct http_client *c, struct str *in)
+{
+	struct str rest = *in, line;
+
+	if (!c->eof && in->len <= HTTP_REFUSAL_BYTES_MAX && !loop_is_past(c->loop, c->refusing_until_ms))
+		return false;
+	str_split(&rest, '\n', &line);
+	if (line.len && line.p[line.len - 1] == '\r')
+		line.len--;
+	if (c->eof && in->len <= HTTP_REFUSAL_BYTES_MAX && is_printable(line))
+		c->refusal = arena_str(&c->arena, line);
+	close_client(c, -EPROTO, true);
+	return false;
+}
+
 static bool step_response(struct http_client *c, struct str *in)
 {
 	char room[HTTP_PARSE_ROOM_BYTES];
+	bool may_refuse = c->upgrade.p && !c->parser.begun;
 	struct str body;
 	size_t used;
 
 	if (c->paused)
 		return false;
+	if (c->refusing)
+		return step_refusal(c, in);
 	if (!c->begun) {
 		if (in->len)
 			close_client(c, -EPROTO, true); /* an answer before any question (S15) */
@@ -156,6 +183,12 @@ static bool step_response(struct http_client *c, struct str *in)
 		return true;
 	case HTTP_PARSE_ERROR:
 		break;
+	}
+	if (may_refuse) {
+		c->refusing = true;
+		c->refusing_until_ms = loop_now_ms(c->loop) + HTTP_REFUSAL_WAIT_MS;
+		c->timer_running = false; /* an earlier moment than it may be set to */
+		return true;
 	}
 	close_client(c, -EPROTO, true);
 	return false;
@@ -236,6 +269,8 @@ static void watch_stall(struct http_client *c)
 	uint64_t deadline = stall_clock_deadline(&c->stall, c->written, stream_queued(c->stream),
 						 loop_now_ms(c->loop), HTTP_WRITE_STALL_TIMEOUT_MS);
 
+	if (c->refusing && c->refusing_until_ms < deadline)
+		deadline = c->refusing_until_ms;
 	if (deadline == UINT64_MAX)
 		return;
 	if (loop_is_past(c->loop, deadline)) {
@@ -415,6 +450,11 @@ bool http_client_has_response_bytes(const struct http_client *c)
 const struct http_headers *http_client_response_headers(const struct http_client *c)
 {
 	return &c->response.headers;
+}
+
+struct str http_client_refusal(const struct http_client *c)
+{
+	return c->refusal;
 }
 
 struct stream *http_client_detach(struct http_client *c)

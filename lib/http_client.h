@@ -60,6 +60,9 @@ bool http_client_is_reusable(const struct http_client *c);
 const struct http_headers *http_client_response_headers(const struct http_client *c);
 /* Response bytes have arrived (no replay on another connection any more). */
 bool http_client_has_response_bytes(const struct http_client *c);
+/* For on_closed with -EPROTO: what a server said before it closed, instead of a response to an upgrade. One
+ * line of printable text, as some servers refuse; {NULL, 0} if it was anything else. */
+struct str http_client_refusal(const struct http_client *c);
 /* Gives the stream back (only when the exchange is over); the client is freed, no callbacks. The
  * stream may go on being read, so the caller sets its events (and starts reading) in the same call. */
 struct stream *http_client_detach(struct http_client *c);

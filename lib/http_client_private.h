@@ -22,13 +22,15 @@ struct http_client {
 	struct http_response response;
 	struct str upgrade; /* what was asked for */
 	struct str head;    /* of the request, until it is sent */
-	struct buf held;    /* arrived while paused */
+	struct buf held;    /* arrived while paused, or instead of a response */
 	int64_t length;     /* of the request */
 	uint64_t sent;      /* body bytes */
 	uint64_t written;
 	struct stall_clock stall;
 	size_t unread;      /* bytes behind what is being told right now */
 	unsigned interims;
+	uint64_t refusing_until_ms;
+	struct str refusal; /* in the arena */
 	int broken;         /* negative errno of the stream */
 	int write_error;    /* the same of the writing side alone: the answer may still come */
 	int status;         /* for on_closed */
@@ -36,6 +38,7 @@ struct http_client {
 	bool begun, request_ended, chunked, to_head, wants_continue, keep_alive;
 	bool got_bytes, response_done, tunnel, end_told;
 	bool paused, reading, eof, shut, stray;
+	bool refusing; /* what came is no response to an upgrade: words, if the end follows */
 	bool full, full_told; /* the stream is / the user was told */
 	bool busy, closing, close_wanted, reset_wanted, detached, timer_running;
 };

@@ -22,6 +22,9 @@
 #define HTTP_CHUNK_EXTENSION_BYTES_MAX (16 * 1024)
 #define HTTP_TRAILERS_MAX 64
 #define HTTP_INTERIM_RESPONSES_MAX 10
+/* What a server says instead of a response to an upgrade, and how long its end is waited for. */
+#define HTTP_REFUSAL_BYTES_MAX 128
+#define HTTP_REFUSAL_WAIT_MS 1000
 #define HTTP_EXCHANGE_ARENA_BYTES (512 * 1024)
 /* What requests of all connections of a loop have together for heads and what is made of them. Of each
  * request these first bytes are not counted, so that ordinary heads are read whatever others send. */

@@ -248,8 +248,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"admin-open", OPTION_BOOL, &config->admin_is_open,
 		 "serve the admin API without a token also where other machines reach it"},
 		{"sandbox", OPTION_LIST, &config->sandboxes,
-		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST][,limit=N][,state=NAME]"
-		 "[,resume=any|off][,envdhash=SHA256]; "
+		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST[;PORT=HOST]...][,limit=N]"
+		 "[,state=NAME][,resume=any|off][,envdhash=SHA256]; "
 		 "may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
 		 "sandbox id for requests to localhost, an IP address or sandbox.DOMAIN without (usable) routing "

@@ -18,6 +18,10 @@
  *   POST   /certificates/reload       200 {"certificates":2}; 409 with the reason when one could not be
  *                                     read, and what was there before stays (404 without TLS)
  *
+ * A sandbox's "mask_request_host" is one text on every road, here, on the command line and in Redis:
+ * "localhost:${PORT}", or "localhost:${PORT};8888=jupyter.test;9000=" with other masks for single ports
+ * (9000 has none). 400 with the reason when it makes no sense (route/host_mask.h).
+ *
  * With a shared catalog (proxy --redis) PUT, PATCH and DELETE change the record in Redis, and so for every
  * proxy on it; 503 while there is no connection to it. Sandboxes of the command line stay this proxy's.
  *

@@ -39,6 +39,7 @@ enum error_cause {
 	ERROR_UPSTREAM_RESET,
 	ERROR_UPSTREAM_PROTOCOL,
 	ERROR_UPSTREAM_UNREACHABLE,
+	ERROR_UPGRADE_REFUSED,
 	ERROR_ADDRESS_REFUSED,
 	ERROR_OVERLOADED,
 	ERROR_WAKE_DENIED,
@@ -55,7 +56,7 @@ struct error_answer {
 	unsigned port;
 	int connection_limit;
 	int status;	    /* for ERROR_BAD_REQUEST; else 0 */
-	const char *detail; /* for ERROR_BAD_REQUEST and ERROR_WAKE_LIMIT; else NULL */
+	const char *detail; /* instead of the usual message, where somebody else found words; else NULL */
 	unsigned retry_after_s; /* instead of the usual one, where there is one; 0: that */
 };
 

@@ -2,6 +2,7 @@
 
 #include "proxy/relay/upstream.h"
 #include "proxy/route/access.h"
+#include "proxy/route/host_mask.h"
 
 enum field_class {
 	FIELD_ORDINARY,	 /* passes; Connection may name it away */
@@ -192,32 +193,9 @@ static bool connection_names_fields(const struct http_headers *headers)
 	return false;
 }
 
-/* The mask with every "${PORT}" replaced. */
-static struct str apply_mask(const char *mask, unsigned port, struct arena *arena)
-{
-	static const struct str placeholder = STR("${PORT}");
-	struct buf text;
-	struct str applied = {0};
-	int status = 0;
-
-	buf_init(&text, CATALOG_TEXT_BYTES_MAX * 2);
-	while (*mask && status == 0) {
-		if (strncmp(mask, placeholder.p, placeholder.len) == 0) {
-			status = buf_printf(&text, "%u", port);
-			mask += placeholder.len;
-		} else {
-			status = buf_append(&text, mask++, 1);
-		}
-	}
-	if (status == 0)
-		applied = arena_str(arena, buf_str(&text));
-	buf_fini(&text);
-	return applied;
-}
-
 static bool is_masked(const struct head_request *head)
 {
-	return *head->entry->mask_host && head->target->port != ENVD_PORT;
+	return host_mask_covers(head->entry->mask_host, head->target->port);
 }
 
 static struct str host_for_sandbox(const struct head_request *head, struct arena *arena)
@@ -225,7 +203,7 @@ static struct str host_for_sandbox(const struct head_request *head, struct arena
 	const struct host_name *target = head->target;
 
 	if (is_masked(head))
-		return apply_mask(head->entry->mask_host, target->port, arena);
+		return host_mask_apply(head->entry->mask_host, target->port, arena);
 	/* An app sees the name of its own sandbox, whichever name the client shared with others. */
 	if (target->domain.p)
 		return str_of(arena_printf(arena, "%u-%s.%.*s", target->port, target->id,
@@ -270,11 +248,36 @@ static bool tells_link(const struct head_request *head, const struct http_header
 	       memmem(field->value.p, field->value.len, parameter.p, parameter.len);
 }
 
+/* The page that a request of a masked host comes from, masked like it (route/host_mask.h); the field as it
+ * is for every other page. A host that sandboxes share is nobody's own. -ENOMEM when the arena refuses. */
+static int mask_page(const struct head_request *head, struct str host, struct http_header *field,
+		     bool *ret_masked_origin, struct arena *arena)
+{
+	bool is_origin = is(field->name, STR("Origin"));
+	size_t own;
+	char *masked;
+
+	if ((!is_origin && !is(field->name, STR("Referer"))) || head->target->shared ||
+	    !is_masked(head) || http_headers_count(&head->request->headers, field->name) != 1)
+		return 0;
+	own = host_mask_own_origin(field->value, head->request->authority, head->secure);
+	if (own == 0 || (is_origin && own != field->value.len))
+		return 0;
+	masked = arena_printf(arena, "http://%.*s%.*s", (int)host.len, host.p,
+			      (int)(field->value.len - own), field->value.p + own);
+	if (!masked)
+		return -ENOMEM;
+	field->value = str_of(masked);
+	*ret_masked_origin |= is_origin;
+	return 0;
+}
+
 int head_for_sandbox(const struct head_request *head, struct arena *arena, struct http_header *items,
 		     struct http_headers *ret_headers)
 {
 	const struct http_headers *from = &head->request->headers;
 	bool names_fields = connection_names_fields(from);
+	bool masked_origin = false;
 	struct str host = host_for_sandbox(head, arena);
 
 	if (!host.p)
@@ -283,14 +286,18 @@ int head_for_sandbox(const struct head_request *head, struct arena *arena, struc
 	append(ret_headers, STR("Host"), host);
 	for (size_t i = 0; i < from->count && i < HTTP_HEADERS_MAX; i++) {
 		enum field_class class = classify(from->items[i].name);
+		struct http_header field = from->items[i];
 
 		if (class == FIELD_PROTECTED ||
-		    (class == FIELD_ORDINARY && !tells_link(head, &from->items[i]) &&
-		     !(names_fields && is_named(from, from->items[i].name))))
-			append(ret_headers, from->items[i].name, from->items[i].value);
-		else if (class == FIELD_COOKIE &&
-			 append_cookies(ret_headers, &from->items[i], arena) < 0)
+		    (class == FIELD_ORDINARY && !tells_link(head, &field) &&
+		     !(names_fields && is_named(from, field.name)))) {
+			if (mask_page(head, host, &field, &masked_origin, arena) < 0)
+				return -ENOMEM;
+			append(ret_headers, field.name, field.value);
+		} else if (class == FIELD_COOKIE &&
+			   append_cookies(ret_headers, &field, arena) < 0) {
 			return -ENOMEM;
+		}
 	}
 	if (head->summary->te_trailers)
 		append(ret_headers, STR("TE"), STR("trailers"));
@@ -301,7 +308,8 @@ int head_for_sandbox(const struct head_request *head, struct arena *arena, struc
 		append(ret_headers, STR("X-Forwarded-Proto"),
 		       head->secure ? STR("https") : STR("http"));
 	}
-	if (head->forwarded_fields || is_masked(head))
+	/* Servers that know this field compare Origin with it instead of with Host. */
+	if ((head->forwarded_fields || is_masked(head)) && !masked_origin)
 		append(ret_headers, STR("X-Forwarded-Host"), head->request->authority);
 	return 0;
 }
@@ -375,6 +383,32 @@ void head_for_client(const struct http_response *response, struct http_exchange 
 	if (is_event_stream(http_headers_get(from, STR("Content-Type"))) &&
 	    !http_headers_get(from, buffering).p)
 		http_response_header(ex, buffering, STR("no"));
+}
+
+void head_unmask_location(const struct sandbox_entry *entry, const struct host_name *target,
+			  struct http_exchange *ex)
+{
+	struct str host;
+
+	if (target->shared || !host_mask_covers(entry->mask_host, target->port))
+		return;
+	host = host_mask_apply(entry->mask_host, target->port, &ex->arena);
+	for (size_t i = 0; i < ex->response_headers.count; i++) {
+		struct http_header *field = &ex->response_headers.items[i];
+		struct str authority = ex->request.authority;
+		size_t masked = is(field->name, STR("Location")) && host.p
+					? host_mask_masked_origin(field->value, host)
+					: 0;
+		char *location;
+
+		if (!masked)
+			continue;
+		/* Without a scheme it is the one by which the client came, whoever ended its TLS. */
+		location = arena_printf(&ex->arena, "//%.*s%.*s", (int)authority.len, authority.p,
+					(int)(field->value.len - masked), field->value.p + masked);
+		if (location)
+			field->value = str_of(location);
+	}
 }
 
 void head_interim(const struct http_headers *from, struct http_header *items,

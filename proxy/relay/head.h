@@ -9,6 +9,9 @@
  * from requests Forwarded and X-Forwarded-For, -Host, -Proto, which a client can write as it likes.
  * "TE: trailers" is put back. Trailers lose all of these, and what RFC 9110 forbids there. Streams of
  * events get "X-Accel-Buffering: no" if they say nothing about it.
+ *
+ * Where Host is masked (route/host_mask.h), Origin and Referer are too, if they name the very host that the
+ * request was sent to.
  */
 #ifndef PROXY_RELAY_HEAD_H
 #define PROXY_RELAY_HEAD_H
@@ -56,6 +59,9 @@ int head_for_sandbox(const struct head_request *head, struct arena *arena, struc
 struct str head_target(const struct http_request *request, bool is_private, struct arena *arena);
 /* Adds what may pass of a response's fields to the exchange's. */
 void head_for_client(const struct http_response *response, struct http_exchange *ex);
+/* Of a masked sandbox: a Location at the masked host is at the public one again. After head_for_client. */
+void head_unmask_location(const struct sandbox_entry *entry, const struct host_name *target,
+			  struct http_exchange *ex);
 /* What may pass of an interim response's fields, into `items` (HTTP_HEADERS_MAX of them). */
 void head_interim(const struct http_headers *from, struct http_header *items,
 		  struct http_headers *ret_headers);

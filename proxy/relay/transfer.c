@@ -256,6 +256,7 @@ static void on_client_response(struct http_client *c, const struct http_response
 				     http_headers_get(&response->headers, STR("Upgrade")));
 	}
 	head_for_client(response, ex);
+	head_unmask_location(&r->record->entry, &r->target, ex);
 	if (http_response_begin(ex, response->status, response->length) == -EPROTO) {
 		ex->response_headers.count = 0;
 		refuse_upgrade(r);
@@ -336,6 +337,20 @@ static enum error_cause lost_cause(int status)
 	}
 }
 
+/* The server is told apart from one that cannot speak HTTP: it did mean no. */
+static void fail_lost(struct relay *r, int status, struct str refusal)
+{
+	char detail[HTTP_REFUSAL_BYTES_MAX + 64];
+
+	if (!refusal.p) {
+		relay_fail(r, lost_cause(status));
+		return;
+	}
+	snprintf(detail, sizeof(detail), "The server in the sandbox refused the upgrade: %.*s",
+		 (int)refusal.len, refusal.p);
+	relay_fail_with(r, ERROR_UPGRADE_REFUSED, detail, 0);
+}
+
 static void on_client_closed(struct http_client *c, int status)
 {
 	struct relay *r = http_client_user(c);
@@ -350,7 +365,7 @@ static void on_client_closed(struct http_client *c, int status)
 			counter_add(&r->context->counters.replays);
 			transfer_connect(r);
 		} else if (!r->begun) {
-			relay_fail(r, lost_cause(status));
+			fail_lost(r, status, http_client_refusal(c));
 		} else if (!r->cut_by_sandbox && (!r->received_end || status < 0)) {
 			relay_cut(r);
 		}

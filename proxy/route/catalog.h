@@ -61,7 +61,7 @@ struct sandbox_entry {
 	/* SHA-256 (hex) of the token that envd asks for on its port, so that only who has it can wake the
 	 * sandbox there; "" = anybody can. While the sandbox runs envd checks its callers itself. */
 	const char *envd_token_hash;
-	const char *mask_host;	   /* "" = no masking; "${PORT}" is replaced */
+	const char *mask_host;	   /* "" = no masking; of all ports (host_mask.h) */
 	int connection_limit;	   /* CATALOG_NO_LIMIT, or how many exchanges at once */
 	bool trusted;		   /* from the command line: may be on loopback */
 	bool auto_resume;	   /* a request wakes it when it is paused (contract/proxy.md 1.16) */

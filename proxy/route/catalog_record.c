@@ -1,5 +1,6 @@
 /* What the catalog holds: records, and what an entry may say. */
 #include "proxy/route/catalog_private.h"
+#include "proxy/route/host_mask.h"
 
 int catalog_admit(struct catalog_record *record)
 {
@@ -109,6 +110,7 @@ int catalog_check_entry(const struct sandbox_entry *entry, struct err *err)
 {
 	union address address;
 	struct str path;
+	int status;
 
 	if (!host_name_is_id(str_of(entry->id)))
 		return err_set(err, ERR_INVALID_ARGUMENT, "id must match [a-z0-9]+, at most %d bytes",
@@ -133,6 +135,9 @@ int catalog_check_entry(const struct sandbox_entry *entry, struct err *err)
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "address must be an IP address, a host name or netns:/PATH, without a port");
 	}
+	status = host_mask_check(entry->mask_host, err);
+	if (status < 0)
+		return status;
 	if (entry->envd_port > 65535)
 		return err_set(err, ERR_INVALID_ARGUMENT, "envd_port must be within 1 and 65535");
 	if (entry->connection_limit < CATALOG_NO_LIMIT)

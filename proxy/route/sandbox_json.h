@@ -5,6 +5,8 @@
  *    "private":true,"mask_request_host":"localhost:${PORT}","connection_limit":100,
  *    "auto_resume":"any","envd_secure":true,"active":3,"revision":12}
  *
+ * "mask_request_host" may have exceptions for single ports (host_mask.h).
+ *
  * Written but never shown: "traffic_access_token" ("private" says that there is one) and
  * "envd_access_token_sha256" ("envd_secure"). Read-only: "id", "private", "envd_secure", "active",
  * "revision". In what comes in, unknown keys are errors, so that a

@@ -274,6 +274,17 @@ class Handover(Following):
         self.assertEqual(proxy.call("GET", "/catalog")[1]["count"], 5001)
         self.assertEqual(proxy.ask(self.host(server, "s4999")).status, 200)
 
+    def test_case_189_masks_of_single_ports_go_over(self):
+        one, two = self.serve(), self.serve()
+        masks = f"{one.port}=localhost:${{PORT}};any.test"
+        proxy = self.start("--sandbox", f"given=127.0.0.1,mask={masks}")
+        self.assertEqual(proxy.call("PUT", "/sandboxes/made", {"address": "127.0.0.1", "mask_request_host": masks})[0], 201)
+        self.restart()
+        for name in ("given", "made"):
+            self.assertEqual(proxy.call("GET", f"/sandboxes/{name}")[1]["mask_request_host"], masks)
+            for server, expected in ((one, f"localhost:{one.port}"), (two, "any.test")):
+                self.assertEqual(dict(proxy.ask(self.host(server, name)).json()["fields"])["Host"], expected)
+
     def test_a_successor_that_cannot_start_changes_nothing(self):
         folder = tempfile.mkdtemp()
         self.addCleanup(shutil.rmtree, folder)

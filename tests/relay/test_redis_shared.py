@@ -51,6 +51,28 @@ class Shared(RedisTest):
         self.assertEqual(first.call("DELETE", "/sandboxes/abc")[0], 404)
         self.assertEqual(first.call("PATCH", "/sandboxes/abc", {"connection_limit": 1})[0], 404)
 
+    def test_case_189_masks_of_single_ports_go_through_redis(self):
+        redis = self.start_redis()
+        one, two = self.serve(), self.serve()
+        first, second = self.start_pair(redis)
+
+        def names(proxy):
+            return [dict(proxy.ask(self.host(server)).json()["fields"])["Host"] for server in (one, two)]
+
+        masks = f"localhost:${{PORT}};{two.port}="
+        self.assertEqual(first.call("PUT", "/sandboxes/abc", {"address": "127.0.0.1", "mask_request_host": masks})[0], 201)
+        wait_for(lambda: self.known("abc", second), "the other one", SOON)
+        for proxy in (first, second):
+            self.assertEqual(names(proxy), [f"localhost:{one.port}", self.host(two)])
+        self.assertEqual(json.loads(redis.client.call("GET", KEY + "abc"))["mask_request_host"], masks)
+        self.assertEqual(second.call("PATCH", "/sandboxes/abc", {"mask_request_host": f"{two.port}=app.test"})[0], 200)
+        wait_for(lambda: names(first) == [self.host(one), "app.test"], "the change", SOON)
+        self.assertEqual(second.call("PATCH", "/sandboxes/abc", {"mask_request_host": "a;b"})[0], 400)
+        self.assertEqual(names(second), [self.host(one), "app.test"])
+        # Somebody else's mistake is no sandbox that does not exist.
+        redis.client.call("SET", KEY + "abc", record(mask_request_host="http://localhost"))
+        wait_for(lambda: first.ask(self.host(one)).get("X-Proxy-Error") == "catalog_unavailable", "the record that makes no sense", SOON)
+
     def test_behind_one_name(self):
         """Both listen at the same address: the kernel gives a connection to either."""
         redis = self.start_redis()

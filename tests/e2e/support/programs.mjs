@@ -29,7 +29,7 @@ function program(variable, ...places) {
 }
 
 export const envdProgram = () => program("ENVD_BIN", "build/static/bin/envd");
-const proxyProgram = () => program("PROXY_BIN", "build/opt/bin/proxy", "build/dev/bin/proxy");
+export const proxyProgram = () => program("PROXY_BIN", "build/opt/bin/proxy", "build/dev/bin/proxy");
 
 // Bounds on memory mean nothing under a sanitizer.
 export const isSanitized = () => /\/asan\//.test(envdProgram());

@@ -58,6 +58,18 @@ static void sandboxes(void **state)
 	assert_int_equal(entry.connection_limit, CATALOG_NO_LIMIT);
 }
 
+static void case_189_masks_of_single_ports_on_the_command_line(void **state)
+{
+	char text[] = "abc=netns:/run/netns/a,10.0.0.2,mask=localhost:${PORT};3000=app.test;9000=,limit=5";
+	struct sandbox_entry entry;
+	struct err err;
+
+	(void)state;
+	assert_int_equal(config_parse_sandbox(text, &entry, &err), 0);
+	assert_string_equal(entry.mask_host, "localhost:${PORT};3000=app.test;9000=");
+	assert_int_equal(entry.connection_limit, 5);
+}
+
 static void sandboxes_that_are_refused(void **state)
 {
 	static const char *const bad[] = {"abc", "abc=1.2.3.4,envd", "abc=1.2.3.4,envd=x",
@@ -99,6 +111,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(endpoints),
 		cmocka_unit_test(sandboxes),
+		cmocka_unit_test(case_189_masks_of_single_ports_on_the_command_line),
 		cmocka_unit_test(sandboxes_that_are_refused),
 		cmocka_unit_test(flags),
 	};
