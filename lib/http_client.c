@@ -10,10 +10,18 @@ static void free_client(struct http_client *c)
 	free(c);
 }
 
+/* What counted it may be gone before the memory is. */
+static void leave_budget(struct http_client *c)
+{
+	share_release(&c->heads);
+	share_init(&c->heads, NULL, 0);
+}
+
 static void release_handle(struct http_client *c)
 {
 	if (--c->handles)
 		return;
+	leave_budget(c);
 	if (!c->detached && c->handler->on_closed)
 		c->handler->on_closed(c, c->status);
 	free_client(c);
@@ -157,7 +165,7 @@ static bool step_response(struct http_client *c, struct str *in)
 	case HTTP_PARSE_ERROR:
 		break;
 	}
-	close_client(c, -EPROTO, true);
+	close_client(c, c->heads.refused ? -EDQUOT : -EPROTO, true);
 	return false;
 }
 
@@ -364,7 +372,7 @@ struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 	c->user = user;
 	c->handles = 1;
 	later_init(&c->later, on_later);
-	arena_init(&c->arena, HTTP_EXCHANGE_ARENA_BYTES);
+	arena_init_shared(&c->arena, HTTP_EXCHANGE_ARENA_BYTES, &c->heads);
 	buf_init(&c->held, 2 * LOOP_SCRATCH_BYTES);
 	stream->events = &events;
 	stream->user = c;
@@ -377,6 +385,11 @@ struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 void *http_client_user(const struct http_client *c)
 {
 	return c->user;
+}
+
+void http_client_set_budget(struct http_client *c, struct budget *heads)
+{
+	share_init(&c->heads, heads, HTTP_HEADS_EXEMPT_BYTES);
 }
 
 void http_client_pause(struct http_client *c)
@@ -426,6 +439,7 @@ struct stream *http_client_detach(struct http_client *c)
 		c->detached = true;
 		c->stream->events = NULL;
 		c->stream->user = NULL;
+		leave_budget(c);
 	}
 	if (c->busy)
 		return stream; /* the rest follows when its own frames are left */

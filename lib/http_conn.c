@@ -277,7 +277,13 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 	case HTTP_PARSE_ERROR:
 		break;
 	}
-	refuse_head(c, x->parser.status, x->parser.reason);
+	if (x->ex.heads.refused) {
+		x->ex.request = (struct http_request){0};
+		arena_release(&x->ex.arena);
+		refuse_head(c, 429, "the message heads of this client are too large together");
+	} else {
+		refuse_head(c, x->parser.status, x->parser.reason);
+	}
 	return true;
 }
 

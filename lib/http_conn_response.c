@@ -383,7 +383,7 @@ struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c)
 	struct http_exchange *ex = &x->ex;
 
 	x->conn = c;
-	arena_init(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES);
+	http_exchange_begin(ex, c->stream->peer);
 	http_parser_init_request(&x->parser, &ex->arena, &ex->request);
 	ex->loop = c->shared->loop;
 	ex->ops = &exchange_ops;

@@ -1,6 +1,15 @@
 #include "lib/http_exchange.h"
 
+#include "lib/limits.h"
+
 #define ERROR_MESSAGE_BYTES 2048
+
+void http_exchange_begin(struct http_exchange *ex, struct stream_peer *client)
+{
+	ex->client = client;
+	share_init(&ex->heads, client ? &client->heads : NULL, HTTP_HEADS_EXEMPT_BYTES);
+	arena_init_shared(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES, &ex->heads);
+}
 
 void http_exchange_set_handler(struct http_exchange *ex, const struct http_exchange_handler *handler,
 			       void *user)

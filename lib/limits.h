@@ -21,6 +21,9 @@
 #define HTTP_TRAILERS_MAX 64
 #define HTTP_INTERIM_RESPONSES_MAX 10
 #define HTTP_EXCHANGE_ARENA_BYTES (512 * 1024)
+/* Where it is counted what the heads of one client hold together, these first bytes of each exchange are not, and
+ * as many of its request to the sandbox: ordinary heads pass, whatever others hold. */
+#define HTTP_HEADS_EXEMPT_BYTES (4 * 1024)
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
 /* A new connection that sends nothing at all. */
@@ -83,6 +86,9 @@
 #define HTTP2_CONTROL_PER_S 200
 #define HTTP2_CONTROL_PER_BYTES 512
 #define HTTP2_CONTINUATIONS_MAX 8
+/* Memory for decoded heads of the requests that are open on a connection; beyond, REFUSED_STREAM. Few bytes of
+ * HPACK make large heads. */
+#define HTTP2_HEADS_BYTES_MAX (1024 * 1024)
 /* A head that is too large is read to its end and answered 431, unless it is so many times too large. */
 #define HTTP2_HEAD_EXCESS_MAX 4
 /* A client with requests open that is silent for so long is asked for a sign of life, and gone if it
@@ -422,6 +428,17 @@
 #define PROXY_NETNS_STUCK_MAX 8
 /* How long a body waits for the sandbox's "100 Continue" before it is sent anyway. */
 #define PROXY_CONTINUE_WAIT_MS 1000
+/* What clients have at once (relay/clients.h). Memory for heads of one address (of IPv6: the network of 64 bits)
+ * and of all, beyond HTTP_HEADS_EXEMPT_BYTES of each. */
+#define PROXY_CLIENT_HEADS_BYTES_MAX (3 * 1024 * 1024)
+#define PROXY_HEADS_BYTES_MAX (32 * 1024 * 1024)
+/* Requests and tunnels of all; fewer where there are fewer descriptors. One more is for a client that has less than
+ * so many times what is left, and for a sandbox that has less than what is left. */
+#define PROXY_EXCHANGES_MAX 65536
+#define PROXY_CLIENT_PARTS 2
+/* Of these, answers of one client that tell it of its share and wait for it to take them; beyond, its HTTP/2
+ * streams are refused without one. */
+#define PROXY_REFUSALS_OPEN_MAX 128
 #define PROXY_SANDBOXES_MAX 65536
 /* Changes of the catalog that a watcher may be behind; each keeps what the sandbox was then, half a kilobyte and
  * more, so memory grows with the first 4,096 of them, and not afterwards. */

@@ -74,6 +74,7 @@ struct http2_session {
 	size_t room_len;
 	struct http2_stream *room_of;
 	size_t ahead; /* held bytes that the connection's window does not count */
+	size_t head_bytes; /* memory of the streams' heads, as it was when these had been read */
 	struct http2_budget resets, control;
 	uint32_t past[HTTP2_PAST_MAX]; /* streams that are over, see http2_past.c; a ring */
 	uint32_t past_count, newest_id;
@@ -112,6 +113,7 @@ struct http2_stream {
 	struct list_node node, mark;
 	int32_t id;
 	struct http2_head head;
+	size_t head_bytes; /* counted in the session's */
 	struct buf in;	/* body bytes that the handler does not take now */
 	size_t ahead, owed; /* of them: not counted, counted by the connection's window */
 	size_t window, taken; /* what the client may send; taken since it last grew */
@@ -202,6 +204,8 @@ void http2_stream_close(struct http2_stream *x, int status);
 /* Nobody knows it any more. */
 void http2_stream_drop(struct http2_stream *x);
 void http2_stream_reset(struct http2_stream *x, uint32_t code);
+/* No memory may be had for its head; what there is goes at once. */
+void http2_stream_refuse_head(struct http2_stream *x);
 /* The client owes body bytes and sends none: it is told, and the handler. */
 void http2_stream_time_out(struct http2_stream *x);
 

@@ -18,7 +18,7 @@ struct http2_stream *http2_stream_new(struct http2_session *s, int32_t id)
 	s->stream_count++;
 	buf_init(&x->in, HTTP2_STREAM_WINDOW_BYTES_MAX + LOOP_SCRATCH_BYTES);
 	buf_init(&x->out, SIZE_MAX / 2);
-	arena_init(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES);
+	http_exchange_begin(ex, s->stream->peer);
 	ex->loop = s->loop;
 	ex->ops = &http2_exchange_ops;
 	ex->is_http2 = true;
@@ -79,6 +79,7 @@ void http2_stream_drop(struct http2_stream *x)
 	list_remove(&x->mark);
 	list_remove(&x->node);
 	s->stream_count--;
+	s->head_bytes -= x->head_bytes;
 	if (x->before_drain && --s->before_drain == 0 && !s->noticed)
 		s->drain_since_ms = loop_now_ms(s->loop);
 	x->session = NULL;
@@ -86,6 +87,22 @@ void http2_stream_drop(struct http2_stream *x)
 }
 
 /* ---- the request ---- */
+
+void http2_stream_refuse_head(struct http2_stream *x)
+{
+	struct http2_session *s = x->session;
+
+	assert(!x->dispatched);
+	counter_add(&s->counters->heads_refused);
+	if (http2_spend_reset(s))
+		http2_stream_reset(x, NGHTTP2_REFUSED_STREAM);
+	http2_stream_close(x, -EDQUOT);
+	s->head_bytes -= x->head_bytes;
+	x->head_bytes = 0;
+	x->head = (struct http2_head){0};
+	x->ex.request = (struct http_request){0};
+	arena_release(&x->ex.arena);
+}
 
 static void send_error(struct http2_stream *x, int status, const char *reason)
 {

@@ -63,6 +63,7 @@ void relay_release_part(struct relay *r)
 	histogram_observe(&r->context->counters.durations, &histogram_milliseconds,
 			  loop_now_ms(r->context->loop) - r->ex->started_ms);
 	http_exchange_release(r->ex);
+	clients_leave(r->context->clients, r->peer, r->bound);
 	free(r);
 }
 
@@ -133,6 +134,7 @@ void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail
 	};
 
 	relay_answered(r);
+	r->ex->heads.always = true;
 	r->failed = true;
 	r->error = cause;
 	counter_add(&r->context->counters.errors[cause]);
@@ -259,6 +261,11 @@ static bool admit(struct relay *r)
 	}
 	if (active < 0) {
 		relay_fail(r, active == -EBUSY ? ERROR_LIMIT : ERROR_TRANSITIONAL);
+		return false;
+	}
+	if (!clients_allow_sandbox(r->context->clients, (size_t)active)) {
+		lifecycle_leave(r->record->lifecycle);
+		relay_fail(r, ERROR_SANDBOX_SHARE);
 		return false;
 	}
 	r->admitted = r->record->lifecycle;
@@ -423,6 +430,8 @@ static struct relay *relay_new(struct http_exchange *ex)
 
 	r->context = ex->server_user;
 	r->ex = ex;
+	r->peer = ex->client;
+	r->bound = clients_enter(r->context->clients, r->peer);
 	r->user.on_ended = on_lifecycle_ended;
 	r->wake_waiter.on_woken = relay_on_woken;
 	r->parts = 1;
@@ -440,6 +449,10 @@ void relay_dispatch(struct http_exchange *ex)
 	/* While nobody reads what the sandbox will say, it need not say it (contract/proxy.md S20). */
 	ex->abort_on_eof = true;
 	head_summarise(&ex->request, &r->summary);
+	if (r->bound != CLIENT_BOUND_NONE) {
+		relay_fail(r, r->bound == CLIENT_BOUND_CLIENT ? ERROR_CLIENT_SHARE : ERROR_OVERLOADED);
+		return;
+	}
 	/* Never with a body: the exchange has seen to that. */
 	if (ex->request.upgrade.p)
 		ex->request.upgrade = head_upgrade(ex->request.upgrade, &ex->arena);
@@ -457,6 +470,8 @@ static enum error_cause refusal_cause(int status)
 		return ERROR_METHOD;
 	case 417:
 		return ERROR_EXPECTATION;
+	case 429:
+		return ERROR_CLIENT_SHARE;
 	default:
 		return ERROR_BAD_REQUEST;
 	}
