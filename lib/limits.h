@@ -432,8 +432,9 @@
  * and of all, beyond HTTP_HEADS_EXEMPT_BYTES of each. */
 #define PROXY_CLIENT_HEADS_BYTES_MAX (3 * 1024 * 1024)
 #define PROXY_HEADS_BYTES_MAX (32 * 1024 * 1024)
-/* Requests and tunnels of all; fewer where there are fewer descriptors. One more is for a client that has less than
- * so many times what is left, and for a sandbox that has less than what is left. */
+/* Requests and tunnels of all; fewer where there are fewer descriptors. One more is for a client that has less
+ * than so many times what is left, and for a sandbox that has less than what is left. Of what waits for sources
+ * and for sandboxes to run, below, one more is for such a client, too. */
 #define PROXY_EXCHANGES_MAX 65536
 #define PROXY_CLIENT_PARTS 2
 /* Of these, answers of one client that tell it of its share and wait for it to take them; beyond, its HTTP/2

@@ -263,8 +263,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "    \t(default: as many as descriptors allow, with a second one for each towards its sandbox;\n"
 		 "    \twith a larger number requests may find none, which is answered 503)"},
 		{"load-balancer", OPTION_LIST, &config->load_balancers,
-		 "ADDRESS or ADDRESS/BITS of peers that stand for many clients: they have no share of their own, as\n"
-		 "    \tother addresses do"},
+		 "ADDRESS or ADDRESS/BITS of peers that stand for many clients: unlike other addresses they have\n"
+		 "    \tno share of their own"},
 		{"user", OPTION_STRING, &config->user,
 		 "who to become once the sockets are open; must be able to read what is read later"},
 		{"workers", OPTION_INT, &config->workers, "threads (default: one per core)"},

@@ -31,7 +31,7 @@ struct http2_counters {
 	_Atomic uint64_t sessions, requests;
 	_Atomic uint64_t refused; /* streams beyond HTTP2_STREAMS_MAX */
 	_Atomic uint64_t heads_refused; /* streams whose connection or client had no memory left for their heads */
-	_Atomic uint64_t shares_refused; /* streams of clients that do not even take the answer that they have their share */
+	_Atomic uint64_t shares_refused; /* streams of clients that leave their refusals waiting */
 	_Atomic uint64_t calmed;  /* connections ended with ENHANCE_YOUR_CALM */
 	_Atomic uint64_t lost;	  /* connections whose client gave no sign of life */
 	_Atomic uint64_t resting; /* how many have given most of their memory back, now */

@@ -8,10 +8,10 @@
 
 #define BUCKETS 4096
 
-/* A network as the table knows it: `bits` of the address are looked at. */
+/* What the table knows a client by. */
 struct network {
+	uint64_t prefix; /* an IPv4 address, or the upper half of one of IPv6 */
 	unsigned char family; /* 4 or 6 */
-	uint64_t prefix;      /* an IPv4 address, or the upper half of one of IPv6 */
 };
 
 struct client {
@@ -19,9 +19,10 @@ struct client {
 	struct clients *clients;
 	struct list_node node;
 	struct network network;
-	/* Exchanges, and in the upper half all others who need the client. Becomes 0 under the lock alone, as it is
-	 * found there. */
+	/* Exchanges, and in the upper half all others who need the client. It becomes 0 under the lock alone,
+	 * since it is found there. */
 	_Atomic uint64_t holds;
+	atomic_size_t waits;	   /* requests that wait for a source, or for their sandbox to run */
 	_Atomic uint64_t refusals; /* exchanges that are open only to be told */
 };
 
@@ -306,6 +307,17 @@ bool clients_allow_sandbox(struct clients *clients, size_t exchanges)
 		return true;
 	count_refusal(clients, CLIENT_BOUND_SANDBOX);
 	return false;
+}
+
+size_t clients_wait(struct stream_peer *peer)
+{
+	return peer ? atomic_fetch_add_explicit(&of(peer)->waits, 1, memory_order_relaxed) : 0;
+}
+
+void clients_wait_over(struct stream_peer *peer)
+{
+	if (peer)
+		atomic_fetch_sub_explicit(&of(peer)->waits, 1, memory_order_relaxed);
 }
 
 bool clients_is_flooding(const struct stream_peer *peer)

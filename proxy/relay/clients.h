@@ -26,7 +26,13 @@
 struct clients;
 
 /* What bounded somebody. */
-enum client_bound { CLIENT_BOUND_NONE, CLIENT_BOUND_CLIENT, CLIENT_BOUND_SANDBOX, CLIENT_BOUND_ALL, CLIENT_BOUNDS };
+enum client_bound {
+	CLIENT_BOUND_NONE,
+	CLIENT_BOUND_CLIENT,
+	CLIENT_BOUND_SANDBOX,
+	CLIENT_BOUND_ALL,
+	CLIENT_BOUNDS,
+};
 
 /* `exchanges_max`: as many may be open over all. `load_balancers`: ADDRESS or ADDRESS/BITS, which
  * clients_is_network has accepted; borrowed. */
@@ -44,13 +50,16 @@ enum client_bound clients_enter(struct clients *clients, struct stream_peer *cli
 void clients_leave(struct clients *clients, struct stream_peer *client, enum client_bound bound);
 /* Whether a sandbox may have so many exchanges; counted when not. */
 bool clients_allow_sandbox(struct clients *clients, size_t exchanges);
+/* One of its requests begins to wait for what others wait for, too; how many do already. NULL: 0. */
+size_t clients_wait(struct stream_peer *client);
+void clients_wait_over(struct stream_peer *client);
 /* It does not even take its refusals. */
 bool clients_is_flooding(const struct stream_peer *client);
 
 struct clients_totals {
 	size_t clients, exchanges, exchanges_max, heads_bytes; /* now */
 	uint64_t exchanges_refused[CLIENT_BOUNDS]; /* NONE: always 0 */
-	uint64_t heads_refused[CLIENT_BOUNDS];	   /* SANDBOX as well */
+	uint64_t heads_refused[CLIENT_BOUNDS];	   /* the same of SANDBOX */
 };
 
 void clients_totals(struct clients *clients, struct clients_totals *ret_totals);

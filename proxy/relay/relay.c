@@ -292,12 +292,23 @@ static bool ask_sources(struct relay *r, void (*on_answer)(struct lookup_waiter 
 		return false;
 	r->lookups++;
 	r->waiter.on_answer = on_answer;
+	r->waiter.of_client = relay_begin_waiting(r);
 	lookup_ask(&r->context->lookup_desk, target_id(r), &r->waiter);
 	return true;
 }
 
+size_t relay_begin_waiting(struct relay *r)
+{
+	assert(!r->waits);
+	r->waits = true;
+	return clients_wait(r->peer);
+}
+
 void relay_stop_waiting(struct relay *r)
 {
+	if (r->waits)
+		clients_wait_over(r->peer);
+	r->waits = false;
 	lookup_cancel(&r->context->lookup_desk, &r->waiter);
 	wake_leave(&r->wake_waiter);
 }

@@ -2,14 +2,16 @@
 """What one client can take from the others: memory by heads that HPACK makes large, connections to sandboxes by
 streams to servers that never answer. Attacks come from 127.0.0.1, neighbours from 127.0.0.2."""
 import os
+import resource
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import unittest
 
-from http2_support import END_HEADERS, END_STREAM, HEADERS, RST_STREAM, Codes, Raw, frame, head
-from support import OVER_TLS, PATIENCE, Test, main, plain, wait_for
+from http2_support import END_HEADERS, END_STREAM, HEADERS, RST_STREAM, SETTINGS, Client, Codes, Raw, frame, head
+from support import OVER_TLS, PATIENCE, Test, answered, main, plain, wait_for
 
 SANITIZED = "asan" in os.environ.get("PROXY_BIN", "")
 
@@ -171,6 +173,209 @@ class Heads(Test):
             raw.connection.close()
         wait_for(lambda: self.proxy.metric("proxy_active_exchanges") == 0, "the end of the attack")
         wait_for(lambda: self.proxy.metric("proxy_heads_bytes") == 0, "the end of what counted")
+
+
+    def test_case_180_heads_that_nothing_repeats(self):
+        """Large heads are no more with honest bytes: what is refused is refused early."""
+        silent, server = SilentServer(self), self.serve(plain)
+        self.start(sandboxes=("abc", "def"))
+        before = self.proxy.memory_kib()
+        with Neighbour(self.proxy, self.host(server, "def"), 0.02) as neighbour:
+            self.attack(self.host(silent), literal(b"x-large", os.urandom(6000).hex().encode()), connections=40, streams=40)
+            grown = self.proxy.memory_kib() - before
+        self.assertEqual(neighbour.statuses(), {"200"})
+        self.assertGreater(self.proxy.metric("proxy_http2_heads_refused_total"), 0.8 * 40 * 40)
+        if not SANITIZED:
+            self.assertLess(grown, self.GROWTH_KIB)
+
+    def test_case_180_one_connection_has_less_than_its_client(self):
+        silent = SilentServer(self)
+        self.start()
+        # 32 KB each, so that it is the connection's sum that says no.
+        (raw,), _ = self.attack(self.host(silent), repeated(8), connections=1, first=literal(b"x-large", b"v" * 3900))
+        self.assertEqual(self.proxy.metric("proxy_heads_refused_total", by="client"), 0)
+        self.assertGreater(self.refused_of(raw), 50)
+        with Client(self.proxy) as client:
+            self.assertEqual(client.ask("1-nosuch.sandbox.test").status, 502, "another connection of the same client")
+
+    def test_case_180_a_client_that_goes_on_is_calmed(self):
+        silent = SilentServer(self)
+        self.start()
+        (raw,), _ = self.attack(self.host(silent), repeated(15), connections=1, first=literal(b"x-large", b"v" * 3900))
+        for n in range(100, 600):
+            raw.send(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, head(self.host(silent), repeated(15))))
+        self.assertEqual(raw.goaway(), Codes.ENHANCE_YOUR_CALM)
+
+    def test_case_180_websockets_over_http2(self):
+        """The heads of upgrades count while they wait; those of tunnels are forgotten."""
+        silent = SilentServer(self)
+        self.start()
+        name = self.host(silent)
+
+        def block(extra):
+            def text(value):
+                return bytes([len(value)]) + value
+            return (b"\x02" + text(b"CONNECT") + b"\x87\x84" + b"\x01" + text(name.encode()) + b"\x00" + text(b":protocol")
+                    + text(b"websocket") + b"\x00" + text(b"sec-websocket-version") + text(b"13") + extra)
+        before = self.proxy.memory_kib()
+        clients = [Raw(self.proxy) for _ in range(50)]
+        for raw in clients:
+            self.addCleanup(raw.connection.close)
+            raw.send(b"".join(frame(HEADERS, END_HEADERS, 2 * n + 1, block(repeated(15) if n else literal(b"x-large", b"v" * 3900)))
+                              for n in range(self.STREAMS)))
+        wait_for(lambda: self.seen() >= 50 * self.STREAMS, "the last stream to be seen")
+        self.assertGreater(self.proxy.metric("proxy_http2_heads_refused_total"), 0.9 * 50 * self.STREAMS)
+        if not SANITIZED:
+            self.assertLess(self.proxy.memory_kib() - before, self.GROWTH_KIB)
+
+    def test_case_180_heads_by_http_1(self):
+        silent, server = SilentServer(self), self.serve(plain)
+        self.start(sandboxes=("abc", "def"))
+        before = self.proxy.memory_kib()
+        large = "".join(f"X-Large-{n}: {'v' * 3900}\r\n" for n in range(15))
+        clients = [self.proxy.connect() for _ in range(300)]
+        with Neighbour(self.proxy, self.host(server, "def"), 0.02) as neighbour:
+            for client in clients:
+                self.addCleanup(client.close)
+                client.send(f"GET / HTTP/1.1\r\nHost: {self.host(silent)}\r\n{large}\r\n")
+            wait_for(lambda: self.proxy.metric("proxy_requests_total") - len(neighbour.answers) >= 300, "all requests to be seen")
+            grown = self.proxy.memory_kib() - before
+            told = answered(clients)
+        self.assertEqual(neighbour.statuses(), {"200"})
+        self.assertGreater(len(told), 200)
+        for client in told:
+            response = client.response()
+            self.assertEqual((response.status, response.get("X-Proxy-Error"), response.get("Retry-After")), (429, "client_share", "1"))
+        if not SANITIZED:
+            self.assertLess(grown, self.GROWTH_KIB)
+        for client in clients:
+            client.close()
+        wait_for(lambda: self.proxy.metric("proxy_heads_bytes") == 0, "the end of what counted")
+
+    def test_case_180_heads_of_answers(self):
+        """A client and its own sandbox: large heads of answers that the client does not take."""
+        fields = "".join(f"X-Large-{n}: {'v' * 3900}\r\n" for n in range(15))
+
+        def script(connection):
+            connection.request()
+            connection.send(f"HTTP/1.1 200 OK\r\n{fields}Content-Length: 1\r\n\r\n")
+            connection.take_all()
+
+        server, other = self.serve(script), self.serve(plain)
+        self.start(sandboxes=("abc", "def"))
+        before = self.proxy.memory_kib()
+        name = self.host(server)
+        clients = [Raw(self.proxy) for _ in range(10)]
+        with Neighbour(self.proxy, self.host(other, "def"), 0.02) as neighbour:
+            for raw in clients:
+                self.addCleanup(raw.connection.close)
+                raw.send(b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, head(name)) for n in range(60)))
+            wait_for(lambda: len(server.connections) + self.proxy.metric("proxy_errors_total", **{"class": "client_share"}) >= 600,
+                     "all streams to have come through")
+            wait_for(lambda: self.proxy.metric("proxy_heads_refused_total", by="client") > 0, "the client's share to be used up")
+            grown = self.proxy.memory_kib() - before
+        self.assertEqual(neighbour.statuses(), {"200"})
+        if not SANITIZED:
+            self.assertLess(grown, 2 * self.GROWTH_KIB)  # 600 exchanges besides
+
+
+@unittest.skipIf(OVER_TLS, "the descriptors are the same")
+class Exchanges(Test):
+    descriptors = 20000
+    CONNECTIONS, STREAMS = 215, 98
+
+    def setUp(self):
+        super().setUp()
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        if hard < self.descriptors:
+            self.skipTest(f"needs {self.descriptors} descriptors")
+
+    def attack(self, *names):
+        """Each connection's streams go to one of the names; once all have been counted."""
+        blocks = [b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, head(name)) for n in range(self.STREAMS))
+                  for name in names]
+        clients = [Raw(self.proxy) for _ in range(self.CONNECTIONS)]
+        for number, raw in enumerate(clients):
+            self.addCleanup(raw.connection.close)
+            raw.send(blocks[number % len(blocks)])
+        wanted = self.CONNECTIONS * self.STREAMS
+        wait_for(lambda: self.proxy.metric("proxy_http2_requests_total")
+                 + self.proxy.metric("proxy_http2_shares_refused_total") >= wanted, "all streams to be seen")
+        return clients
+
+    def refused(self, bound):
+        return self.proxy.metric("proxy_exchanges_refused_total", by=bound)
+
+    def test_case_181_one_client_of_one_sandbox_leaves_descriptors_for_others(self):
+        silent, server = SilentServer(self), self.serve(plain)
+        self.start(sandboxes=("abc", "def"))
+        share = self.proxy.metric("proxy_exchanges_max")
+        with Neighbour(self.proxy, self.host(server, "def")) as neighbour:
+            self.attack(self.host(silent))
+            wait_for(lambda: self.proxy.active("abc") >= 0.45 * share, "the sandbox's share to be taken")
+            neighbour.more(4)
+            # Nor does another sandbox of the same address, for one sandbox does not take its share.
+            self.assertEqual(self.proxy.ask(self.host(server, "def")).status, 200)
+            told = self.proxy.ask(self.host(silent))
+            self.assertEqual((told.status, told.get("X-Proxy-Error"), told.get("Retry-After")), (429, "sandbox_share", "1"))
+            neighbour.more(2)
+        print(f"active {self.proxy.active('abc')} of {share}, neighbour's slowest {neighbour.slowest():.3f} s")
+        self.assertEqual(neighbour.statuses(), {"200"})
+        self.assertLessEqual(self.proxy.active("abc"), share / 2 + 1)
+        self.assertGreater(self.refused("sandbox"), 0)
+        self.assertEqual(self.refused("all"), 0)
+        self.assertEqual(self.proxy.metric("proxy_errors_total", **{"class": "overloaded"}), 0)
+
+    def test_case_181_one_client_of_many_sandboxes_leaves_descriptors_for_others(self):
+        silent, server = SilentServer(self), self.serve(plain)
+        mine = [f"a{n}" for n in range(8)]
+        self.start(sandboxes=(*mine, "def"))
+        share = self.proxy.metric("proxy_exchanges_max")
+        with Neighbour(self.proxy, self.host(server, "def")) as neighbour:
+            clients = self.attack(*(self.host(silent, name) for name in mine))
+            neighbour.more(4)
+            told = self.proxy.ask(self.host(server, "def"))
+            self.assertEqual((told.status, told.get("X-Proxy-Error"), told.get("Retry-After")), (429, "client_share", "1"))
+            neighbour.more(2)
+        self.assertEqual(neighbour.statuses(), {"200"})
+        self.assertLessEqual(self.proxy.metric("proxy_active_exchanges"), share * 2 / 3 + 2)
+        self.assertGreater(self.refused("client"), 0)
+        self.assertEqual(self.refused("all"), 0)
+        # What it had is there again when it leaves.
+        for raw in clients:
+            raw.connection.close()
+        wait_for(lambda: self.proxy.metric("proxy_active_exchanges") == 0, "the end of the attack")
+        self.assertEqual(self.proxy.ask(self.host(server, "def")).status, 200)
+        wait_for(lambda: self.proxy.metric("proxy_clients") == 0, "no client to be left")
+
+    def test_case_181_refusals_that_nobody_takes_are_bounded(self):
+        """With a window of 0 even the answer that there is no share would wait in memory."""
+        silent = SilentServer(self)
+        mine = [f"a{n}" for n in range(8)]
+        self.start(sandboxes=mine)
+        no_window = frame(SETTINGS, 0, 0, struct.pack(">HI", 4, 0))
+        clients = [Raw(self.proxy) for _ in range(self.CONNECTIONS)]
+        for number, raw in enumerate(clients):
+            self.addCleanup(raw.connection.close)
+            raw.send(no_window + b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, head(self.host(silent, mine[number % 8])))
+                                          for n in range(self.STREAMS)))
+        wait_for(lambda: self.proxy.metric("proxy_http2_requests_total")
+                 + self.proxy.metric("proxy_http2_shares_refused_total") >= self.CONNECTIONS * self.STREAMS, "all streams to be seen")
+        self.assertGreater(self.proxy.metric("proxy_http2_shares_refused_total"), 0)
+        share = self.proxy.metric("proxy_exchanges_max")
+        self.assertLessEqual(self.proxy.metric("proxy_active_exchanges"), share * 2 / 3 + 2 + 256)
+
+    def test_case_181_peers_that_stand_for_many_clients_have_no_share_of_their_own(self):
+        silent, server = SilentServer(self), self.serve(plain)
+        mine = [f"a{n}" for n in range(8)]
+        self.start("--load-balancer", "127.0.0.0/8", sandboxes=(*mine, "def"))
+        share = self.proxy.metric("proxy_exchanges_max")
+        self.attack(*(self.host(silent, name) for name in mine))
+        self.assertEqual(self.refused("client"), 0)
+        self.assertGreater(self.proxy.metric("proxy_active_exchanges"), 0.7 * share)
+        self.assertEqual(self.proxy.ask(self.host(server, "def")).status, 200)
 
 
 if __name__ == "__main__":
