@@ -68,6 +68,10 @@
 #define HTTP2_STREAM_WINDOW_BYTES (256 * 1024)
 #define HTTP2_STREAM_WINDOW_BYTES_MAX (1024 * 1024)
 #define HTTP2_CONNECTION_WINDOW_BYTES (1024 * 1024)
+/* ... for all streams at first, and what they may hold then (see below), until there is need of more, and that
+ * much left for the client. */
+#define HTTP2_CONNECTION_WINDOW_BYTES_FIRST (128 * 1024)
+#define HTTP2_HELD_BYTES_FIRST (64 * 1024)
 /* What streams that nobody takes from may hold together without slowing the others down; beyond, it
  * counts against the window of the connection. */
 #define HTTP2_HELD_BYTES_MAX (1024 * 1024)
@@ -432,6 +436,9 @@
  * and of all, beyond HTTP_HEADS_EXEMPT_BYTES of each. */
 #define PROXY_CLIENT_HEADS_BYTES_MAX (3 * 1024 * 1024)
 #define PROXY_HEADS_BYTES_MAX (32 * 1024 * 1024)
+/* What connections of HTTP/2 may have under way and hold, of those that need more than at first. */
+#define PROXY_CLIENT_BODIES_BYTES_MAX (256 * 1024 * 1024)
+#define PROXY_BODIES_BYTES_MAX (1024 * 1024 * 1024)
 /* Requests and tunnels of all; fewer where there are fewer descriptors. One more is for a client that has less
  * than so many times what is left, and for a sandbox that has less than what is left. Of what waits for sources
  * and for sandboxes to run, below, one more is for such a client, too. */

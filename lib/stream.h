@@ -27,6 +27,7 @@ struct stream;
 /* Whom a connection comes from, for who counts what clients have together; embedded there. */
 struct stream_peer {
 	struct budget heads; /* memory for the heads of its messages */
+	struct budget bodies; /* ... for bytes of bodies that it may have under way */
 	/* The descriptor of one of its streams is closed. */
 	void (*on_gone)(struct stream_peer *peer);
 };

@@ -74,6 +74,7 @@ struct http2_session {
 	size_t room_len;
 	struct http2_stream *room_of;
 	size_t ahead; /* held bytes that the connection's window does not count */
+	struct share bodies; /* of the client's, when `roomy` */
 	size_t head_bytes; /* memory of the streams' heads, as it was when these had been read */
 	struct http2_budget resets, control;
 	uint32_t past[HTTP2_PAST_MAX]; /* streams that are over, see http2_past.c; a ring */
@@ -93,6 +94,7 @@ struct http2_session {
 	bool served;	/* a request has come */
 	bool failed;	/* what comes is not read any more */
 	bool restless;	/* folding was of no use */
+	bool roomy;	/* more may be under way than at first */
 	/* To be ended in an orderly way; first and second step of GOAWAY. */
 	bool draining, noticed, drained;
 	char peer[64];

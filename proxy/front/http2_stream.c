@@ -177,6 +177,17 @@ static bool is_flowing(const struct http2_stream *x)
 	       !(x->ended && !x->tunnel);
 }
 
+/* For uploads that are not small, and for those that nobody takes: others on the connection go on. */
+static void make_roomy(struct http2_session *s)
+{
+	if (s->roomy ||
+	    !share_take(&s->bodies, HTTP2_CONNECTION_WINDOW_BYTES + HTTP2_HELD_BYTES_MAX))
+		return;
+	s->roomy = true;
+	nghttp2_session_set_local_window_size(s->nghttp2, NGHTTP2_FLAG_NONE, 0,
+					      HTTP2_CONNECTION_WINDOW_BYTES);
+}
+
 /* A client whose bytes keep being taken may have more of them under way: distance costs no speed. */
 static void grow_window(struct http2_stream *x, size_t len)
 {
@@ -184,6 +195,7 @@ static void grow_window(struct http2_stream *x, size_t len)
 	if (x->taken < x->window || x->window >= HTTP2_STREAM_WINDOW_BYTES_MAX)
 		return;
 	x->taken = 0;
+	make_roomy(x->session);
 	x->window = size_min(2 * x->window, HTTP2_STREAM_WINDOW_BYTES_MAX);
 	nghttp2_session_set_local_window_size(x->session->nghttp2, NGHTTP2_FLAG_NONE, x->id,
 					      (int32_t)x->window);
@@ -211,7 +223,9 @@ static void hold(struct http2_stream *x, const char *data, size_t len)
 		nghttp2_session_consume_connection(s->nghttp2, len);
 		return;
 	}
-	if (s->ahead + len <= HTTP2_HELD_BYTES_MAX) {
+	if (s->ahead + len > HTTP2_HELD_BYTES_FIRST)
+		make_roomy(s);
+	if (s->ahead + len <= (s->roomy ? HTTP2_HELD_BYTES_MAX : HTTP2_HELD_BYTES_FIRST)) {
 		nghttp2_session_consume_connection(s->nghttp2, len);
 		x->ahead += len;
 		s->ahead += len;

@@ -27,7 +27,7 @@ struct client {
 };
 
 struct clients {
-	struct budget heads;
+	struct budget heads, bodies;
 	atomic_size_t exchanges;
 	size_t exchanges_max;
 	_Atomic uint64_t refused[CLIENT_BOUNDS];
@@ -57,6 +57,7 @@ struct clients *clients_new(size_t exchanges_max, const struct option_list *load
 	struct clients *clients = xcalloc(1, sizeof(*clients));
 
 	clients->heads.max = PROXY_HEADS_BYTES_MAX;
+	clients->bodies.max = PROXY_BODIES_BYTES_MAX;
 	clients->exchanges_max = exchanges_max;
 	clients->load_balancers = load_balancers;
 	if (getrandom(&clients->secret, sizeof(clients->secret), 0) != sizeof(clients->secret))
@@ -207,7 +208,7 @@ static void release(struct client *client, uint64_t hold)
 	pthread_mutex_unlock(&clients->lock);
 	if (!last)
 		return;
-	assert(atomic_load(&client->peer.heads.used) == 0);
+	assert(atomic_load(&client->peer.heads.used) == 0 && atomic_load(&client->peer.bodies.used) == 0);
 	free(client);
 }
 
@@ -225,6 +226,8 @@ static struct client *add(struct clients *clients, struct list_node *bucket, str
 	client->peer.on_gone = on_gone;
 	client->peer.heads.max = PROXY_CLIENT_HEADS_BYTES_MAX;
 	client->peer.heads.parent = &clients->heads;
+	client->peer.bodies.max = PROXY_CLIENT_BODIES_BYTES_MAX;
+	client->peer.bodies.parent = &clients->bodies;
 	list_append(bucket, &client->node);
 	clients->count++;
 	return client;
@@ -346,6 +349,7 @@ void clients_totals(struct clients *clients, struct clients_totals *ret_totals)
 	ret_totals->exchanges = atomic_load(&clients->exchanges);
 	ret_totals->exchanges_max = clients->exchanges_max;
 	ret_totals->heads_bytes = atomic_load(&clients->heads.used);
+	ret_totals->bodies_bytes = atomic_load(&clients->bodies.used);
 	for (size_t i = 0; i < CLIENT_BOUNDS; i++)
 		ret_totals->exchanges_refused[i] = atomic_load(&clients->refused[i]);
 	ret_totals->heads_refused[CLIENT_BOUND_CLIENT] = heads;

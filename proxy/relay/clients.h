@@ -6,7 +6,8 @@
  * they are shared out by what is left. One more is for a client that has less than PROXY_CLIENT_PARTS times
  * that, and for a sandbox that has less than that. So nothing has to be configured, one client alone may have
  * two thirds and one sandbox half, and there is always some left for who comes next, whose share grows as
- * others leave. And *heads*: memory for decoded message heads, beyond what is exempt of each exchange.
+ * others leave. And *heads*: memory for decoded message heads, beyond what is exempt of each exchange. (And what
+ * connections of HTTP/2 may have under way when they need more than at first; without it they are slower.)
  *
  * Connections of clients are not counted here: those that rest, and those that have asked nothing yet, yield
  * when there is no room (lib/http_server.h), and the others have an exchange.
@@ -57,7 +58,7 @@ void clients_wait_over(struct stream_peer *client);
 bool clients_is_flooding(const struct stream_peer *client);
 
 struct clients_totals {
-	size_t clients, exchanges, exchanges_max, heads_bytes; /* now */
+	size_t clients, exchanges, exchanges_max, heads_bytes, bodies_bytes; /* now */
 	uint64_t exchanges_refused[CLIENT_BOUNDS]; /* NONE: always 0 */
 	uint64_t heads_refused[CLIENT_BOUNDS];	   /* the same of SANDBOX */
 };
