@@ -48,6 +48,8 @@ static bool add_block(struct arena *a, size_t least)
 	size_t size = a->blocks ? size_min(a->blocks->size * 2, ARENA_LARGEST_STEP) : ARENA_FIRST_BLOCK;
 	struct arena_block *block;
 
+	if (a->share && a->share->always)
+		size = ARENA_FIRST_BLOCK;
 	if (a->budget - a->used <= sizeof(*block) || least > a->budget - a->used - sizeof(*block))
 		return false;
 	size = size_max(size_min(size, a->budget - a->used - sizeof(*block)), least);

@@ -3,6 +3,9 @@
  * one of them has. The first bytes of every share are exempt, so that who needs little is served
  * whatever the others hold.
  *
+ * A budget may itself be a part of another one: what is drawn on it is drawn on that as well, and
+ * either may say no.
+ *
  * A budget may be drawn on from several threads at once; a share belongs to one at a time, as the
  * memory does that it counts. A zeroed share, without a budget, counts nothing.
  */
@@ -16,6 +19,8 @@
 struct budget {
 	atomic_size_t used;
 	size_t max;
+	struct budget *parent; /* outlives this one; NULL: none */
+	atomic_size_t refused; /* how often it said no */
 };
 
 struct share {
@@ -23,6 +28,9 @@ struct share {
 	size_t exempt;
 	size_t held;
 	bool refused; /* since share_init: the budget, not the machine, said no */
+	/* Granted whatever there is, and counted: to say that nothing more is. Arenas take no more than they
+	 * must then. */
+	bool always;
 };
 
 void share_init(struct share *share, struct budget *budget, size_t exempt);

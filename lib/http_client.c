@@ -10,10 +10,18 @@ static void free_client(struct http_client *c)
 	free(c);
 }
 
+/* What counted it may be gone before the memory is. */
+static void leave_budget(struct http_client *c)
+{
+	share_release(&c->heads);
+	share_init(&c->heads, NULL, 0);
+}
+
 static void release_handle(struct http_client *c)
 {
 	if (--c->handles)
 		return;
+	leave_budget(c);
 	if (!c->detached && c->handler->on_closed)
 		c->handler->on_closed(c, c->status);
 	free_client(c);
@@ -184,13 +192,13 @@ static bool step_response(struct http_client *c, struct str *in)
 	case HTTP_PARSE_ERROR:
 		break;
 	}
-	if (may_refuse) {
+	if (may_refuse && !c->heads.refused) {
 		c->refusing = true;
 		c->refusing_until_ms = loop_now_ms(c->loop) + HTTP_REFUSAL_WAIT_MS;
 		c->timer_running = false; /* an earlier moment than it may be set to */
 		return true;
 	}
-	close_client(c, -EPROTO, true);
+	close_client(c, c->heads.refused ? -EDQUOT : -EPROTO, true);
 	return false;
 }
 
@@ -399,7 +407,7 @@ struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 	c->user = user;
 	c->handles = 1;
 	later_init(&c->later, on_later);
-	arena_init(&c->arena, HTTP_EXCHANGE_ARENA_BYTES);
+	arena_init_shared(&c->arena, HTTP_EXCHANGE_ARENA_BYTES, &c->heads);
 	buf_init(&c->held, 2 * LOOP_SCRATCH_BYTES);
 	stream->events = &events;
 	stream->user = c;
@@ -412,6 +420,11 @@ struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 void *http_client_user(const struct http_client *c)
 {
 	return c->user;
+}
+
+void http_client_set_budget(struct http_client *c, struct budget *heads)
+{
+	share_init(&c->heads, heads, HTTP_HEADS_EXEMPT_BYTES);
 }
 
 void http_client_pause(struct http_client *c)
@@ -466,6 +479,7 @@ struct stream *http_client_detach(struct http_client *c)
 		c->detached = true;
 		c->stream->events = NULL;
 		c->stream->user = NULL;
+		leave_budget(c);
 	}
 	if (c->busy)
 		return stream; /* the rest follows when its own frames are left */

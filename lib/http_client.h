@@ -41,6 +41,9 @@ struct http_client_request {
 struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 				     const struct http_client_handler *handler, void *user);
 void *http_client_user(const struct http_client *c);
+/* The memory for the heads of both directions is drawn on that budget from now on, until the last callback or
+ * http_client_detach. -EDQUOT, of a call or as on_closed's status, says that it had too little. */
+void http_client_set_budget(struct http_client *c, struct budget *heads);
 /* Once per exchange. Header text must live until the call returns. The head is sent together with
  * the first body bytes if these follow in the same callback.
  *

@@ -18,6 +18,7 @@ struct http_client {
 	struct later later;
 	uv_timer_t timer; /* against a server that takes nothing; opened when bytes first wait */
 	struct arena arena;
+	struct share heads; /* what of the arena counts, and where */
 	struct http_parser parser;
 	struct http_response response;
 	struct str upgrade; /* what was asked for */

@@ -73,7 +73,7 @@ int http_client_send(struct http_client *c, const struct http_client_request *re
 	status = http_write_request_head(&c->arena, request->method, request->target,
 					 &request->headers, &framing, &c->head);
 	if (status < 0)
-		return status;
+		return c->heads.refused ? -EDQUOT : status;
 	if (request->upgrade.p) {
 		c->upgrade = arena_str(&c->arena, request->upgrade);
 		if (!c->upgrade.p)

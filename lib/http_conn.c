@@ -315,10 +315,16 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 	case HTTP_PARSE_ERROR:
 		break;
 	}
-	if (x->share.refused)
-		refuse_head(c, 503, "requests of others take all the memory there is for them");
-	else
+	if (x->ex.heads.refused) {
+		x->ex.request = (struct http_request){0};
+		arena_release(&x->ex.arena);
+		if (x->ex.client)
+			refuse_head(c, 429, "the message heads of this client are too large together");
+		else
+			refuse_head(c, 503, "requests of others take all the memory there is for them");
+	} else {
 		refuse_head(c, x->parser.status, x->parser.reason);
+	}
 	return true;
 }
 

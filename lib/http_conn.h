@@ -81,7 +81,6 @@ struct http_conn_exchange {
 	struct http_exchange ex;
 	struct http_conn *conn; /* NULL once the connection has let go of it */
 	struct http_parser parser;
-	struct share share;  /* of the arena */
 	struct str head;     /* of the response, until it is sent */
 	int64_t length;      /* of the response */
 	bool dispatched;

@@ -377,17 +377,13 @@ static const struct http_exchange_ops exchange_ops = {
 
 static const struct http_exchange_handler no_handler;
 
-/* Of all requests of a loop, whatever server they came to. */
-static _Thread_local struct budget arenas = {.max = HTTP_EXCHANGES_BYTES_MAX};
-
 struct http_conn_exchange *http_conn_exchange_new(struct http_conn *c)
 {
 	struct http_conn_exchange *x = xcalloc(1, sizeof(*x));
 	struct http_exchange *ex = &x->ex;
 
 	x->conn = c;
-	share_init(&x->share, &arenas, HTTP_EXCHANGE_EXEMPT_BYTES);
-	arena_init_shared(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES, &x->share);
+	http_exchange_begin(ex, c->stream->peer);
 	http_parser_init_request(&x->parser, &ex->arena, &ex->request);
 	ex->loop = c->shared->loop;
 	ex->ops = &exchange_ops;

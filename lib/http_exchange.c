@@ -1,6 +1,21 @@
 #include "lib/http_exchange.h"
 
+#include "lib/limits.h"
+
 #define ERROR_MESSAGE_BYTES 2048
+
+/* Of all requests of a loop whose clients nobody counts, whatever server they came to. */
+static _Thread_local struct budget arenas = {.max = HTTP_EXCHANGES_BYTES_MAX};
+
+void http_exchange_begin(struct http_exchange *ex, struct stream_peer *client)
+{
+	ex->client = client;
+	if (client)
+		share_init(&ex->heads, &client->heads, HTTP_HEADS_EXEMPT_BYTES);
+	else
+		share_init(&ex->heads, &arenas, HTTP_EXCHANGE_EXEMPT_BYTES);
+	arena_init_shared(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES, &ex->heads);
+}
 
 void http_exchange_set_handler(struct http_exchange *ex, const struct http_exchange_handler *handler,
 			       void *user)

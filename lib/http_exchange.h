@@ -70,6 +70,9 @@ struct http_exchange {
 	struct http_headers response_headers;
 	struct http_headers request_trailers; /* from on_body_end on; none mostly */
 	struct arena arena; /* for head and handler; HTTP_EXCHANGE_ARENA_BYTES */
+	struct share heads; /* of what its client may have for that */
+	/* As in struct stream, whose it is only until on_closed has returned. */
+	struct stream_peer *client;
 	struct loop *loop;
 	const struct http_exchange_ops *ops;
 	const struct http_exchange_handler *handler;
@@ -104,6 +107,8 @@ struct http_exchange {
 	bool abort_on_eof;
 };
 
+/* For implementations: whose exchange it is, and its arena. */
+void http_exchange_begin(struct http_exchange *ex, struct stream_peer *client);
 /* Takes the exchange; from now on callbacks go to `handler`. */
 void http_exchange_set_handler(struct http_exchange *ex, const struct http_exchange_handler *handler,
 			       void *user);

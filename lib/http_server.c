@@ -204,6 +204,7 @@ static void format_peer(const struct sockaddr_storage *address, char *ret_text, 
 /* False when accepting should stop for now. */
 static bool accept_one(struct http_server *server)
 {
+	const struct http_server_config *config = &server->shared.config;
 	struct sockaddr_storage address;
 	socklen_t address_len = sizeof(address);
 	struct stream *stream;
@@ -228,8 +229,10 @@ static bool accept_one(struct http_server *server)
 		return true;
 	}
 	format_peer(&address, peer, sizeof(peer));
-	if (server->shared.config.on_accept)
-		server->shared.config.on_accept(server, stream, peer);
+	if (config->identify)
+		stream->peer = config->identify(config->identify_user, (struct sockaddr *)&address);
+	if (config->on_accept)
+		config->on_accept(server, stream, peer);
 	else
 		http_conn_open(&server->shared, stream, peer);
 	if (server->shared.count < server->shared.config.connections_max)

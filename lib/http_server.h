@@ -27,6 +27,7 @@
 #define LIB_HTTP_SERVER_H
 
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 #include "lib/http_exchange.h"
 #include "lib/stream.h"
@@ -47,6 +48,9 @@ struct http_server_config {
 	/* Both may be NULL: HTTP/1 in plain text, and the preface is a bad request. */
 	void (*on_accept)(struct http_server *server, struct stream *stream, const char *peer);
 	void *accept_user; /* for on_accept, by http_server_config_of */
+	/* Whose an accepted connection is, for struct stream's `peer`; it may be nobody's (NULL). May be NULL. */
+	struct stream_peer *(*identify)(void *user, const struct sockaddr *address);
+	void *identify_user;
 	/* `early` (preface included) and `peer` are valid during the call only. */
 	void (*on_http2)(struct http_server *server, struct stream *stream, const char *peer,
 			 struct str early);

@@ -30,6 +30,9 @@
  * request these first bytes are not counted, so that ordinary heads are read whatever others send. */
 #define HTTP_EXCHANGES_BYTES_MAX (64 * 1024 * 1024)
 #define HTTP_EXCHANGE_EXEMPT_BYTES (8 * 1024)
+/* Where it is counted what the heads of one client hold together, these first bytes of each exchange are not, and
+ * as many of its request to the sandbox: ordinary heads pass, whatever others hold. */
+#define HTTP_HEADS_EXEMPT_BYTES (4 * 1024)
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
 /* A new connection that sends nothing at all. */
@@ -86,6 +89,10 @@
 #define HTTP2_STREAM_WINDOW_BYTES (256 * 1024)
 #define HTTP2_STREAM_WINDOW_BYTES_MAX (1024 * 1024)
 #define HTTP2_CONNECTION_WINDOW_BYTES (1024 * 1024)
+/* ... for all streams at first, and what they may hold then (see below), until there is need of more, and that
+ * much left for the client. */
+#define HTTP2_CONNECTION_WINDOW_BYTES_FIRST (128 * 1024)
+#define HTTP2_HELD_BYTES_FIRST (64 * 1024)
 /* What streams that nobody takes from may hold together without slowing the others down; beyond, it
  * counts against the window of the connection. */
 #define HTTP2_HELD_BYTES_MAX (1024 * 1024)
@@ -104,6 +111,9 @@
 #define HTTP2_CONTROL_PER_S 200
 #define HTTP2_CONTROL_PER_BYTES 512
 #define HTTP2_CONTINUATIONS_MAX 8
+/* Memory for decoded heads of the requests that are open on a connection; beyond, REFUSED_STREAM. Few bytes of
+ * HPACK make large heads. */
+#define HTTP2_HEADS_BYTES_MAX (1024 * 1024)
 /* A head that is too large is read to its end and answered 431, unless it is so many times too large. */
 #define HTTP2_HEAD_EXCESS_MAX 4
 /* A client with requests open that is silent for so long is asked for a sign of life, and gone if it
@@ -486,6 +496,21 @@
 #define PROXY_NETNS_STUCK_MAX 8
 /* How long a body waits for the sandbox's "100 Continue" before it is sent anyway. */
 #define PROXY_CONTINUE_WAIT_MS 1000
+/* What clients have at once (relay/clients.h). Memory for heads of one address (of IPv6: the network of 64 bits)
+ * and of all, beyond HTTP_HEADS_EXEMPT_BYTES of each. */
+#define PROXY_CLIENT_HEADS_BYTES_MAX (3 * 1024 * 1024)
+#define PROXY_HEADS_BYTES_MAX (32 * 1024 * 1024)
+/* What connections of HTTP/2 may have under way and hold, of those that need more than at first. */
+#define PROXY_CLIENT_BODIES_BYTES_MAX (256 * 1024 * 1024)
+#define PROXY_BODIES_BYTES_MAX (1024 * 1024 * 1024)
+/* Requests and tunnels of all; fewer where there are fewer descriptors. One more is for a client that has less
+ * than so many times what is left, and for a sandbox that has less than what is left. Of what waits for sources
+ * and for sandboxes to run, below, one more is for such a client, too. */
+#define PROXY_EXCHANGES_MAX 65536
+#define PROXY_CLIENT_PARTS 2
+/* Of these, answers of one client that tell it of its share and wait for it to take them; beyond, its HTTP/2
+ * streams are refused without one. */
+#define PROXY_REFUSALS_OPEN_MAX 128
 #define PROXY_SANDBOXES_MAX 65536
 /* Changes of the catalog that a watcher may be behind; each keeps what the sandbox was then, half a kilobyte and
  * more, so memory grows with the first 4,096 of them, and not afterwards. */

@@ -17,11 +17,20 @@
 #ifndef LIB_STREAM_H
 #define LIB_STREAM_H
 
+#include "lib/budget.h"
 #include "lib/loop.h"
 
 #define STREAM_FULL 1
 
 struct stream;
+
+/* Whom a connection comes from, for who counts what clients have together; embedded there. */
+struct stream_peer {
+	struct budget heads; /* memory for the heads of its messages */
+	struct budget bodies; /* ... for bytes of bodies that it may have under way */
+	/* The descriptor of one of its streams is closed. */
+	void (*on_gone)(struct stream_peer *peer);
+};
 
 struct stream_events {
 	/* Where what comes next is to be put, at most *ret_len bytes; NULL: wherever the stream likes. The
@@ -75,6 +84,9 @@ struct stream {
 	 * count; NULL: the kernel does. */
 	struct stream *carrier;
 	const struct stream_security *security; /* NULL: plain text */
+	/* Whose connection it is, and that of what it carries; NULL: nobody counts. Lives as long as the stream
+	 * that has the descriptor, which tells of its end. */
+	struct stream_peer *peer;
 };
 
 static inline int stream_read_start(struct stream *s)

@@ -69,10 +69,13 @@ static void on_closed(uv_handle_t *handle)
 {
 	struct stream_uv *s = container_of(handle, struct stream_uv, handle.any);
 	const struct stream_events *events = s->stream.events;
+	struct stream_peer *peer = s->stream.peer;
 
 	if (events && events->on_closed)
 		events->on_closed(&s->stream);
 	count_queued(s, -(ssize_t)s->stream.queued);
+	if (peer)
+		peer->on_gone(peer);
 	buf_fini(&s->queue);
 	free(s->in_flight);
 	free(s);

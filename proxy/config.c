@@ -4,6 +4,7 @@
 
 #include "build_info.h"
 #include "lib/limits.h"
+#include "proxy/relay/clients.h"
 #include "proxy/route/access.h"
 
 static const char summary[] =
@@ -213,6 +214,9 @@ static enum options_result check(struct config *config)
 	for (size_t i = 0; i < config->embed_origins.count; i++)
 		if (!access_is_origin(str_of(config->embed_origins.items[i])))
 			return complain("-embed-origin must be http(s)://name[:port]");
+	for (size_t i = 0; i < config->load_balancers.count; i++)
+		if (!clients_is_network(str_of(config->load_balancers.items[i])))
+			return complain("-load-balancer must be ADDRESS or ADDRESS/BITS");
 	for (size_t i = 0; i < config->probe_texts.count; i++)
 		if (probe_rules_add(&config->probes, str_of(config->probe_texts.items[i])) < 0)
 			return complain("-probe must be \"METHOD PORT PATH\", and not be given too often");
@@ -258,6 +262,9 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "clients' connections at once, over all workers and listeners; more wait until one ends\n"
 		 "    \t(default: as many as descriptors allow, with a second one for each towards its sandbox;\n"
 		 "    \twith a larger number requests may find none, which is answered 503)"},
+		{"load-balancer", OPTION_LIST, &config->load_balancers,
+		 "ADDRESS or ADDRESS/BITS of peers that stand for many clients: unlike other addresses they have\n"
+		 "    \tno share of their own"},
 		{"user", OPTION_STRING, &config->user,
 		 "who to become once the sockets are open; must be able to read what is read later"},
 		{"workers", OPTION_INT, &config->workers, "threads (default: one per core)"},
@@ -338,4 +345,5 @@ void config_fini(struct config *config)
 	options_list_fini(&config->certificates);
 	options_list_fini(&config->probe_texts);
 	options_list_fini(&config->embed_origins);
+	options_list_fini(&config->load_balancers);
 }

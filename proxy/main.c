@@ -152,6 +152,7 @@ static int open_front(struct app *app, struct err *err)
 		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
 		.heap_keeper = &app->heap_keeper,
 		.descriptors = app->descriptors,
+		.load_balancers = &app->config.load_balancers,
 		.connections_max = (size_t)app->config.connections_max,
 		.drain_ms = (unsigned)app->config.drain_ms,
 		.take_socket = take_socket,

@@ -37,6 +37,7 @@ struct front {
 	unsigned ports[FRONT_LISTENERS];
 	atomic_size_t running;
 	atomic_uint drain_idle_ms;
+	struct clients *clients;
 	size_t count;
 	struct worker workers[];
 };
@@ -113,19 +114,40 @@ static size_t idle_max(const struct front_config *config)
 	return size_min(PROXY_IDLE_UPSTREAMS_MAX, config->descriptors / 8) / config->workers;
 }
 
-/* ... and the rest for clients, each of which may need another one towards its sandbox. Who says how many
- * there may be knows how many of them rest. */
-static size_t connections_max(const struct front_config *config)
+/* ... and the rest for clients and, a second one for each, towards sandboxes. */
+static size_t descriptors_left(const struct front_config *config)
 {
 	size_t taken = DESCRIPTORS_RESERVED + config->descriptors / 8;
-	size_t rest = config->descriptors > taken ? config->descriptors - taken : 0;
-	size_t clients = rest / 2, listeners = 0;
 
-	if (config->connections_max)
-		clients = size_min(rest, config->connections_max);
+	return config->descriptors > taken ? config->descriptors - taken : 0;
+}
+
+/* Who says how many clients there may be knows how many of them rest. */
+static size_t clients_max(const struct front_config *config)
+{
+	size_t rest = descriptors_left(config);
+
+	return config->connections_max ? size_min(rest, config->connections_max) : rest / 2;
+}
+
+static size_t connections_max(const struct front_config *config)
+{
+	size_t listeners = 0;
+
 	for (size_t i = 0; i < FRONT_LISTENERS; i++)
 		listeners += config->listen[i].address != NULL;
-	return size_max(size_min(HTTP_CONNECTIONS_MAX, clients / config->workers / listeners), 1);
+	return size_max(size_min(HTTP_CONNECTIONS_MAX,
+				 clients_max(config) / config->workers / listeners),
+			1);
+}
+
+/* One exchange may need one descriptor beside its client's. */
+static size_t exchanges_max(const struct front_config *config)
+{
+	size_t rest = descriptors_left(config);
+	size_t left = rest - size_min(clients_max(config), rest);
+
+	return size_max(size_min(PROXY_EXCHANGES_MAX, size_max(left, rest / 4)), 1);
 }
 
 static void on_http2(struct http_server *server, struct stream *stream, const char *peer,
@@ -167,6 +189,9 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 		.on_bad_request = relay_bad_request,
 		.on_accept = which == FRONT_TLS ? tls_acceptor_accept : NULL,
 		.accept_user = w->acceptor,
+		.knows_clients = true,
+		.identify = clients_identify,
+		.identify_user = front->clients,
 		.user = &w->context,
 		.idle_timeout_ms = HTTP_PROXY_IDLE_TIMEOUT_MS,
 		.connections_max = connections_max(config),
@@ -234,6 +259,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	}
 	w->context.loop = &w->loop;
 	w->context.catalog = config->catalog;
+	w->context.clients = front->clients;
 	w->context.options = config->options;
 	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard, idle_max(config));
 	lookup_desk_open(&w->context.lookup_desk, &w->loop, config->lookups);
@@ -277,6 +303,7 @@ int front_open(const struct front_config *config, struct front **ret_front, stru
 	assert(config->workers > 0 && config->workers <= PROXY_WORKERS_MAX);
 	front = xcalloc(1, sizeof(*front) + config->workers * sizeof(struct worker));
 	front->config = *config;
+	front->clients = clients_new(exchanges_max(config), config->load_balancers);
 	for (size_t i = 0; i < FRONT_LISTENERS; i++)
 		front->ports[i] = config->listen[i].port;
 	for (; front->count < config->workers; front->count++) {
@@ -284,6 +311,7 @@ int front_open(const struct front_config *config, struct front **ret_front, stru
 		if (status < 0) {
 			while (front->count > 0)
 				close_worker(&front->workers[--front->count]);
+			clients_free(front->clients);
 			free(front);
 			return status;
 		}
@@ -375,6 +403,7 @@ void front_close(struct front *front)
 		pthread_join(w->thread, NULL);
 		finish_worker(w);
 	}
+	clients_free(front->clients);
 	free(front);
 }
 
@@ -399,6 +428,7 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 	memset(ret_totals, 0, sizeof(*ret_totals));
 	if (front->config.access_sink)
 		ret_totals->access_log_dropped = counter_read(&front->config.access_sink->dropped);
+	clients_totals(front->clients, &ret_totals->clients);
 	for (size_t i = 0; i < front->count; i++) {
 		const struct relay_context *context = &front->workers[i].context;
 		const struct relay_counters *c = &context->counters;
@@ -406,6 +436,9 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->requests += counter_read(&c->requests);
 		ret_totals->http2_sessions += counter_read(&front->workers[i].http2.sessions);
 		ret_totals->http2_requests += counter_read(&front->workers[i].http2.requests);
+		ret_totals->http2_heads_refused += counter_read(&front->workers[i].http2.heads_refused);
+		ret_totals->http2_shares_refused +=
+			counter_read(&front->workers[i].http2.shares_refused);
 		ret_totals->http2_refused += counter_read(&front->workers[i].http2.refused);
 		ret_totals->http2_calmed += counter_read(&front->workers[i].http2.calmed);
 		ret_totals->http2_resting += counter_read(&front->workers[i].http2.resting);

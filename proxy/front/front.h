@@ -31,6 +31,7 @@ struct front_config {
 	struct access_sink *access_sink; /* NULL: no access log */
 	struct heap_keeper *heap_keeper; /* told of every turn of a worker's loop */
 	size_t descriptors; /* how many the process may have */
+	const struct option_list *load_balancers; /* see relay/clients.h */
 	size_t connections_max; /* of clients; 0: as many as descriptors allow with another one for each */
 	unsigned drain_ms; /* from front_drain to front_abort */
 	/* A listening socket that was inherited, once; -1: none (any more), bind one. May be NULL. */
@@ -49,6 +50,8 @@ struct front_totals {
 	uint64_t connections, upstreams, groups; /* now */
 	uint64_t responses[RELAY_STATUS_CLASSES];
 	struct histogram durations, first_bytes, per_sandbox;
+	uint64_t http2_heads_refused, http2_shares_refused;
+	struct clients_totals clients;
 	uint64_t tls_12, tls_13, tls_resumed, tls_failed, tls_timed_out, tls_left, tls_plain_http;
 };
 

@@ -11,6 +11,9 @@
  * A client that floods (resets, control frames, heads out of all proportion) gets GOAWAY with
  * ENHANCE_YOUR_CALM and is gone; one that exceeds the concurrent streams gets REFUSED_STREAM.
  *
+ * What decoded heads take is bounded for a connection, for its client and over all clients
+ * (relay/clients.h): few bytes may repeat what is in HPACK's table. Streams beyond get REFUSED_STREAM.
+ *
  * A session that has had no request for a moment rests: most of its memory goes back to the kernel until
  * something happens (http2_memory.h).
  *
@@ -27,6 +30,8 @@
 struct http2_counters {
 	_Atomic uint64_t sessions, requests;
 	_Atomic uint64_t refused; /* streams beyond HTTP2_STREAMS_MAX */
+	_Atomic uint64_t heads_refused; /* streams whose connection or client had no memory left for their heads */
+	_Atomic uint64_t shares_refused; /* streams of clients that leave their refusals waiting */
 	_Atomic uint64_t calmed;  /* connections ended with ENHANCE_YOUR_CALM */
 	_Atomic uint64_t lost;	  /* connections whose client gave no sign of life */
 	_Atomic uint64_t resting; /* how many have given most of their memory back, now */

@@ -97,6 +97,16 @@ static bool add_headers(struct http2_stream *x, struct fields *fields,
 	return true;
 }
 
+/* nghttp2 keeps a copy until the client takes it; it counts as the exchange does. */
+static bool count(struct http2_stream *x, const struct fields *fields)
+{
+	size_t bytes = fields->count * sizeof(*fields->items);
+
+	for (size_t i = 0; i < fields->count; i++)
+		bytes += fields->items[i].namelen + fields->items[i].valuelen;
+	return share_take(&x->ex.heads, bytes);
+}
+
 static struct str put_status(char room[4], int status)
 {
 	room[0] = (char)('0' + status / 100);
@@ -127,7 +137,7 @@ static int interim(struct http_exchange *ex, int status, const struct http_heade
 	if (status == 100)
 		x->continued = true;
 	begin_fields(&fields, put_status(status_room, status));
-	if ((headers && !add_headers(x, &fields, headers)) ||
+	if ((headers && !add_headers(x, &fields, headers)) || !count(x, &fields) ||
 	    nghttp2_submit_headers(x->session->nghttp2, NGHTTP2_FLAG_NONE, x->id, NULL, fields.items,
 				   fields.count, NULL) < 0)
 		return abort_with(x, -ENOMEM);

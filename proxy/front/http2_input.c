@@ -3,6 +3,11 @@
  * frames) is work all the same, so every frame's header is looked at here first.
  */
 #include "proxy/front/http2_private.h"
+#include "proxy/relay/clients.h"
+
+/* For a stream that has been reset: nghttp2 reads the rest of the head for its table alone, and does not look at
+ * every byte of every field. */
+#define IGNORE_HEAD NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE
 
 const uint8_t http2_drain_mark[8] = {'d', 'r', 'a', 'i', 'n', 0, 0, 0};
 
@@ -27,12 +32,13 @@ static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame
 
 	if (frame->headers.cat != NGHTTP2_HCAT_REQUEST || s->failed)
 		return 0;
-	if (s->stream_count >= HTTP2_STREAMS_MAX) {
-		counter_add(&s->counters->refused);
+	if (s->stream_count >= HTTP2_STREAMS_MAX || clients_is_flooding(s->stream->peer)) {
+		counter_add(s->stream_count >= HTTP2_STREAMS_MAX ? &s->counters->refused
+								 : &s->counters->shares_refused);
 		if (http2_spend_reset(s))
 			nghttp2_submit_rst_stream(nghttp2, NGHTTP2_FLAG_NONE, frame->hd.stream_id,
 						  NGHTTP2_REFUSED_STREAM);
-		return 0;
+		return IGNORE_HEAD;
 	}
 	x = http2_stream_new(s, frame->hd.stream_id);
 	nghttp2_session_set_stream_user_data(nghttp2, x->id, x);
@@ -41,6 +47,16 @@ static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame
 	if (nghttp2_session_get_remote_settings(nghttp2, NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES) == 1)
 		nghttp2_session_change_extpri_stream_priority(nghttp2, x->id, &in_turns, 1);
 	return 0;
+}
+
+/* Counts what the head takes. False when that is too much. */
+static bool has_room(struct http2_stream *x)
+{
+	struct http2_session *s = x->session;
+
+	s->head_bytes += x->ex.arena.used - x->head_bytes;
+	x->head_bytes = x->ex.arena.used;
+	return !x->ex.heads.refused && s->head_bytes <= HTTP2_HEADS_BYTES_MAX;
 }
 
 static int on_header(nghttp2_session *nghttp2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
@@ -55,11 +71,16 @@ static int on_header(nghttp2_session *nghttp2, const nghttp2_frame *frame, nghtt
 		return 0;
 	if (frame->headers.cat != NGHTTP2_HCAT_REQUEST) {
 		if (!http2_request_add_trailer(x, name, value))
-			http2_stream_reset(x, NGHTTP2_PROTOCOL_ERROR);
+			http2_stream_reset(x, x->ex.heads.refused ? NGHTTP2_ENHANCE_YOUR_CALM
+								  : NGHTTP2_PROTOCOL_ERROR);
 		return 0;
 	}
-	if (http2_request_add(x, name, value))
-		return 0;
+	if (http2_request_add(x, name, value)) {
+		if (has_room(x))
+			return 0;
+		http2_stream_refuse_head(x);
+		return IGNORE_HEAD;
+	}
 	http2_refuse(s, NGHTTP2_ENHANCE_YOUR_CALM, "a message head out of all proportion");
 	return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
@@ -106,7 +127,7 @@ static void on_headers_received(struct http2_session *s, const nghttp2_frame *fr
 	struct http2_stream *x = http2_find(s, frame->hd.stream_id);
 	bool last = frame->hd.flags & NGHTTP2_FLAG_END_STREAM;
 
-	if (!x || s->failed)
+	if (!x || s->failed || (x->ex.closed && !x->dispatched))
 		return;
 	if (frame->headers.cat == NGHTTP2_HCAT_REQUEST) {
 		x->request_complete = last;

@@ -74,6 +74,8 @@ struct http2_session {
 	size_t room_len;
 	struct http2_stream *room_of;
 	size_t ahead; /* held bytes that the connection's window does not count */
+	struct share bodies; /* of the client's, when `roomy` */
+	size_t head_bytes; /* memory of the streams' heads, as it was when these had been read */
 	struct http2_budget resets, control;
 	uint32_t past[HTTP2_PAST_MAX]; /* streams that are over, see http2_past.c; a ring */
 	uint32_t past_count, newest_id;
@@ -92,6 +94,7 @@ struct http2_session {
 	bool served;	/* a request has come */
 	bool failed;	/* what comes is not read any more */
 	bool restless;	/* folding was of no use */
+	bool roomy;	/* more may be under way than at first */
 	/* To be ended in an orderly way; first and second step of GOAWAY. */
 	bool draining, noticed, drained;
 	char peer[64];
@@ -112,6 +115,7 @@ struct http2_stream {
 	struct list_node node, mark;
 	int32_t id;
 	struct http2_head head;
+	size_t head_bytes; /* counted in the session's */
 	struct buf in;	/* body bytes that the handler does not take now */
 	size_t ahead, owed; /* of them: not counted, counted by the connection's window */
 	size_t window, taken; /* what the client may send; taken since it last grew */
@@ -202,6 +206,8 @@ void http2_stream_close(struct http2_stream *x, int status);
 /* Nobody knows it any more. */
 void http2_stream_drop(struct http2_stream *x);
 void http2_stream_reset(struct http2_stream *x, uint32_t code);
+/* No memory may be had for its head; what there is goes at once. */
+void http2_stream_refuse_head(struct http2_stream *x);
 /* The client owes body bytes and sends none: it is told, and the handler. */
 void http2_stream_time_out(struct http2_stream *x);
 

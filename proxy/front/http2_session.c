@@ -68,6 +68,7 @@ void http2_close(struct http2_session *s, int status, bool reset)
 	enter(s, HTTP2_CLOSING);
 	http2_rouse(s);
 	drop_streams(s, status);
+	share_release(&s->bodies);
 	nghttp2_session_del(s->nghttp2);
 	s->nghttp2 = NULL;
 	http2_block_close(&s->block);
@@ -422,7 +423,7 @@ static int greet(struct http2_session *s)
 	if (nghttp2_submit_settings(s->nghttp2, NGHTTP2_FLAG_NONE, settings, ARRAY_LENGTH(settings)) <
 		    0 ||
 	    nghttp2_session_set_local_window_size(s->nghttp2, NGHTTP2_FLAG_NONE, 0,
-						  HTTP2_CONNECTION_WINDOW_BYTES) < 0)
+						  HTTP2_CONNECTION_WINDOW_BYTES_FIRST) < 0)
 		return -ENOMEM;
 	return 0;
 }
@@ -443,6 +444,7 @@ void http2_open(struct http_server *server, struct stream *stream, const char *p
 	s->skip = HTTP2_PREFACE_BYTES;
 	s->opened_ms = s->last_read_ms = loop_now_ms(s->loop);
 	snprintf(s->peer, sizeof(s->peer), "%s", peer);
+	share_init(&s->bodies, stream->peer ? &stream->peer->bodies : NULL, 0);
 	list_init(&s->streams);
 	list_init(&s->marked);
 	buf_init(&s->own, SIZE_MAX / 2);

@@ -18,7 +18,7 @@ struct http2_stream *http2_stream_new(struct http2_session *s, int32_t id)
 	s->stream_count++;
 	buf_init(&x->in, HTTP2_STREAM_WINDOW_BYTES_MAX + LOOP_SCRATCH_BYTES);
 	buf_init(&x->out, SIZE_MAX / 2);
-	arena_init(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES);
+	http_exchange_begin(ex, s->stream->peer);
 	ex->loop = s->loop;
 	ex->ops = &http2_exchange_ops;
 	ex->is_http2 = true;
@@ -79,6 +79,7 @@ void http2_stream_drop(struct http2_stream *x)
 	list_remove(&x->mark);
 	list_remove(&x->node);
 	s->stream_count--;
+	s->head_bytes -= x->head_bytes;
 	if (x->before_drain && --s->before_drain == 0 && !s->noticed)
 		s->drain_since_ms = loop_now_ms(s->loop);
 	x->session = NULL;
@@ -86,6 +87,22 @@ void http2_stream_drop(struct http2_stream *x)
 }
 
 /* ---- the request ---- */
+
+void http2_stream_refuse_head(struct http2_stream *x)
+{
+	struct http2_session *s = x->session;
+
+	assert(!x->dispatched);
+	counter_add(&s->counters->heads_refused);
+	if (http2_spend_reset(s))
+		http2_stream_reset(x, NGHTTP2_REFUSED_STREAM);
+	http2_stream_close(x, -EDQUOT);
+	s->head_bytes -= x->head_bytes;
+	x->head_bytes = 0;
+	x->head = (struct http2_head){0};
+	x->ex.request = (struct http_request){0};
+	arena_release(&x->ex.arena);
+}
 
 static void send_error(struct http2_stream *x, int status, const char *reason)
 {
@@ -160,6 +177,17 @@ static bool is_flowing(const struct http2_stream *x)
 	       !(x->ended && !x->tunnel);
 }
 
+/* For uploads that are not small, and for those that nobody takes: others on the connection go on. */
+static void make_roomy(struct http2_session *s)
+{
+	if (s->roomy ||
+	    !share_take(&s->bodies, HTTP2_CONNECTION_WINDOW_BYTES + HTTP2_HELD_BYTES_MAX))
+		return;
+	s->roomy = true;
+	nghttp2_session_set_local_window_size(s->nghttp2, NGHTTP2_FLAG_NONE, 0,
+					      HTTP2_CONNECTION_WINDOW_BYTES);
+}
+
 /* A client whose bytes keep being taken may have more of them under way: distance costs no speed. */
 static void grow_window(struct http2_stream *x, size_t len)
 {
@@ -167,6 +195,7 @@ static void grow_window(struct http2_stream *x, size_t len)
 	if (x->taken < x->window || x->window >= HTTP2_STREAM_WINDOW_BYTES_MAX)
 		return;
 	x->taken = 0;
+	make_roomy(x->session);
 	x->window = size_min(2 * x->window, HTTP2_STREAM_WINDOW_BYTES_MAX);
 	nghttp2_session_set_local_window_size(x->session->nghttp2, NGHTTP2_FLAG_NONE, x->id,
 					      (int32_t)x->window);
@@ -194,7 +223,9 @@ static void hold(struct http2_stream *x, const char *data, size_t len)
 		nghttp2_session_consume_connection(s->nghttp2, len);
 		return;
 	}
-	if (s->ahead + len <= HTTP2_HELD_BYTES_MAX) {
+	if (s->ahead + len > HTTP2_HELD_BYTES_FIRST)
+		make_roomy(s);
+	if (s->ahead + len <= (s->roomy ? HTTP2_HELD_BYTES_MAX : HTTP2_HELD_BYTES_FIRST)) {
 		nghttp2_session_consume_connection(s->nghttp2, len);
 		x->ahead += len;
 		s->ahead += len;

@@ -113,6 +113,34 @@ static int write_known_names(struct buf *b, const struct front_totals *t)
 	return status;
 }
 
+/* What clients have at once, and what was refused because they have (relay/clients.h). */
+static int write_shares(struct buf *b, const struct front_totals *t)
+{
+	static const char *const bounds[CLIENT_BOUNDS] = {
+		[CLIENT_BOUND_CLIENT] = "client",
+		[CLIENT_BOUND_SANDBOX] = "sandbox",
+		[CLIENT_BOUND_ALL] = "all",
+	};
+	const struct clients_totals *c = &t->clients;
+	int status = buf_append_str(
+		b, STR("# HELP proxy_exchanges_refused_total Requests that were one too many, by whose share.\n"
+		       "# TYPE proxy_exchanges_refused_total counter\n"));
+
+	for (size_t i = CLIENT_BOUND_CLIENT; i < CLIENT_BOUNDS && status == 0; i++)
+		status = buf_printf(b, "proxy_exchanges_refused_total{by=\"%s\"} %llu\n", bounds[i],
+				    (unsigned long long)c->exchanges_refused[i]);
+	if (status == 0)
+		status = buf_printf(
+			b,
+			"# HELP proxy_heads_refused_total Times there was no memory for message heads, by whose "
+			"share.\n# TYPE proxy_heads_refused_total counter\n"
+			"proxy_heads_refused_total{by=\"client\"} %llu\n"
+			"proxy_heads_refused_total{by=\"all\"} %llu\n",
+			(unsigned long long)c->heads_refused[CLIENT_BOUND_CLIENT],
+			(unsigned long long)c->heads_refused[CLIENT_BOUND_ALL]);
+	return status;
+}
+
 int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog,
 		  struct tls_reload *certificates)
 {
@@ -143,6 +171,19 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		 t.http2_requests},
 		{"proxy_http2_refused_total", "counter",
 		 "Streams refused because their connection had too many.", t.http2_refused},
+		{"proxy_http2_heads_refused_total", "counter",
+		 "Streams refused because there was no memory for their heads.", t.http2_heads_refused},
+		{"proxy_http2_shares_refused_total", "counter",
+		 "Streams refused because their client leaves its refusals waiting.", t.http2_shares_refused},
+		{"proxy_clients", "gauge", "Client addresses that have something open.", t.clients.clients},
+		{"proxy_exchanges_max", "gauge", "Requests and tunnels that may be open at once.",
+		 t.clients.exchanges_max},
+		{"proxy_heads_bytes", "gauge",
+		 "Memory for message heads, beyond what is exempt of each exchange.",
+		 t.clients.heads_bytes},
+		{"proxy_http2_bodies_bytes", "gauge",
+		 "What HTTP/2 connections with larger uploads may have under way together.",
+		 t.clients.bodies_bytes},
 		{"proxy_http2_calmed_total", "counter",
 		 "HTTP/2 connections ended because their client floods.", t.http2_calmed},
 		{"proxy_http2_lost_total", "counter",
@@ -161,6 +202,8 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 				    (unsigned long long)metrics[i].value);
 	if (status == 0)
 		status = write_answers(b, &t);
+	if (status == 0)
+		status = write_shares(b, &t);
 	if (status == 0)
 		status = write_known_names(b, &t);
 	if (status == 0)

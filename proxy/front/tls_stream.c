@@ -521,6 +521,7 @@ int tls_stream_open(struct tls_buffers *buffers, SSL *ssl, struct stream *carrie
 	t->stream.ops = &ops;
 	t->stream.loop = carrier->loop;
 	t->stream.carrier = carrier;
+	t->stream.peer = carrier->peer;
 	t->stream.user = user;
 	buf_init(&t->held, SIZE_MAX / 2);
 	later_init(&t->later, on_later);

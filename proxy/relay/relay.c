@@ -63,6 +63,7 @@ void relay_release_part(struct relay *r)
 	histogram_observe(&r->context->counters.durations, &histogram_milliseconds,
 			  loop_now_ms(r->context->loop) - r->ex->started_ms);
 	http_exchange_release(r->ex);
+	clients_leave(r->context->clients, r->peer, r->bound);
 	free(r);
 }
 
@@ -133,6 +134,7 @@ void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail
 	};
 
 	relay_answered(r);
+	r->ex->heads.always = true;
 	r->failed = true;
 	r->error = cause;
 	counter_add(&r->context->counters.errors[cause]);
@@ -261,6 +263,11 @@ static bool admit(struct relay *r)
 		relay_fail(r, active == -EBUSY ? ERROR_LIMIT : ERROR_TRANSITIONAL);
 		return false;
 	}
+	if (!clients_allow_sandbox(r->context->clients, (size_t)active)) {
+		lifecycle_leave(r->record->lifecycle);
+		relay_fail(r, ERROR_SANDBOX_SHARE);
+		return false;
+	}
 	r->admitted = r->record->lifecycle;
 	lifecycle_hold(r->admitted);
 	histogram_observe(&r->context->counters.per_sandbox, &histogram_amounts, (uint64_t)active);
@@ -285,12 +292,23 @@ static bool ask_sources(struct relay *r, void (*on_answer)(struct lookup_waiter 
 		return false;
 	r->lookups++;
 	r->waiter.on_answer = on_answer;
+	r->waiter.of_client = relay_begin_waiting(r);
 	lookup_ask(&r->context->lookup_desk, target_id(r), &r->waiter);
 	return true;
 }
 
+size_t relay_begin_waiting(struct relay *r)
+{
+	assert(!r->waits);
+	r->waits = true;
+	return clients_wait(r->peer);
+}
+
 void relay_stop_waiting(struct relay *r)
 {
+	if (r->waits)
+		clients_wait_over(r->peer);
+	r->waits = false;
 	lookup_cancel(&r->context->lookup_desk, &r->waiter);
 	wake_leave(&r->wake_waiter);
 }
@@ -423,6 +441,8 @@ static struct relay *relay_new(struct http_exchange *ex)
 
 	r->context = ex->server_user;
 	r->ex = ex;
+	r->peer = ex->client;
+	r->bound = clients_enter(r->context->clients, r->peer);
 	r->user.on_ended = on_lifecycle_ended;
 	r->wake_waiter.on_woken = relay_on_woken;
 	r->parts = 1;
@@ -440,6 +460,11 @@ void relay_dispatch(struct http_exchange *ex)
 	/* While nobody reads what the sandbox will say, it need not say it (contract/proxy.md S20). */
 	ex->abort_on_eof = true;
 	head_summarise(&ex->request, &r->summary);
+	if (r->bound != CLIENT_BOUND_NONE) {
+		relay_fail(r, r->bound == CLIENT_BOUND_CLIENT ? ERROR_CLIENT_SHARE : ERROR_OVERLOADED);
+		return;
+	}
+	ex->client_is_known = true; /* it has asked something: heads that never end yield before */
 	/* Never with a body: the exchange has seen to that. */
 	if (ex->request.upgrade.p)
 		ex->request.upgrade = head_upgrade(ex->request.upgrade, &ex->arena);
@@ -457,6 +482,10 @@ static enum error_cause refusal_cause(int status)
 		return ERROR_METHOD;
 	case 417:
 		return ERROR_EXPECTATION;
+	case 429:
+		return ERROR_CLIENT_SHARE;
+	case 503:
+		return ERROR_OVERLOADED;
 	default:
 		return ERROR_BAD_REQUEST;
 	}

@@ -2,8 +2,9 @@
  * One relay per exchange: finds the sandbox, connects to it, and moves both bodies, each pulled by its
  * receiver, until both sides are done. A tunnel is the same with raw bytes and two half-closes.
  *
- * Decisions in order (contract/proxy.md 1.4): method, host, internal path (before any lookup, so the
- * answer says nothing about what exists), catalog, state, traffic token, connection limit, dial. If the
+ * Decisions in order (contract/proxy.md 1.4): method, the client's share, host, internal path (before any
+ * lookup, so the answer says nothing about what exists), catalog, state, traffic token, connection limit, the
+ * sandbox's share, dial. If the
  * sandbox is one that requests wake (proxy/route/wake.h), the token comes before the state, because who
  * may not reach it may not wake it.
  *
@@ -22,6 +23,7 @@
 #include "lib/options.h"
 #include "proxy/histogram.h"
 #include "proxy/relay/access_log.h"
+#include "proxy/relay/clients.h"
 #include "proxy/relay/error_answer.h"
 #include "proxy/relay/probe.h"
 #include "proxy/relay/upstream.h"
@@ -57,6 +59,7 @@ struct relay_counters {
 struct relay_context {
 	struct loop *loop;
 	struct catalog *catalog;
+	struct clients *clients;
 	const struct relay_options *options;
 	struct upstream_pool pool;
 	struct lookup_desk lookup_desk;

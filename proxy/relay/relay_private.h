@@ -18,6 +18,8 @@ enum relay_phase { RELAY_UNCOUNTED, RELAY_UNANSWERED, RELAY_STREAM, RELAY_TUNNEL
 struct relay {
 	struct relay_context *context;
 	struct http_exchange *ex;
+	struct stream_peer *peer; /* the exchange's client, who is kept with the relay; NULL: nobody's */
+	enum client_bound bound;  /* that its client or all have too many already; it is only told so */
 	struct http_client *client; /* the sandbox's side, NULL while there is none */
 	struct catalog_record *record;
 	struct lifecycle *admitted; /* counted in its `active` */
@@ -38,6 +40,7 @@ struct relay {
 	unsigned lookups;	/* sources were asked so often */
 	unsigned wakes;		/* a sandbox was waited for so often */
 	enum error_cause error; /* when `failed`, or what dialling came to while sources are asked */
+	bool waits; /* counted as its client's */
 	bool is_probe; /* neither wakes a sandbox nor counts as activity */
 	bool timer_open;
 	bool answered;	      /* by ourselves */
@@ -83,6 +86,8 @@ void relay_drop_client(struct relay *r, bool reset);
 void relay_route(struct relay *r);
 /* Dialling the sandbox has failed: somewhere else if it is elsewhere now, else relay_fail. */
 void relay_dial_failed(struct relay *r, enum error_cause cause);
+/* Is about to wait for a source, or for the sandbox to run; how many of its client do already. */
+size_t relay_begin_waiting(struct relay *r);
 /* Nobody waits for sources, or for the sandbox to run, any more. */
 void relay_stop_waiting(struct relay *r);
 /* private_port.c */

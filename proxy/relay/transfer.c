@@ -113,14 +113,16 @@ static void send_request(struct relay *r, struct stream *stream)
 	note_upstream(r, stream);
 	if (status < 0 || !request.target.p) {
 		stream_close(stream, true);
-		relay_fail(r, ERROR_OVERLOADED);
+		relay_fail(r, ex->heads.refused ? ERROR_CLIENT_SHARE : ERROR_OVERLOADED);
 		return;
 	}
 	r->client = http_client_open(r->context->loop, stream, &client_handler, r);
+	http_client_set_budget(r->client, r->peer ? &r->peer->heads : NULL);
 	counter_add(&r->context->counters.upstreams);
 	r->parts++;
-	if (http_client_send(r->client, &request) == -ENOMEM) {
-		relay_fail(r, ERROR_OVERLOADED);
+	status = http_client_send(r->client, &request);
+	if (status == -ENOMEM || status == -EDQUOT) {
+		relay_fail(r, status == -EDQUOT ? ERROR_CLIENT_SHARE : ERROR_OVERLOADED);
 		relay_drop_client(r, true);
 		return;
 	}
@@ -332,6 +334,8 @@ static enum error_cause lost_cause(int status)
 		return ERROR_UPSTREAM_PROTOCOL;
 	case -ETIMEDOUT:
 		return ERROR_UPSTREAM_TIMEOUT;
+	case -EDQUOT: /* for the head of its answer */
+		return ERROR_CLIENT_SHARE;
 	default:
 		return ERROR_UPSTREAM_RESET;
 	}

@@ -43,6 +43,7 @@ static bool envd_token_allows(struct relay *r)
 static int join(struct relay *r, const struct wake_request *request)
 {
 	r->wakes++;
+	r->wake_waiter.of_client = relay_begin_waiting(r);
 	return wake_join(&r->context->wake_desk, &r->wake_waiter, request,
 			 r->record ? r->record->entry.state : SANDBOX_PAUSED);
 }

@@ -203,8 +203,8 @@ static struct list_node *bucket_of(struct lookups *lookups, struct str id)
 	return &lookups->table[(hash ^ hash >> 32) % BUCKETS];
 }
 
-/* Under the lock. NULL when there are too many already. */
-static struct lookup *join(struct lookups *lookups, struct str id)
+/* Under the lock. NULL when there are too many already, or when what is left is for other clients. */
+static struct lookup *join(struct lookups *lookups, struct str id, size_t of_client)
 {
 	struct list_node *bucket = bucket_of(lookups, id), *node;
 	struct lookup *lookup;
@@ -214,7 +214,8 @@ static struct lookup *join(struct lookups *lookups, struct str id)
 		if (str_equal(str_of(lookup->id), id))
 			return lookup;
 	}
-	if (lookups->count >= PROXY_LOOKUPS_MAX)
+	if (lookups->count >= PROXY_LOOKUPS_MAX ||
+	    of_client >= PROXY_CLIENT_PARTS * (PROXY_LOOKUPS_MAX - lookups->count))
 		return NULL;
 	lookup = xcalloc(1, sizeof(*lookup));
 	lookup->lookups = lookups;
@@ -241,7 +242,7 @@ void lookup_ask(struct lookup_desk *desk, struct str id, struct lookup_waiter *w
 	list_init(&waiter->node);
 	pthread_mutex_lock(&lookups->lock);
 	if (lookups->waiting < PROXY_LOOKUP_WAITERS_MAX)
-		lookup = join(lookups, id);
+		lookup = join(lookups, id, waiter->of_client);
 	if (lookup) {
 		lookups->waiting++;
 		list_append(lookup->asked ? &lookup->late : &lookup->waiters, &waiter->node);

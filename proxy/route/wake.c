@@ -111,10 +111,11 @@ static struct wake_flight *flight_new(struct wake *wake, const struct wake_reque
 	return f;
 }
 
-/* Under the lock. */
-static bool is_full(const struct wake *wake, const struct wake_request *request)
+/* Under the lock. Some of what is left is for other clients. */
+static bool is_full(const struct wake *wake, const struct wake_request *request, size_t of_client)
 {
 	return wake->flight_count >= PROXY_WAKE_FLIGHTS_MAX ||
+	       of_client >= PROXY_CLIENT_PARTS * (PROXY_WAKE_FLIGHTS_MAX - wake->flight_count) ||
 	       (request->is_unknown && wake->unknown_count >= PROXY_WAKE_UNKNOWN_FLIGHTS_MAX);
 }
 
@@ -132,7 +133,7 @@ int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct w
 	assert(!waiter->desk);
 	pthread_mutex_lock(&wake->lock);
 	f = find_flight(wake, request);
-	if (!f && is_full(wake, request)) {
+	if (!f && is_full(wake, request, waiter->of_client)) {
 		status = -EAGAIN;
 	} else if (f && f->waiting >= wake->options.waiters_max) {
 		status = -EBUSY;

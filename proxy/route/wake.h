@@ -125,6 +125,7 @@ void wake_desk_close(struct wake_desk *desk);
 /* Embedded by whoever waits. */
 struct wake_waiter {
 	struct list_node node;
+	size_t of_client; /* set by who joins: how many requests of the same client wait already */
 	struct wake_desk *desk; /* NULL when not waiting */
 	struct wake_flight *flight; /* NULL when the verdict is there */
 	struct wake_result *result; /* then */
@@ -133,8 +134,8 @@ struct wake_waiter {
 };
 
 /* Waits for a sandbox that is in this state (when it is known). -EBUSY: too many wait for it already;
- * -EAGAIN: too many sandboxes are being woken; -ENOTSUP: there is no waker, and the sandbox is not about
- * to change by itself. */
+ * -EAGAIN: too many sandboxes are being woken, or what is left is for other clients; -ENOTSUP: there is no
+ * waker, and the sandbox is not about to change by itself. */
 int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct wake_request *request,
 	      enum sandbox_state state) NODISCARD;
 /* May be called when not waiting. */

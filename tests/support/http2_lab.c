@@ -233,6 +233,7 @@ void http2_lab_settle(void)
 void http2_lab_open(struct http_server_config config, const nghttp2_settings_entry *settings, size_t count)
 {
 	bool mute = lab.mute_at_first, by_hand = lab.windows_by_hand_at_first;
+	struct stream_peer *peer = lab.peer_at_first;
 
 	memset(&lab, 0, sizeof(lab));
 	lab.mute = mute;
@@ -251,6 +252,7 @@ void http2_lab_open(struct http_server_config config, const nghttp2_settings_ent
 	config.user = &lab;
 	lab.server = http_server_new(&lab.loop, &config);
 	lab.m = stream_mem_new(&lab.loop);
+	lab.m->stream.peer = peer;
 	open_client(settings, count);
 	http_server_adopt(lab.server, &lab.m->stream, "10.0.0.1:55000");
 	http2_lab_settle();

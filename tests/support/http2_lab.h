@@ -53,6 +53,7 @@ struct http2_lab {
 	bool mute_at_first; /* ... for the next lab that is opened, from its beginning */
 	bool windows_by_hand; /* the client session opens no window by itself */
 	bool windows_by_hand_at_first; /* the same for the next lab */
+	struct stream_peer *peer_at_first; /* whose the connection is to be */
 };
 
 extern struct http2_lab lab;

@@ -96,6 +96,34 @@ static void threads_share_a_budget(void **state)
 	assert_int_equal(budget.used, 0);
 }
 
+static void a_part_draws_on_the_whole(void **state)
+{
+	struct budget all = {.max = 100}, part = {.max = 80, .parent = &all}, rest = {.max = 80, .parent = &all};
+	struct share a, b;
+
+	share_init(&a, &part, 10);
+	share_init(&b, &rest, 0);
+	assert_true(share_take(&a, 80));
+	assert_int_equal(part.used, 70);
+	assert_int_equal(all.used, 70);
+	assert_false(share_take(&b, 40));
+	assert_int_equal(all.refused, 1);
+	assert_int_equal(rest.used, 0);
+	assert_int_equal(all.used, 70);
+	assert_true(share_take(&b, 30));
+	assert_false(share_take(&a, 20));
+	assert_int_equal(part.refused, 1);
+	/* The last words are counted, and granted. */
+	a.always = true;
+	assert_true(share_take(&a, 20));
+	assert_int_equal(part.used, 90);
+	assert_int_equal(all.used, 120);
+	share_release(&a);
+	share_release(&b);
+	assert_int_equal(all.used, 0);
+	assert_int_equal(part.used, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -103,6 +131,7 @@ int main(void)
 		cmocka_unit_test(first_bytes_are_exempt),
 		cmocka_unit_test(an_arena_draws_and_gives_back),
 		cmocka_unit_test(threads_share_a_budget),
+		cmocka_unit_test(a_part_draws_on_the_whole),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

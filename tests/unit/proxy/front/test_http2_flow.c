@@ -186,6 +186,66 @@ static void held_bytes_are_bounded_for_the_connection(void **state)
 		    HTTP2_CONNECTION_WINDOW_BYTES / 2);
 }
 
+static struct stream_peer peer;
+
+static int set_up_with_a_peer(void **state)
+{
+	peer = (struct stream_peer){
+		.heads.max = 1024 * 1024,
+		.bodies.max = HTTP2_CONNECTION_WINDOW_BYTES + HTTP2_HELD_BYTES_MAX,
+	};
+	lab.peer_at_first = &peer;
+	return http2_lab_set_up_patient(state);
+}
+
+/* As much as the windows allow, to somebody who takes nothing. */
+static size_t send_what_may_be(void)
+{
+	size_t sent = 0;
+
+	for (size_t streams = 0; streams < 20; streams++) {
+		int32_t id = http2_lab_ask(POST, true);
+
+		for (size_t i = 0; i < 8; i++) {
+			int32_t window = nghttp2_session_get_remote_window_size(lab.client);
+			size_t now = size_min(32768, window > 0 ? (size_t)window : 0);
+
+			if (now)
+				http2_lab_send(id, block, now, false);
+			sent += now;
+		}
+	}
+	return sent;
+}
+
+static void a_client_that_has_much_under_way_gets_small_windows(void **state)
+{
+	struct share others;
+
+	(void)state;
+	share_init(&others, &peer.bodies, 0);
+	assert_true(share_take(&others, 1));
+	assert_in_range(send_what_may_be(), HTTP2_CONNECTION_WINDOW_BYTES_FIRST,
+			HTTP2_CONNECTION_WINDOW_BYTES_FIRST + HTTP2_HELD_BYTES_FIRST);
+	assert_int_equal(peer.bodies.used, 1);
+	/* When there is room again the connection has as much as any. */
+	share_release(&others);
+	for (size_t i = 0; i < lab.dispatched; i++)
+		http_exchange_abort(lab.heard[i].ex);
+	http2_lab_settle();
+	assert_true(send_what_may_be() > HTTP2_CONNECTION_WINDOW_BYTES);
+	assert_int_equal(peer.bodies.used, peer.bodies.max);
+}
+
+static int tear_down_with_a_peer(void **state)
+{
+	int status = http2_lab_tear_down(state);
+
+	lab.peer_at_first = NULL;
+	assert_int_equal(peer.bodies.used, 0);
+	return status;
+}
+
 static void s073_streams_take_turns(void **state)
 {
 	(void)state;
@@ -421,6 +481,8 @@ int main(void)
 		TEST(s083_a_window_that_stays_shut_ends_its_stream_alone, set_up_short_stall),
 		TEST(uploads_nobody_takes_hold_what_their_window_allows, http2_lab_set_up_patient),
 		TEST(held_bytes_are_bounded_for_the_connection, http2_lab_set_up_patient),
+		cmocka_unit_test_setup_teardown(a_client_that_has_much_under_way_gets_small_windows,
+						set_up_with_a_peer, tear_down_with_a_peer),
 		TEST(s073_streams_take_turns, http2_lab_set_up_patient),
 		TEST(a_client_that_takes_nothing_fills_no_memory, http2_lab_set_up_patient),
 		TEST(a_body_that_does_not_come_is_answered_408, set_up_short_body),

@@ -76,10 +76,16 @@ static void close_lab(void)
 	loop_fini(&lab.main);
 }
 
+/* As one more of a client that waits for so many already. */
+static void ask_as(struct request *request, const char *id, size_t of_client)
+{
+	*request = (struct request){.waiter = {.on_answer = on_answer, .of_client = of_client}};
+	lookup_ask(&lab.desk, str_of(id), &request->waiter);
+}
+
 static void ask(struct request *request, const char *id)
 {
-	*request = (struct request){.waiter.on_answer = on_answer};
-	lookup_ask(&lab.desk, str_of(id), &request->waiter);
+	ask_as(request, id, 0);
 }
 
 static void assert_answer(const struct request *request, enum lookup_answer answer)
@@ -255,6 +261,36 @@ static void numbers_are_bounded(void **state)
 	free(same);
 }
 
+/* A client that has asked about many asks about no more, though others may; and still waits for what others ask. */
+static void case_181_one_client_leaves_some_for_others(void **state)
+{
+	struct request *requests = xcalloc(PROXY_LOOKUPS_MAX, sizeof(*requests));
+	struct request other = {0}, same = {0};
+	size_t answered = 0;
+	char id[16];
+
+	(void)state;
+	open_lab();
+	for (size_t i = 0; i < PROXY_LOOKUPS_MAX; i++) {
+		snprintf(id, sizeof(id), "i%zu", i);
+		ask_as(&requests[i], id, i);
+	}
+	ask(&other, "other");
+	ask_as(&same, "other", PROXY_LOOKUPS_MAX);
+	turn(&lab.worker);
+	for (size_t i = 0; i < PROXY_LOOKUPS_MAX; i++)
+		answered += requests[i].answers == 1 && requests[i].answer == LOOKUP_OVERLOADED;
+	assert_in_range(answered, PROXY_LOOKUPS_MAX / 3 - 1, PROXY_LOOKUPS_MAX / 3 + 1);
+	assert_int_equal(other.answers, 0);
+	assert_int_equal(same.answers, 0);
+	for (size_t i = 0; i < PROXY_LOOKUPS_MAX; i++)
+		lookup_cancel(&lab.desk, &requests[i].waiter);
+	lookup_cancel(&lab.desk, &other.waiter);
+	lookup_cancel(&lab.desk, &same.waiter);
+	close_lab();
+	free(requests);
+}
+
 /* Without a source nobody may ask, and nothing is opened. */
 static void no_source(void **state)
 {
@@ -280,6 +316,7 @@ int main(void)
 		cmocka_unit_test(found_is_for_all),
 		cmocka_unit_test(s020_who_leaves_is_not_answered),
 		cmocka_unit_test(numbers_are_bounded),
+		cmocka_unit_test(case_181_one_client_leaves_some_for_others),
 		cmocka_unit_test(no_source),
 	};
 

@@ -289,6 +289,31 @@ static void bounds_on_sandboxes_and_calls(void **state)
 	b->cancelled_at_end = PROXY_WAKE_CALLS_MAX;
 }
 
+static void case_181_one_client_leaves_some_for_others(void **state)
+{
+	static struct client clients[PROXY_WAKE_FLIGHTS_MAX], other, same;
+	struct bench *b = *state;
+	size_t joined = 0;
+	char id[16];
+
+	for (size_t i = 0; i < PROXY_WAKE_FLIGHTS_MAX; i++) {
+		snprintf(id, sizeof(id), "s%zu", i);
+		clients[i].waiter.of_client = i;
+		joined += join(b, &clients[i], id, SANDBOX_PAUSED) == 0;
+	}
+	assert_in_range(joined, PROXY_WAKE_FLIGHTS_MAX * 2 / 3, PROXY_WAKE_FLIGHTS_MAX * 2 / 3 + 1);
+	assert_int_equal(join(b, &other, "other", SANDBOX_PAUSED), 0);
+	same.waiter.of_client = PROXY_WAKE_FLIGHTS_MAX;
+	assert_int_equal(join(b, &same, "other", SANDBOX_PAUSED), 0);
+	turn(b);
+	for (size_t i = 0; i < PROXY_WAKE_FLIGHTS_MAX; i++)
+		wake_leave(&clients[i].waiter);
+	wake_leave(&other.waiter);
+	wake_leave(&same.waiter);
+	turn(b);
+	b->cancelled_at_end = PROXY_WAKE_CALLS_MAX;
+}
+
 static void made_up_ids_leave_room_for_known_ones(void **state)
 {
 	static struct client clients[PROXY_WAKE_UNKNOWN_FLIGHTS_MAX + 1], known;
@@ -354,6 +379,7 @@ int main(void)
 		TEST(s032_removed_and_asked_for_nothing),
 		TEST(unknown_ones_are_asked_about_by_credentials),
 		TEST(bounds_on_sandboxes_and_calls),
+		TEST(case_181_one_client_leaves_some_for_others),
 		TEST(made_up_ids_leave_room_for_known_ones),
 		TEST(without_a_waker_only_changes_are_waited_for),
 	};
