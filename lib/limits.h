@@ -21,6 +21,10 @@
 #define HTTP_TRAILERS_MAX 64
 #define HTTP_INTERIM_RESPONSES_MAX 10
 #define HTTP_EXCHANGE_ARENA_BYTES (512 * 1024)
+/* A request of ours to another server: head and body as they are kept until it is connected, and how many of its
+ * addresses are tried. */
+#define HTTP_CALL_ARENA_BYTES (512 * 1024)
+#define HTTP_CALL_ADDRESSES_MAX 8
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
 /* A new connection that sends nothing at all. */
