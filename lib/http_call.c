@@ -26,7 +26,7 @@ struct http_call {
 	struct http_client *client;
 	int response_status;
 	int status;  /* why it failed, as far as that is known */
-	bool is_complete, is_over; /* is_over: nobody is called any more */
+	bool is_connected, is_complete, is_over; /* is_over: nobody is called any more */
 	unsigned parts; /* timer, connection */
 };
 
@@ -177,6 +177,7 @@ static void send_request(struct http_call *call, struct stream *stream)
 	int status;
 
 	start_timer(call, UINT64_MAX);
+	call->is_connected = true;
 	call->client = http_client_open(call->loop, stream, &client_handler, call);
 	/* What fails here comes as on_closed, or the server has answered before it stopped reading. */
 	status = http_client_send(call->client, &call->request);
@@ -371,6 +372,11 @@ void *http_call_user(const struct http_call *call)
 int http_call_status(const struct http_call *call)
 {
 	return call->response_status;
+}
+
+bool http_call_is_connected(const struct http_call *call)
+{
+	return call->is_connected;
 }
 
 struct str http_call_answer(const struct http_call *call)

@@ -61,6 +61,8 @@ struct http_call *http_call_open(struct loop *loop, const struct http_call_setti
 void *http_call_user(const struct http_call *call);
 /* Of the answer's head, 0 before it came. */
 int http_call_status(const struct http_call *call);
+/* Whether a server has accepted the connection. */
+bool http_call_is_connected(const struct http_call *call);
 /* What was collected so far. */
 struct str http_call_answer(const struct http_call *call);
 /* From now. */
