@@ -20,14 +20,14 @@ struct http_call {
 	struct http_client_request request;
 	struct iovec body;
 	struct buf answer;
-	uv_timer_t timer;
+	struct alarm alarm; /* the deadline, or when the next address is tried */
 	struct later begin;
 	struct stream *stream; /* while connecting */
 	struct http_client *client;
 	int response_status;
 	int status;  /* why it failed, as far as that is known */
 	bool is_connected, is_complete, is_over; /* is_over: nobody is called any more */
-	unsigned parts; /* timer, connection */
+	unsigned parts; /* whoever holds it until the end, and the connection */
 };
 
 static void release_part(struct http_call *call)
@@ -40,22 +40,18 @@ static void release_part(struct http_call *call)
 	free(call);
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_part(container_of((uv_timer_t *)handle, struct http_call, timer));
-}
-
 void http_call_close(struct http_call *call)
 {
 	if (call->is_over)
 		return;
 	call->is_over = true;
 	later_cancel(&call->begin);
-	uv_close((uv_handle_t *)&call->timer, on_timer_closed);
+	alarm_cancel(&call->alarm);
 	if (call->stream)
 		stream_close(call->stream, true);
 	if (call->client)
 		http_client_close(call->client, !call->response_status);
+	release_part(call);
 }
 
 static void finish(struct http_call *call, int status)
@@ -71,24 +67,22 @@ static void finish(struct http_call *call, int status)
 
 /* ---- time ---- */
 
-static void on_timer(uv_timer_t *timer);
-
 /* At the deadline, or after `first_ms` if that is earlier. */
-static void start_timer(struct http_call *call, uint64_t first_ms)
+static void start_alarm(struct http_call *call, uint64_t first_ms)
 {
 	uint64_t now = loop_now_ms(call->loop), wait;
 
 	if (call->deadline_at_ms == UINT64_MAX && first_ms == UINT64_MAX) {
-		uv_timer_stop(&call->timer);
+		alarm_cancel(&call->alarm);
 		return;
 	}
 	wait = call->deadline_at_ms > now ? call->deadline_at_ms - now : 0;
-	uv_timer_start(&call->timer, on_timer, wait < first_ms ? wait : first_ms, 0);
+	alarm_set(call->loop, &call->alarm, wait < first_ms ? wait : first_ms);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct http_call *call = container_of(timer, struct http_call, timer);
+	struct http_call *call = container_of(alarm, struct http_call, alarm);
 
 	if (loop_now_ms(call->loop) >= call->deadline_at_ms) {
 		finish(call, -ETIMEDOUT);
@@ -103,7 +97,7 @@ void http_call_set_deadline(struct http_call *call, uint64_t deadline_ms)
 	if (call->is_over)
 		return;
 	call->deadline_at_ms = deadline_ms ? loop_now_ms(call->loop) + deadline_ms : UINT64_MAX;
-	start_timer(call, UINT64_MAX);
+	start_alarm(call, UINT64_MAX);
 }
 
 /* ---- the answer ---- */
@@ -176,7 +170,7 @@ static void send_request(struct http_call *call, struct stream *stream)
 {
 	int status;
 
-	start_timer(call, UINT64_MAX);
+	start_alarm(call, UINT64_MAX);
 	call->is_connected = true;
 	call->client = http_client_open(call->loop, stream, &client_handler, call);
 	/* What fails here comes as on_closed, or the server has answered before it stopped reading. */
@@ -237,7 +231,7 @@ static void connect_next(struct http_call *call)
 		call->stream->user = call;
 		call->stream->events = &connecting;
 		/* One that does not answer leaves time for the next. */
-		start_timer(call, call->connect_ms && call->address_at < call->address_count
+		start_alarm(call, call->connect_ms && call->address_at < call->address_count
 					  ? call->connect_ms
 					  : UINT64_MAX);
 		return;
@@ -357,8 +351,8 @@ struct http_call *http_call_open(struct loop *loop, const struct http_call_setti
 	if (method.p && copy_addresses(call, settings) == 0 && copy_headers(call, settings) == 0 &&
 	    copy_body(call, settings) == 0)
 		call->request.target = arena_str(&call->arena, settings->target);
-	uv_timer_init(&loop->uv, &call->timer);
-	start_timer(call, UINT64_MAX);
+	alarm_init(&call->alarm, on_alarm);
+	start_alarm(call, UINT64_MAX);
 	later_init(&call->begin, on_begin);
 	later_call(loop, &call->begin);
 	return call;
