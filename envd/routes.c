@@ -14,97 +14,98 @@
 #include "lib/descriptors.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/router.h"
 
-struct route {
-	const char *method, *path;
-	void (*serve)(struct http_exchange *ex, struct app *app);
-	/* The token gate lets it through: it is open, or has a check of its own. */
-	bool is_exempt;
-};
-
-static void serve_health(struct http_exchange *ex, struct app *app)
+static struct app *app_of(const struct http_exchange *ex)
 {
-	sandbox_service_health(ex, &app->sandbox);
+	return ex->server_user;
 }
 
-static void serve_metrics(struct http_exchange *ex, struct app *app)
+static void serve_health(struct http_exchange *ex, const struct route_call *call)
 {
-	sandbox_service_metrics(ex, &app->sandbox);
+	sandbox_service_health(ex, &app_of(ex)->sandbox);
 }
 
-static void serve_environment(struct http_exchange *ex, struct app *app)
+static void serve_metrics(struct http_exchange *ex, const struct route_call *call)
 {
-	sandbox_service_environment(ex, &app->sandbox);
+	sandbox_service_metrics(ex, &app_of(ex)->sandbox);
 }
 
-static void serve_init(struct http_exchange *ex, struct app *app)
+static void serve_environment(struct http_exchange *ex, const struct route_call *call)
 {
-	init_service_post(ex, &app->sandbox, ENVD_PROTOCOL_VERSION);
+	sandbox_service_environment(ex, &app_of(ex)->sandbox);
 }
 
-static void serve_upgrade(struct http_exchange *ex, struct app *app)
+static void serve_init(struct http_exchange *ex, const struct route_call *call)
 {
-	sandbox_service_upgrade(ex, &app->sandbox);
+	init_service_post(ex, &app_of(ex)->sandbox, ENVD_PROTOCOL_VERSION);
 }
 
-static void serve_freeze(struct http_exchange *ex, struct app *app)
+static void serve_upgrade(struct http_exchange *ex, const struct route_call *call)
 {
-	snapshot_service_freeze(ex, &app->snapshot);
+	sandbox_service_upgrade(ex, &app_of(ex)->sandbox);
 }
 
-static void serve_unfreeze(struct http_exchange *ex, struct app *app)
+static void serve_freeze(struct http_exchange *ex, const struct route_call *call)
 {
-	snapshot_service_unfreeze(ex, &app->snapshot);
+	snapshot_service_freeze(ex, &app_of(ex)->snapshot);
 }
 
-static void serve_filesystem_freeze(struct http_exchange *ex, struct app *app)
+static void serve_unfreeze(struct http_exchange *ex, const struct route_call *call)
 {
-	snapshot_service_freeze_filesystem(ex, &app->snapshot);
+	snapshot_service_unfreeze(ex, &app_of(ex)->snapshot);
 }
 
-static void serve_filesystem_thaw(struct http_exchange *ex, struct app *app)
+static void serve_filesystem_freeze(struct http_exchange *ex, const struct route_call *call)
 {
-	snapshot_service_thaw_filesystem(ex, &app->snapshot);
+	snapshot_service_freeze_filesystem(ex, &app_of(ex)->snapshot);
 }
 
-static void serve_collapse(struct http_exchange *ex, struct app *app)
+static void serve_filesystem_thaw(struct http_exchange *ex, const struct route_call *call)
 {
-	snapshot_service_collapse(ex, &app->snapshot);
+	snapshot_service_thaw_filesystem(ex, &app_of(ex)->snapshot);
 }
 
-static void serve_download(struct http_exchange *ex, struct app *app)
+static void serve_collapse(struct http_exchange *ex, const struct route_call *call)
 {
-	if (auth_pass_files(ex, &app->sandbox))
-		files_get(ex, &app->sandbox);
+	snapshot_service_collapse(ex, &app_of(ex)->snapshot);
 }
 
-static void serve_upload(struct http_exchange *ex, struct app *app)
+static void serve_download(struct http_exchange *ex, const struct route_call *call)
 {
-	if (auth_pass_files(ex, &app->sandbox))
-		files_post(ex, &app->sandbox);
+	if (auth_pass_files(ex, &app_of(ex)->sandbox))
+		files_get(ex, &app_of(ex)->sandbox);
 }
 
-static void serve_compose(struct http_exchange *ex, struct app *app)
+static void serve_upload(struct http_exchange *ex, const struct route_call *call)
 {
-	files_compose(ex, &app->sandbox);
+	if (auth_pass_files(ex, &app_of(ex)->sandbox))
+		files_post(ex, &app_of(ex)->sandbox);
 }
 
-/* Rows of one path stand together; their order is that of the Allow field. */
+static void serve_compose(struct http_exchange *ex, const struct route_call *call)
+{
+	files_compose(ex, &app_of(ex)->sandbox);
+}
+
+/* Open is what needs no token, or has a check of its own. */
 static const struct route routes[] = {
-	{"GET", "/health", serve_health, true},
-	{"GET", "/metrics", serve_metrics, false},
-	{"POST", "/init", serve_init, true},
-	{"GET", "/envs", serve_environment, false},
-	{"GET", "/files", serve_download, true},
-	{"POST", "/files", serve_upload, true},
-	{"POST", "/files/compose", serve_compose, false},
-	{"POST", "/freeze", serve_freeze, false},
-	{"POST", "/unfreeze", serve_unfreeze, false},
-	{"POST", "/fsfreeze", serve_filesystem_freeze, false},
-	{"POST", "/fsthaw", serve_filesystem_thaw, false},
-	{"POST", "/collapse", serve_collapse, false},
-	{"POST", "/upgrade", serve_upgrade, false},
+	{"GET", "/health", serve_health, .is_open = true},
+	{"GET", "/metrics", serve_metrics},
+	{"POST", "/init", serve_init, .is_open = true},
+	{"GET", "/envs", serve_environment},
+	{"GET", "/files", serve_download, .is_open = true},
+	{"POST", "/files", serve_upload, .is_open = true},
+	{"POST", "/files/compose", serve_compose},
+	{"POST", "/freeze", serve_freeze},
+	{"POST", "/unfreeze", serve_unfreeze},
+	{"POST", "/fsfreeze", serve_filesystem_freeze},
+	{"POST", "/fsthaw", serve_filesystem_thaw},
+	{"POST", "/collapse", serve_collapse},
+	{"POST", "/upgrade", serve_upgrade},
 };
+
+static const struct router router = {.routes = routes, .count = ARRAY_LENGTH(routes)};
 
 /* One RPC service: its methods sorted by path. */
 struct service {
@@ -117,16 +118,6 @@ static const struct service services[] = {
 	{jobs_service_methods, JOBS_SERVICE_METHODS},
 	{process_service_methods, PROCESS_SERVICE_METHODS},
 };
-
-/* Paths are compared as they were sent: no decoding, no cleaning, no slash forgiven. */
-static const struct route *find_route(const struct http_request *request)
-{
-	for (size_t i = 0; i < ARRAY_LENGTH(routes); i++)
-		if (str_equal(request->path, str_of(routes[i].path)) &&
-		    str_equal(request->method, str_of(routes[i].method)))
-			return &routes[i];
-	return NULL;
-}
 
 static int compare_method(const void *key, const void *element)
 {
@@ -158,16 +149,8 @@ static void refuse_path(struct http_exchange *ex)
 /* No route for this method: either the path has others, or it is unknown. */
 static void refuse_method(struct http_exchange *ex)
 {
-	const char *allowed = NULL;
+	const char *allowed = router_allowed(&router, ex);
 
-	for (size_t i = 0; i < ARRAY_LENGTH(routes); i++) {
-		if (!str_equal(ex->request.path, str_of(routes[i].path)))
-			continue;
-		allowed = allowed ? arena_printf(&ex->arena, "%s, %s", allowed, routes[i].method)
-				  : routes[i].method;
-		if (!allowed)
-			break;
-	}
 	if (!allowed) {
 		refuse_path(ex);
 		return;
@@ -178,17 +161,18 @@ static void refuse_method(struct http_exchange *ex)
 
 static void serve(struct http_exchange *ex, const char *user_name)
 {
-	struct app *app = ex->server_user;
+	struct app *app = app_of(ex);
 	const struct rpc_method *method = find_method(ex->request.path);
 	const struct route *route;
+	struct route_call call;
 
 	if (method) {
 		rpc_dispatch(ex, method, app, user_name);
 		return;
 	}
-	route = find_route(&ex->request);
+	route = router_find(&router, &ex->request, &call);
 	if (route)
-		route->serve(ex, app);
+		router_serve(&router, route, ex, &call);
 	else if (str_starts_with(ex->request.path, STR(JOBS_REST_PREFIX)))
 		jobs_rest_serve(ex, app->jobs);
 	else
@@ -197,15 +181,16 @@ static void serve(struct http_exchange *ex, const char *user_name)
 
 static void dispatch(struct http_exchange *ex)
 {
-	struct app *app = ex->server_user;
-	const struct route *route = find_route(&ex->request);
+	struct app *app = app_of(ex);
+	struct route_call call;
+	const struct route *route = router_find(&router, &ex->request, &call);
 	const struct rpc_method *method;
 	const char *user_name;
 	struct str name;
 
 	if (cors_apply(ex))
 		return;
-	if (!(route && route->is_exempt) && !auth_pass_token(ex, &app->sandbox))
+	if (!(route && route->is_open) && !auth_pass_token(ex, &app->sandbox))
 		return;
 	if (!auth_basic_name(ex, &name)) {
 		serve(ex, NULL);

@@ -1,7 +1,11 @@
 #include "lib/digest.h"
 
+#include <pthread.h>
+#include <sodium/crypto_auth_hmacsha256.h>
 #include <sodium/crypto_hash_sha256.h>
 #include <sodium/crypto_hash_sha512.h>
+#include <sodium/crypto_shorthash.h>
+#include <sys/random.h>
 
 void digest_sha256(const struct str *pieces, size_t count, unsigned char ret_digest[DIGEST_SHA256_BYTES])
 {
@@ -26,4 +30,35 @@ void digest_sha512_hex(struct str text, char ret_hex[2 * DIGEST_SHA512_BYTES + 1
 		snprintf(ret_hex + 2 * i, 3, "%02x", digest[i]);
 	wipe(&state, sizeof(state));
 	wipe(digest, sizeof(digest));
+}
+
+void digest_hmac_sha256(struct str key, const struct str *pieces, size_t count,
+			unsigned char ret_mac[DIGEST_SHA256_BYTES])
+{
+	crypto_auth_hmacsha256_state state;
+
+	crypto_auth_hmacsha256_init(&state, (const unsigned char *)key.p, key.len);
+	for (size_t i = 0; i < count; i++)
+		crypto_auth_hmacsha256_update(&state, (const unsigned char *)pieces[i].p, pieces[i].len);
+	crypto_auth_hmacsha256_final(&state, ret_mac);
+	wipe(&state, sizeof(state));
+}
+
+static unsigned char short_key[crypto_shorthash_KEYBYTES];
+
+static void make_short_key(void)
+{
+	/* Before the kernel has gathered randomness, as early in a machine's life as process 1 runs, what it has
+	 * by then is good enough for this. */
+	(void)!getrandom(short_key, sizeof(short_key), GRND_NONBLOCK);
+}
+
+uint64_t digest_short(struct str text)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+	uint64_t hash;
+
+	pthread_once(&once, make_short_key);
+	crypto_shorthash((unsigned char *)&hash, (const unsigned char *)text.p, text.len, short_key);
+	return hash;
 }

@@ -33,6 +33,10 @@
 /* Where it is counted what the heads of one client hold together, these first bytes of each exchange are not, and
  * as many of its request to the sandbox: ordinary heads pass, whatever others hold. */
 #define HTTP_HEADS_EXEMPT_BYTES (4 * 1024)
+/* A request of ours to another server: head and body as they are kept until it is connected, and how many of its
+ * addresses are tried. */
+#define HTTP_CALL_ARENA_BYTES (512 * 1024)
+#define HTTP_CALL_ADDRESSES_MAX 8
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
 /* A new connection that sends nothing at all. */

@@ -54,6 +54,7 @@ void loop_init(struct loop *loop)
 		abort();
 	}
 	list_init(&loop->later);
+	alarms_open(loop);
 	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
 	uv_prepare_init(&loop->uv, &loop->later_prepare);
 	uv_prepare_start(&loop->later_prepare, on_prepare);
@@ -78,6 +79,7 @@ static void count_foreign(uv_handle_t *handle, void *user)
 	if (handle != (const uv_handle_t *)&loop->later_prepare &&
 	    handle != (const uv_handle_t *)&loop->later_idle &&
 	    handle != (const uv_handle_t *)&loop->look_check &&
+	    handle != (const uv_handle_t *)&loop->alarms.timer &&
 	    handle != (const uv_handle_t *)&loop->hangup_poll &&
 	    handle != (const uv_handle_t *)&loop->jobs_return &&
 	    handle != (const uv_handle_t *)&loop->jobs_look)
@@ -89,7 +91,8 @@ bool loop_is_empty(struct loop *loop)
 	size_t foreign = 0;
 
 	uv_walk(&loop->uv, count_foreign, &foreign);
-	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 && list_is_empty(&loop->later);
+	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 && list_is_empty(&loop->later) &&
+	       loop->alarms.count == 0;
 }
 
 void loop_fini(struct loop *loop)
@@ -100,6 +103,7 @@ void loop_fini(struct loop *loop)
 	uv_close((uv_handle_t *)&loop->later_prepare, NULL);
 	uv_close((uv_handle_t *)&loop->later_idle, NULL);
 	uv_close((uv_handle_t *)&loop->look_check, NULL);
+	alarms_close(loop);
 	hangup_close(loop);
 	job_close(loop);
 	uv_run(&loop->uv, UV_RUN_DEFAULT);

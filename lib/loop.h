@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <uv.h>
 
+#include "lib/alarm.h"
 #include "lib/base.h"
 #include "lib/list.h"
 
@@ -26,6 +27,7 @@ struct loop {
 	uint64_t asked_ms;          /* when it began to look */
 	uint64_t looked_ms;
 	struct list_node later;
+	struct alarms alarms;
 	size_t jobs_running; /* queued ones included; of these, those that touch files, start, do other things: */
 	size_t file_jobs, start_jobs, other_jobs;
 	struct list_node jobs_waiting[LOOP_JOB_QUEUES]; /* held back; see lib/job.h */

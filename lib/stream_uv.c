@@ -5,6 +5,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "lib/buf.h"
@@ -517,10 +518,10 @@ static void on_connected(uv_connect_t *request, int status)
 	free(request);
 	if (s->closing)
 		return;
-	if (status == 0)
-		uv_tcp_nodelay(&s->handle.tcp, 1);
-	else
+	if (status < 0)
 		s->broken = status;
+	else if (s->handle.any.type == UV_TCP)
+		uv_tcp_nodelay(&s->handle.tcp, 1);
 	s->on_connected(&s->stream, status);
 }
 
@@ -573,10 +574,31 @@ static int start_connecting(struct loop *loop, int fd, bool to_write, const stru
 	return 0;
 }
 
+/* libuv tells of a failure by the callback. */
+static int connect_locally(struct loop *loop, const struct sockaddr_un *address,
+			   void (*connected)(struct stream *stream, int status),
+			   struct stream **ret_stream)
+{
+	struct stream_uv *s = stream_uv_new(loop);
+	int status = uv_pipe_init(&loop->uv, &s->handle.pipe, 0);
+
+	if (status < 0) {
+		free(s);
+		return status;
+	}
+	s->on_connected = connected;
+	uv_pipe_connect(request_new(s, sizeof(uv_connect_t)), &s->handle.pipe, address->sun_path,
+			on_connected);
+	*ret_stream = &s->stream;
+	return 0;
+}
+
 int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
 		      void (*connected)(struct stream *stream, int status),
 		      struct stream **ret_stream)
 {
+	if (address->sa_family == AF_UNIX)
+		return connect_locally(loop, (const struct sockaddr_un *)address, connected, ret_stream);
 	return start_connecting(loop, -1, false, address, connected, ret_stream);
 }
 

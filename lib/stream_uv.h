@@ -11,7 +11,7 @@
 int stream_uv_accept(struct loop *loop, uv_stream_t *listener, struct stream **ret_stream) NODISCARD;
 /* A connected TCP socket; takes ownership of `fd` only on success. */
 int stream_uv_open_tcp(struct loop *loop, int fd, struct stream **ret_stream) NODISCARD;
-/* Starts connecting. `on_connected` comes once, from the loop: 0, or a negative errno, after which the
+/* Starts connecting, by TCP or to a Unix socket. `on_connected` comes once, from the loop: 0, or a negative errno, after which the
  * stream is good for stream_close only; it does not come after stream_close. Until then the stream
  * neither reads nor writes. -errno (no stream) when it fails at once, as with -EMFILE. */
 int stream_uv_connect(struct loop *loop, const struct sockaddr *address,

@@ -2,8 +2,8 @@
 # Makes the libraries the static envd and envd-watch link with: packaging/musl-deps.sh build/musl
 #
 #   libuv, jansson     compiled with musl-gcc from Debian's source packages (Debian's own .a need glibc)
-#   libsodium          the same, of it only SHA-256 and SHA-512
 #   libinotifytools    the same, for envd-watch alone (it is under the GPL); without patterns and texts
+#   libsodium          the same, of it only SHA-256, SHA-512, HMAC-SHA-256 and SipHash
 #   protobuf-c, zlib   Debian's .a as they are: they use nothing that musl lacks
 #   include/           their headers, and links to the kernel's, which musl-gcc does not search
 #
@@ -121,16 +121,18 @@ cp "$work/jansson-build/include/jansson.h" "$work/jansson-build/include/jansson_
 # --- libsodium
 cd "$work/libsodium/src/libsodium"
 mkdir "$work/sodium-objects"
-for unit in crypto_hash/sha256/cp/hash_sha256_cp.c crypto_hash/sha512/cp/hash_sha512_cp.c sodium/utils.c; do
+for unit in crypto_hash/sha256/cp/hash_sha256_cp.c crypto_hash/sha512/cp/hash_sha512_cp.c sodium/utils.c \
+	crypto_auth/hmacsha256/auth_hmacsha256.c crypto_verify/sodium/verify.c crypto_shorthash/crypto_shorthash.c \
+	crypto_shorthash/siphash24/ref/shorthash_siphash24_ref.c; do
 	musl-gcc "${flags[@]}" -std=gnu11 -D_GNU_SOURCE -DHAVE_EXPLICIT_BZERO -isystem "$target/include" \
 		-Iinclude -Iinclude/sodium -c -o "$work/sodium-objects/$(basename "$unit").o" "$unit" \
 		>>"$log" 2>&1 || fail "$unit does not compile"
 done
 ar rcs "$target/lib/libsodium.a" "$work"/sodium-objects/*.o
 mkdir -p "$target/include/sodium"
-# The one for HMAC is there to compile against: only the proxy, which is not built here, links it.
 cp include/sodium/crypto_hash_sha256.h include/sodium/crypto_hash_sha512.h include/sodium/export.h \
-	include/sodium/crypto_auth_hmacsha256.h "$target/include/sodium/"
+	include/sodium/crypto_auth_hmacsha256.h include/sodium/crypto_shorthash.h \
+	include/sodium/crypto_shorthash_siphash24.h "$target/include/sodium/"
 
 # --- libinotifytools
 # Every page that a watch touches counts, and there is one process a watch. So what envd-watch never asks for

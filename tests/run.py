@@ -7,12 +7,10 @@ counts as one failure. Full output is in build/logs/<suite>.log; what failed is 
 the one line that closes every run.
 """
 import concurrent.futures
-import ctypes
 import glob
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +21,10 @@ os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 OUT = os.environ.get("OUT", "build")
 LOGS = os.path.join(OUT, "logs")
-PR_SET_CHILD_SUBREAPER = 36
+# So many steps run at a time: many of them wait more than they compute.
+AT_ONCE = os.cpu_count() + 1
+STEP = [sys.executable, "-S", "-E", "-B", "tests/step.py"]
+TIMED_OUT, LEFT_RUNNING = 124, "---- left running: "
 SKIP = 77  # a command that cannot run here, and says why in its last line
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 COUNTS = [
@@ -43,11 +44,16 @@ COUNTS = [
 
 
 class Step:
-    """One command of a suite. `check` steps count as one test themselves: building, linting."""
+    """One command of a suite. `check` steps count as one test themselves: building, linting. What `is_alone` comes
+    before everything else and has the machine to itself: builds, which use all of it and which others need."""
 
-    def __init__(self, name, command, timeout=120, env=None, check=False):
+    def __init__(self, name, command, timeout=120, env=None, check=False, is_alone=False):
         self.name, self.command, self.timeout = name, command, timeout
-        self.env, self.check = env or {}, check
+        self.env, self.check, self.is_alone = env or {}, check, is_alone
+
+
+def build(name, *arguments):
+    return Step(name, make(*arguments), timeout=900, check=True, is_alone=True)
 
 
 def make(*arguments):
@@ -60,19 +66,19 @@ def names_of(target, *arguments):
 
 
 def suite_lint():
-    yield Step("lint", make("lint"))
+    yield Step("lint", make("lint"), timeout=600, is_alone=True)
 
 
 def suite_build():
     """Warnings are errors, with both compilers; everything the other suites run is built here."""
     for profile in ("dev", "clang", "asan", "opt"):
-        yield Step(profile, make(f"PROFILE={profile}", "CI=1", "all", "unit-build"), timeout=900, check=True)
-    yield Step("fuzz", make("PROFILE=fuzz", "CI=1", "fuzz-build"), timeout=900, check=True)
-    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
+        yield build(profile, f"PROFILE={profile}", "CI=1", "all", "unit-build")
+    yield build("fuzz", "PROFILE=fuzz", "CI=1", "fuzz-build")
+    yield build("static", "PROFILE=static", "CI=1", "all")
 
 
 def unit_steps(profile):
-    yield Step("build", make(f"PROFILE={profile}", "CI=1", "all", "unit-build"), timeout=900, check=True)
+    yield build("build", f"PROFILE={profile}", "CI=1", "all", "unit-build")
     for program in names_of("UNIT_PROGRAMS", f"PROFILE={profile}"):
         yield Step(program, [program], timeout=600)
 
@@ -99,7 +105,7 @@ def valgrind_steps(is_wanted):
     if not shutil.which("valgrind"):
         print("  valgrind: there is none; nothing is tested")
         return
-    yield Step("build", make("PROFILE=dev", "CI=1", "all", "unit-build"), timeout=900, check=True)
+    yield build("build", "PROFILE=dev", "CI=1", "all", "unit-build")
     for program in filter(is_wanted, names_of("UNIT_PROGRAMS", "PROFILE=dev")):
         yield Step(program, ["valgrind", "-q", "--error-exitcode=99", "--leak-check=no", "--show-leak-kinds=definite",
                              "--errors-for-leak-kinds=definite", "--child-silent-after-fork=yes",
@@ -116,7 +122,7 @@ def suite_valgrind_slow():
 
 def suite_fuzz():
     """Every fuzzer over its corpus, once."""
-    yield Step("build", make("PROFILE=fuzz", "CI=1", "fuzz-build"), timeout=900, check=True)
+    yield build("build", "PROFILE=fuzz", "CI=1", "fuzz-build")
     for program in names_of("FUZZ_PROGRAMS", "PROFILE=fuzz"):
         name = os.path.basename(program)
         corpus = os.path.join("tests/fuzz/corpus", name)
@@ -131,7 +137,7 @@ def suite_connect():
         print(f"  connect: there is no {runner} (it needs Go); nothing is tested")
         return
     server = f"{OUT}/asan/tests/conformance/server"
-    yield Step("server", make("PROFILE=asan", "CI=1", server), timeout=900, check=True)
+    yield build("server", "PROFILE=asan", "CI=1", server)
     yield Step("connectconformance", ["tests/conformance/run.sh"], timeout=300, env={"CI": "1"})
 
 
@@ -144,14 +150,14 @@ def e2e_steps(env):
 
 def suite_e2e():
     """Real clients against the envd that is shipped, directly and through the proxy."""
-    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
-    yield Step("opt", make("PROFILE=opt", "CI=1", "all"), timeout=900, check=True)
+    yield build("static", "PROFILE=static", "CI=1", "all")
+    yield build("opt", "PROFILE=opt", "CI=1", "all")
     yield from e2e_steps({"ENVD_BIN": f"{OUT}/static/bin/envd", "PROXY_BIN": f"{OUT}/opt/bin/proxy"})
 
 
 def suite_e2e_asan():
     """The same against the programs with sanitizers."""
-    yield Step("asan", make("PROFILE=asan", "CI=1", "all"), timeout=900, check=True)
+    yield build("asan", "PROFILE=asan", "CI=1", "all")
     # The client libraries by the road that takes most of both programs.
     yield from e2e_steps({"ENVD_BIN": f"{OUT}/asan/bin/envd", "PROXY_BIN": f"{OUT}/asan/bin/proxy",
                           "E2E_ROADS": "domain"})
@@ -159,7 +165,7 @@ def suite_e2e_asan():
 
 def relay_steps(profile):
     """The proxy between scripted clients and scripted servers."""
-    yield Step(profile, make(f"PROFILE={profile}", "CI=1", "all"), timeout=900, check=True)
+    yield build(profile, f"PROFILE={profile}", "CI=1", "all")
     for path in sorted(glob.glob("tests/relay/test_*.py")):
         command = [sys.executable, "-B", path]
         yield Step(os.path.basename(path), command, timeout=600, env={"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"})
@@ -187,7 +193,7 @@ def suite_relay_asan():
 
 def suite_relay_tls():
     """What streams, tunnels, ends and misuse are tested with in plain text, over TLS."""
-    yield Step("asan", make("PROFILE=asan", "CI=1", "all"), timeout=900, check=True)
+    yield build("asan", "PROFILE=asan", "CI=1", "all")
     for name in ("upstreams", "responses", "bodies", "tunnels", "hostile", "smuggling", "lifecycle"):
         command = [sys.executable, "-B", f"tests/relay/test_{name}.py"]
         yield Step(f"test_{name}.py", command, timeout=600, env={"PROXY_BIN": f"{OUT}/asan/bin/proxy", "RELAY_TLS": "1"})
@@ -195,7 +201,7 @@ def suite_relay_tls():
 
 def suite_vm():
     """envd as process 1 of virtual machines, where QEMU and a kernel can be had."""
-    yield Step("static", make("PROFILE=static", "CI=1", "all"), timeout=900, check=True)
+    yield build("static", "PROFILE=static", "CI=1", "all")
     yield Step("machines", ["tests/vm/run.sh"], timeout=1800, env={"ENVD_BIN": f"{OUT}/static/bin/envd"})
 
 
@@ -222,61 +228,35 @@ SUITES = {
     "tour": suite_tour,
 }
 ON_REQUEST = {"valgrind-slow": suite_valgrind_slow}
-# These run two steps at a time: they wait more than they compute.
-PARALLEL = {"relay": 2, "relay-asan": 2, "relay-tls": 2, "e2e": 2, "e2e-asan": 2}
 
 
-def children():
-    with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-        return [int(pid) for pid in file.read().split()]
+class Tally:
+    """What is known of one suite: its sums, its log, and how long its steps took together."""
+
+    def __init__(self, name):
+        self.name = name
+        self.log = open(os.path.join(LOGS, f"{name}.log"), "w", encoding="utf-8")
+        self.sums = {"passed": 0, "failed": 0, "skipped": 0}
+        self.seconds = 0.0
+        self.steps = list({**SUITES, **ON_REQUEST}[name]())
+        self.open_steps = len(self.steps)
+        self.failures = []
+
+    def line(self):
+        more = f", {self.sums['skipped']} skipped" if self.sums["skipped"] else ""
+        return f"{self.name:10} {self.sums['passed']:5} ok {self.sums['failed']:4} bad{more}  ({self.seconds:.0f} s)"
 
 
-class Runner:
-    """Runs steps, some side by side, and ends what they leave behind."""
-
-    def __init__(self):
-        self.lock = threading.Lock()
-        self.active = set()
-        self.root = set(os.listdir("/"))
-
-    def start(self, step, output, env):
-        with self.lock:
-            process = subprocess.Popen(
-                step.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=env, start_new_session=True
-            )
-            self.active.add(process.pid)
-            return process
-
-    def end_leftovers(self):
-        """What a command started and left behind comes to us (subreaper); it must not disturb the next."""
-        names = []
-        with self.lock:
-            for pid in children():
-                if pid in self.active:
-                    continue
-                try:
-                    with open(f"/proc/{pid}/cmdline", "rb") as file:
-                        line = file.read().replace(b"\0", b" ").decode("utf-8", "replace").strip()
-                    if line:
-                        names.append(line[:100])
-                    os.kill(pid, signal.SIGKILL)
-                except (ProcessLookupError, FileNotFoundError):
-                    pass
-                try:
-                    os.waitpid(pid, 0)
-                except ChildProcessError:
-                    pass
-        return names
-
-    def left_in_root(self):
-        """Names in / that were not there before: a test that wrote somewhere else than it meant to."""
-        with self.lock:
-            now = set(os.listdir("/"))
-            names, self.root = now - self.root, now
-            return [f"/{name}" for name in sorted(names)]
+def left_in_root(known):
+    """Names in / that were not there before: a test that wrote somewhere else than it meant to."""
+    names = set(os.listdir("/")) - known
+    known |= names
+    return [f"/{name}" for name in sorted(names)]
 
 
-def run_step(runner, step, log):
+def run_step(step):
+    """Runs it to its end and gives back what it counted, what to show of a failure, its output for the log, what it
+    left running, and its seconds."""
     env = dict(
         os.environ,
         OUT=OUT,
@@ -294,28 +274,21 @@ def run_step(runner, step, log):
     if not shutil.which(step.command[0]):
         # What was to be built was not; that has failed already, and the other steps go on.
         failure = f"==== {step.name}: {step.command[0]} is not there\n"
-        log.write(failure)
-        return {"passed": 0, "failed": 1, "skipped": 0}, failure, []
+        return {"passed": 0, "failed": 1, "skipped": 0}, failure, failure, [], 0.0
     with tempfile.TemporaryFile() as output:
-        process = runner.start(step, output, env)
-        try:
-            code = process.wait(step.timeout)
-        except subprocess.TimeoutExpired:
-            code, note = -1, f"did not end within {step.timeout} s"
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-        with runner.lock:
-            runner.active.discard(process.pid)
-            alone = not runner.active
-        leftovers = runner.end_leftovers() if alone else []
+        code = subprocess.run([*STEP, str(step.timeout), *step.command], stdin=subprocess.DEVNULL, stdout=output,
+                              stderr=subprocess.STDOUT, env=env, check=False).returncode
         output.seek(0)
         text = ANSI.sub("", output.read().decode("utf-8", "replace"))
+    if code == TIMED_OUT:
+        code, note = -1, f"did not end within {step.timeout} s"
+    leftovers = [line[len(LEFT_RUNNING):] for line in text.split("\n") if line.startswith(LEFT_RUNNING)]
 
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     if code == SKIP:
         counts["skipped"] = 1
         reason = text.strip().split("\n")[-1]
-        print(f"  {step.name}: left out: {reason}", flush=True)
+        print(f"  {step.name}: left out: {reason}")
         code = 0
     elif step.check:
         counts["failed" if code else "passed"] = 1
@@ -332,16 +305,12 @@ def run_step(runner, step, log):
             counts["failed"] = 1
     if code and not note:
         note = f"signal {-code}" if code < 0 else f"exit code {code}"
-    with runner.lock:
-        log.write(f"==== {step.name}: {' '.join(step.command)}\n{text}\n")
-        log.write(f"---- {step.name}: {time.monotonic() - began:.1f} s {counts} {note}\n")
-        for line in leftovers:
-            log.write(f"---- left running: {line}\n")
-        log.flush()
-    failure = None
-    if counts["failed"]:
-        failure = f"==== {step.name}: {note}\n" + excerpt(text)
-    return counts, failure, leftovers
+    seconds = time.monotonic() - began
+    record = (
+        f"==== {step.name}: {' '.join(step.command)}\n{text}\n---- {step.name}: {seconds:.1f} s {counts} {note}\n"
+    )
+    failure = f"==== {step.name}: {note}\n" + excerpt(text) if counts["failed"] else None
+    return counts, failure, record, leftovers, seconds
 
 
 def python_counts(text, counts):
@@ -371,38 +340,13 @@ def excerpt(text):
     return "\n".join(lines[i] for i in list(chosen)[:200])
 
 
-def run_suite(runner, name):
-    began = time.monotonic()
-    sums = {"passed": 0, "failed": 0, "skipped": 0}
-    failures = []
-
-    def take(step, result):
-        counts, failure, leftovers = result
-        for kind, number in counts.items():
-            sums[kind] += number
-        if failure:
-            failures.append(f"[{name}] {failure}")
-            print(f"  {name}: {step.name}: FAILED", flush=True)
-        if leftovers:
-            print(f"  {name}: {step.name}: left running: {'; '.join(leftovers[:3])}")
-        if left := runner.left_in_root():
-            print(f"  {name}: {step.name}: left in the root of the file system: {', '.join(left)}")
-
-    with open(os.path.join(LOGS, f"{name}.log"), "w", encoding="utf-8") as log:
-        steps = {**SUITES, **ON_REQUEST}[name]()
-        waiting = []
-        # Builds come first and alone; the rest of a parallel suite goes side by side.
-        for step in steps:
-            if step.check or name not in PARALLEL:
-                take(step, run_step(runner, step, log))
-            else:
-                waiting.append(step)
-        with concurrent.futures.ThreadPoolExecutor(PARALLEL.get(name, 1)) as pool:
-            for step, result in zip(waiting, pool.map(lambda each: run_step(runner, each, log), waiting)):
-                take(step, result)
-    more = f", {sums['skipped']} skipped" if sums["skipped"] else ""
-    print(f"{name:10} {sums['passed']:5} ok {sums['failed']:4} bad{more}  ({time.monotonic() - began:.0f} s)")
-    return sums, failures
+def in_turn(tallies):
+    """Steps of all suites, one of each in turn, so that what computes runs beside what waits."""
+    queues = [(tally, [step for step in tally.steps if not step.is_alone]) for tally in tallies]
+    while queues:
+        for tally, steps in queues:
+            yield tally, steps.pop(0)
+        queues = [(tally, steps) for tally, steps in queues if steps]
 
 
 def main():
@@ -412,20 +356,45 @@ def main():
             sys.exit(f"no suite {name}; there are: {' '.join([*SUITES, *ON_REQUEST])}")
     os.makedirs(LOGS, exist_ok=True)
     sys.stdout.reconfigure(line_buffering=True)
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    runner = Runner()
-    total = {"passed": 0, "failed": 0, "skipped": 0}
-    failures = []
-    for name in names:
-        sums, failed = run_suite(runner, name)
-        failures += failed
-        for kind, number in sums.items():
-            total[kind] += number
+    began = time.monotonic()
+    root = set(os.listdir("/"))
+    lock = threading.Lock()
+
+    def take(tally, step):
+        counts, failure, record, leftovers, seconds = run_step(step)
+        with lock:
+            tally.log.write(record)
+            tally.log.flush()
+            tally.seconds += seconds
+            tally.open_steps -= 1
+            for kind, number in counts.items():
+                tally.sums[kind] += number
+            if failure:
+                tally.failures.append(f"[{tally.name}] {failure}")
+                print(f"  {tally.name}: {step.name}: FAILED")
+            if leftovers:
+                print(f"  {tally.name}: {step.name}: left running: {'; '.join(leftovers[:3])}")
+            if left := left_in_root(root):
+                print(f"  {tally.name}: {step.name} or what ran beside it: left in the root of the file system: {', '.join(left)}")
+            if not tally.open_steps:
+                print(tally.line())
+
+    tallies = [Tally(name) for name in names]
+    for tally in tallies:
+        for step in tally.steps:
+            if step.is_alone:
+                take(tally, step)
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        list(pool.map(lambda each: take(*each), in_turn(tallies)))
+
+    failures = [failure for tally in tallies for failure in tally.failures]
     for failure in failures:
         print("\n" + failure)
     if failures:
         print(f"\nfull output: {LOGS}/<suite>.log")
+    total = {kind: sum(tally.sums[kind] for tally in tallies) for kind in ("passed", "failed", "skipped")}
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
+    print(f"{(time.monotonic() - began) / 60:.1f} minutes; the seconds above are those of each suite's steps together")
     print(f"{total['passed']} passed, {total['failed']} failed{skipped}")
     return 1 if total["failed"] or not total["passed"] else 0
 

@@ -184,7 +184,7 @@ static void on_room(struct request *r)
 			call->handler->on_room(call);
 		return;
 	}
-	if (r->head.length == 0 || !piece.iov_len) {
+	if (!piece.iov_len) {
 		request_end(r);
 		return;
 	}

@@ -298,7 +298,7 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 		if (exec->signal_busy && monotonic_ms() - exec->signal_sent_ms >= IMPATIENT_AFTER_MS)
 			leave_running(exec, EXIT_OF_SIGNAL + number);
 		stop_command(exec);
-	} else if (exec->start.request.client && !exec->stop_number) {
+	} else if (request_is_connected(&exec->start.request) && !exec->stop_number) {
 		/* It is being started: the signal is for it. */
 		exec->stop_number = number;
 	} else {

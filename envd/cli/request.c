@@ -3,27 +3,8 @@
 #include <netdb.h>
 #include <unistd.h>
 
+#include "lib/limits.h"
 #include "lib/stream_uv.h"
-
-#define REQUEST_ARENA_BYTES (64 * 1024)
-
-static void finish(struct later *later)
-{
-	struct request *r = container_of(later, struct request, later);
-	char why[256];
-
-	/* What is known about a connection that did not come about is better than that it did not. */
-	secure_close(&r->secure, why, sizeof(why));
-	if (r->failed && !r->status && *why && r->err.kind == ERR_UNAVAILABLE)
-		err_set(&r->err, ERR_UNAVAILABLE, "%s: %s", r->target->url, why);
-	arena_release(&r->arena);
-	r->handler->on_done(r, r->complete && !r->failed ? NULL : &r->err);
-}
-
-static void end(struct request *r)
-{
-	later_call(&r->target->loop, &r->later);
-}
 
 static void fail(struct request *r, enum err_kind kind, int status, const char *what)
 {
@@ -35,205 +16,161 @@ static void fail(struct request *r, enum err_kind kind, int status, const char *
 
 /* ---- the answer ---- */
 
-static void on_response(struct http_client *c, const struct http_response *response)
+static void on_response(struct http_call *call, const struct http_response *response)
 {
-	struct request *r = http_client_user(c);
+	struct request *r = http_call_user(call);
 
 	r->status = response->status;
 	if (r->handler->on_response)
 		r->handler->on_response(r, response);
 }
 
-static void on_body(struct http_client *c, const char *data, size_t len)
+static void on_body(struct http_call *call, const char *data, size_t len)
 {
-	struct request *r = http_client_user(c);
+	struct request *r = http_call_user(call);
 
 	r->handler->on_body(r, data, len);
 }
 
-static void on_body_end(struct http_client *c, const struct http_headers *trailers)
+static void on_room(struct http_call *call)
 {
-	struct request *r = http_client_user(c);
-
-	(void)trailers;
-	r->complete = true;
-	http_client_close(c, false);
-}
-
-static void on_drained(struct http_client *c)
-{
-	struct request *r = http_client_user(c);
+	struct request *r = http_call_user(call);
 
 	if (r->handler->on_room)
 		r->handler->on_room(r);
 }
 
-static void on_closed(struct http_client *c, int status)
+static void end(struct request *r)
 {
-	struct request *r = http_client_user(c);
+	char why[256];
 
-	r->client = NULL;
-	if (!r->complete)
-		fail(r, ERR_UNAVAILABLE, status < 0 ? status : -ECONNRESET, "the connection was lost");
+	/* What is known about a connection that did not come about is better than that it did not. */
+	secure_close(&r->secure, why, sizeof(why));
+	if (r->failed && !r->status && *why && r->err.kind == ERR_UNAVAILABLE)
+		err_set(&r->err, ERR_UNAVAILABLE, "%s: %s", r->target->url, why);
+	r->handler->on_done(r, r->failed ? &r->err : NULL);
+}
+
+static void on_call_done(struct http_call *call, int status)
+{
+	struct request *r = http_call_user(call);
+
+	r->call = NULL;
+	if (status == -ENAMETOOLONG)
+		fail(r, ERR_INVALID_ARGUMENT, status, "the request");
+	else if (status < 0)
+		fail(r, ERR_UNAVAILABLE, status, http_call_is_connected(call) ? "the connection was lost" : "");
 	end(r);
 }
 
-static const struct http_client_handler client_handler = {
+static const struct http_call_handler call_handler = {
 	.on_response = on_response,
 	.on_body = on_body,
-	.on_body_end = on_body_end,
-	.on_drained = on_drained,
-	.on_closed = on_closed,
+	.on_room = on_room,
+	.on_done = on_call_done,
 };
 
-/* ---- connecting ---- */
+/* ---- asking ---- */
 
-static void connect_next(struct request *r, int status);
-
-static void on_stream_closed(struct stream *s)
+static int connect_securely(void *user, struct stream **ret_stream)
 {
-	struct request *r = s->user;
-
-	r->stream = NULL;
-	connect_next(r, r->err.sys ? -r->err.sys : -ECONNREFUSED);
-}
-
-static const struct stream_events connecting_events = {.on_closed = on_stream_closed};
-
-static void send_request(struct request *r, struct stream *s)
-{
-	r->client = http_client_open(&r->target->loop, s, &client_handler, r);
-	/* What goes wrong here comes back as on_closed. */
-	(void)http_client_send(r->client, &r->head);
-	if (r->head.length == HTTP_LENGTH_NONE)
-		(void)http_client_end(r->client, NULL);
-	else if (r->handler->on_room)
-		r->handler->on_room(r);
-}
-
-static void on_connected(struct stream *s, int status)
-{
-	struct request *r = s->user;
+	struct request *r = user;
+	int fd, status = secure_open(&r->secure, r->target, &fd);
 
 	if (status < 0) {
-		r->err.sys = -status;
-		stream_close(s, true);
-		return;
+		fail(r, ERR_UNAVAILABLE, status,
+		     status == -ENOENT ? "https needs the program openssl, which is not here" : "openssl");
+		return status;
 	}
-	r->stream = NULL;
-	stream_uv_keep_alive(stream_fd(s));
-	send_request(r, s);
+	status = stream_uv_open_pipe(&r->target->loop, fd, ret_stream);
+	if (status < 0)
+		close(fd);
+	return status;
 }
 
-static void connect_securely(struct later *later)
+static void on_cancelled(struct later *later)
 {
-	struct request *r = container_of(later, struct request, begin);
-	struct stream *s;
-	int fd, status;
-
-	if (r->failed) {
-		end(r);
-		return;
-	}
-	status = secure_open(&r->secure, r->target, &fd);
-	if (status == 0) {
-		status = stream_uv_open_pipe(&r->target->loop, fd, &s);
-		if (status < 0)
-			close(fd);
-	}
-	if (status == 0) {
-		send_request(r, s);
-		return;
-	}
-	fail(r, ERR_UNAVAILABLE, status,
-	     status == -ENOENT ? "https needs the program openssl, which is not here" : "openssl");
-	end(r);
+	end(container_of(later, struct request, later));
 }
 
-static void connect_next(struct request *r, int status)
+static size_t collect_addresses(const struct target *target,
+				const struct sockaddr *addresses[HTTP_CALL_ADDRESSES_MAX])
 {
-	while (r->next_address && !r->failed) {
-		const struct addrinfo *address = r->next_address;
+	size_t count = 0;
 
-		r->next_address = address->ai_next;
-		status = stream_uv_connect(&r->target->loop, address->ai_addr, on_connected, &r->stream);
-		if (status < 0)
-			continue;
-		r->stream->user = r;
-		r->stream->events = &connecting_events;
-		return;
-	}
-	fail(r, ERR_UNAVAILABLE, status, "");
-	end(r);
-}
-
-static void add_field(struct request *r, struct str name, struct str value)
-{
-	if (r->head.target.p && http_headers_add(&r->head.headers, &r->arena, name, value) < 0)
-		r->head.target = (struct str){NULL, 0};
+	for (const struct addrinfo *at = target->addresses; at && count < HTTP_CALL_ADDRESSES_MAX;
+	     at = at->ai_next)
+		addresses[count++] = at->ai_addr;
+	return count;
 }
 
 void request_open(struct request *r, struct target *target, const struct request_handler *handler,
 		  const char *method, const char *path, struct request_body body)
 {
+	const struct sockaddr *addresses[HTTP_CALL_ADDRESSES_MAX];
+	struct http_call_settings settings = {
+		.addresses = addresses,
+		.address_count = collect_addresses(target, addresses),
+		.connect = target->is_secure ? connect_securely : NULL,
+		.keep_alive = true,
+		.method = str_of(method),
+		.target = str_of(path),
+		.length = body.length,
+		.is_empty_body = body.length == 0,
+		.user = r,
+	};
+	struct http_header *headers = xcalloc(target->fields.count + 2, sizeof(*headers));
+
 	*r = (struct request){.target = target, .handler = handler, .secure = {.complaints = -1}};
-	arena_init(&r->arena, REQUEST_ARENA_BYTES);
-	later_init(&r->later, finish);
-	later_init(&r->begin, connect_securely);
-	r->next_address = target->addresses;
-	r->head.method = str_of(method);
-	r->head.length = body.length;
-	r->head.target = arena_str(&r->arena, str_of(path));
+	later_init(&r->later, on_cancelled);
 	for (size_t i = 0; i < target->fields.count; i++)
-		add_field(r, target->fields.items[i].name, target->fields.items[i].value);
+		headers[settings.header_count++] = target->fields.items[i];
 	if (body.type)
-		add_field(r, STR("Content-Type"), str_of(body.type));
+		headers[settings.header_count++] = (struct http_header){STR("Content-Type"), str_of(body.type)};
 	if (body.coding)
-		add_field(r, STR("Content-Encoding"), str_of(body.coding));
-	if (!r->head.target.p) {
-		fail(r, ERR_INVALID_ARGUMENT, ENAMETOOLONG, "the request");
-		end(r);
-		return;
-	}
-	if (target->is_secure)
-		later_call(&target->loop, &r->begin);
-	else
-		connect_next(r, -EADDRNOTAVAIL);
+		headers[settings.header_count++] =
+			(struct http_header){STR("Content-Encoding"), str_of(body.coding)};
+	settings.headers = headers;
+	r->call = http_call_open(&target->loop, &settings, &call_handler);
+	free(headers);
+}
+
+bool request_is_connected(const struct request *r)
+{
+	return r->call && http_call_is_connected(r->call);
 }
 
 int request_write(struct request *r, const struct iovec *pieces, size_t count)
 {
-	return r->client ? http_client_write(r->client, pieces, count) : -ENOTCONN;
+	return r->call ? http_call_write(r->call, pieces, count) : -ENOTCONN;
 }
 
 void request_end(struct request *r)
 {
-	if (r->client)
-		(void)http_client_end(r->client, NULL);
+	if (r->call)
+		http_call_end(r->call);
 }
 
 void request_pause(struct request *r)
 {
-	if (r->client)
-		http_client_pause(r->client);
+	if (r->call)
+		http_call_pause(r->call);
 }
 
 void request_resume(struct request *r)
 {
-	if (r->client)
-		http_client_resume(r->client);
+	if (r->call)
+		http_call_resume(r->call);
 }
 
 void request_cancel(struct request *r)
 {
-	if (r->failed || r->complete)
+	if (!r->call)
 		return;
+	http_call_close(take_ptr(&r->call));
 	r->failed = true;
 	err_set(&r->err, ERR_CANCELED, "canceled");
-	if (r->client)
-		http_client_close(r->client, true);
-	else if (r->stream)
-		stream_close(r->stream, true);
+	later_call(&r->target->loop, &r->later);
 }
 
 int request_escape(struct buf *b, const char *text, bool keep_slash)

@@ -7,7 +7,7 @@
 
 #include "envd/cli/secure.h"
 #include "envd/cli/target.h"
-#include "lib/http_client.h"
+#include "lib/http_call.h"
 
 struct request;
 
@@ -25,16 +25,11 @@ struct request_handler {
 struct request {
 	struct target *target;
 	const struct request_handler *handler;
-	struct http_client_request head;
-	struct arena arena; /* of the head */
-	const struct addrinfo *next_address;
-	struct stream *stream; /* while connecting */
-	struct secure secure;  /* https: the connection, made by `begin` */
-	struct later begin;
-	struct http_client *client;
-	struct later later; /* on_done with err */
+	struct secure secure; /* https: the connection */
+	struct http_call *call; /* NULL: over */
+	struct later later;	/* on_done of what was cancelled */
 	struct err err;
-	bool failed, complete;
+	bool failed;
 	int status; /* of the response, 0 before */
 };
 
@@ -47,6 +42,8 @@ struct request_body {
 /* `path` with its query, percent-encoded. */
 void request_open(struct request *r, struct target *target, const struct request_handler *handler,
 		  const char *method, const char *path, struct request_body body);
+/* Whether the other side can have heard of it. */
+bool request_is_connected(const struct request *r);
 /* 0, STREAM_FULL (taken; wait for on_room), or negative: it is over, on_done tells. */
 int request_write(struct request *r, const struct iovec *pieces, size_t count);
 void request_end(struct request *r);

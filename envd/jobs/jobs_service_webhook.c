@@ -3,10 +3,9 @@
 #include "envd/jobs/job_webhook.h"
 #include "envd/jobs/jobs_service_internal.h"
 #include "envd/rpc/json_encode.h"
-#include "lib/http_client.h"
+#include "lib/http_call.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "lib/stream_uv.h"
 
 struct webhook {
 	struct list_node node; /* waits for its turn, or has it */
@@ -16,16 +15,14 @@ struct webhook {
 	struct job work;
 	struct job_webhook_target target;
 	struct sockaddr_storage address;
-	struct stream *stream; /* while connecting */
-	struct http_client *client;
-	struct later later; /* for what fails at once */
-	uv_timer_t timer;
-	struct buf body;
-	int status; /* of this attempt: 0 until it failed */
+	struct http_call *call; /* NULL: not now */
+	struct later later;	/* for what fails at once */
+	uv_timer_t timer;	/* until the next attempt */
+	int status;		/* what failed at once */
 	size_t answer_bytes;
 	int resolve_status;
-	bool is_taken, has_turn, needs_address, is_over;
-	unsigned live; /* timer, work, connection */
+	bool has_turn, needs_address, is_over;
+	unsigned live; /* timer, work */
 };
 
 static const uint64_t waits_ms[] = JOB_WEBHOOK_WAITS_MS;
@@ -39,7 +36,6 @@ static void drop(struct webhook *hook)
 {
 	if (--hook->live > 0)
 		return;
-	buf_fini(&hook->body);
 	background_job_release(hook->job);
 	free(hook);
 }
@@ -59,14 +55,6 @@ static void leave_turn(struct webhook *hook)
 	give_next_turn(hook->job->table);
 }
 
-static void cut(struct webhook *hook)
-{
-	if (hook->stream)
-		stream_close(hook->stream, true);
-	if (hook->client)
-		http_client_close(hook->client, true);
-}
-
 static void end(struct webhook *hook)
 {
 	if (hook->is_over)
@@ -76,7 +64,8 @@ static void end(struct webhook *hook)
 	list_remove(&hook->listener.node);
 	later_cancel(&hook->later);
 	uv_close((uv_handle_t *)&hook->timer, on_timer_closed);
-	cut(hook);
+	if (hook->call)
+		http_call_close(hook->call);
 	leave_turn(hook);
 	list_remove(&hook->node);
 }
@@ -117,124 +106,99 @@ static void settle(struct webhook *hook, int status)
 	uv_timer_start(&hook->timer, on_timer, waits_ms[record->webhook_attempts - 1], 0);
 }
 
-/* ---- the connection ---- */
+/* ---- the call ---- */
 
-static void connection_over(struct webhook *hook, int status)
+static bool is_taken(const struct http_call *call)
 {
-	uv_timer_stop(&hook->timer);
-	if (hook->is_taken)
-		settle(hook, 0);
-	else
-		settle(hook, hook->status < 0 ? hook->status : status < 0 ? status : -ECONNRESET);
-	drop(hook);
+	return http_call_status(call) / 100 == 2;
 }
 
-static void on_response(struct http_client *c, const struct http_response *response)
+static void on_response(struct http_call *call, const struct http_response *response)
 {
-	struct webhook *hook = http_client_user(c);
+	http_call_set_deadline(call, JOB_WEBHOOK_LINGER_MS);
+}
 
-	hook->is_taken = response->status >= 200 && response->status < 300;
-	if (!hook->is_taken)
-		hook->status = -EBADMSG;
-	hook->answer_bytes = 0;
-	uv_timer_start(&hook->timer, on_timer, JOB_WEBHOOK_LINGER_MS, 0);
+/* The call is over once it has its status; what became of the rest of the answer is not looked at. */
+static void end_call(struct webhook *hook, int status)
+{
+	struct http_call *call = take_ptr(&hook->call);
+
+	if (is_taken(call))
+		status = 0;
+	else if (http_call_status(call))
+		status = -EBADMSG;
+	http_call_close(call);
+	settle(hook, status);
 }
 
 /* What it says is of no interest; but servers report a failure when they cannot say it. */
-static void on_body(struct http_client *c, const char *data, size_t len)
+static void on_body(struct http_call *call, const char *data, size_t len)
 {
-	struct webhook *hook = http_client_user(c);
+	struct webhook *hook = http_call_user(call);
 
 	hook->answer_bytes += len;
 	if (hook->answer_bytes > JOB_WEBHOOK_ANSWER_BYTES_MAX)
-		http_client_close(c, true);
+		end_call(hook, -EMSGSIZE);
 }
 
-static void on_body_end(struct http_client *c, const struct http_headers *trailers)
+static void on_call_done(struct http_call *call, int status)
 {
+	end_call(http_call_user(call), status);
 }
 
-static void on_client_closed(struct http_client *c, int status)
-{
-	struct webhook *hook = http_client_user(c);
-
-	hook->client = NULL;
-	connection_over(hook, status);
-}
-
-static const struct http_client_handler client_handler = {
-	.on_response = on_response, .on_body = on_body, .on_body_end = on_body_end, .on_closed = on_client_closed};
-
-static int make_body(struct webhook *hook)
+static int make_body(struct webhook *hook, struct buf *body)
 {
 	struct arena arena;
 	Jobs__Job *job;
 	int status;
 
-	buf_clear(&hook->body);
 	arena_init(&arena, JOBS_MESSAGE_ARENA_BYTES);
 	job = jobs_make_job(&arena, hook->job);
-	status = job ? buf_append_str(&hook->body, STR("{\"event\":\"job.ended\",\"job\":")) : -ENOMEM;
+	status = job ? buf_append_str(body, STR("{\"event\":\"job.ended\",\"job\":")) : -ENOMEM;
 	if (status == 0)
-		status = json_encode(&job->base, &hook->body);
+		status = json_encode(&job->base, body);
 	if (status == 0)
-		status = buf_append_str(&hook->body, STR("}"));
+		status = buf_append_str(body, STR("}"));
 	arena_release(&arena);
 	return status;
 }
 
-static void send_request(struct webhook *hook)
+static void open_call(struct webhook *hook, const struct buf *body)
 {
+	static const struct http_call_handler handler = {
+		.on_response = on_response, .on_body = on_body, .on_done = on_call_done};
 	const struct job_record *record = &hook->job->record;
+	const struct sockaddr *address = (const struct sockaddr *)&hook->address;
 	char signature[JOB_WEBHOOK_SIGNATURE_BYTES], target[JOB_WEBHOOK_URL_BYTES_MAX + 2];
-	struct http_header items[5] = {
+	const struct iovec piece = {.iov_base = buf_data(body), .iov_len = buf_length(body)};
+	struct http_header headers[5] = {
 		{STR("Host"), hook->target.authority},
 		{STR("Content-Type"), STR("application/json")},
 		{STR("User-Agent"), STR("envd")},
 		{STR("Envd-Job-Id"), str_of(record->id)},
 	};
-	struct http_client_request request = {
+	struct http_call_settings settings = {
+		.addresses = &address,
+		.address_count = 1,
+		.deadline_ms = JOB_WEBHOOK_TIMEOUT_MS,
 		.method = STR("POST"),
-		.headers = {.items = items, .count = 4, .capacity = ARRAY_LENGTH(items)},
-		.length = (int64_t)buf_length(&hook->body),
+		.headers = headers,
+		.header_count = 4,
+		.body = &piece,
+		.body_count = 1,
+		.user = hook,
 	};
-	struct iovec piece = {.iov_base = buf_data(&hook->body), .iov_len = buf_length(&hook->body)};
 
 	snprintf(target, sizeof(target), "%s%.*s",
 		 hook->target.path.len > 0 && hook->target.path.p[0] == '/' ? "" : "/",
 		 (int)hook->target.path.len, hook->target.path.p);
-	request.target = str_of(target);
+	settings.target = str_of(target);
 	if (*record->webhook_key) {
-		job_webhook_sign(record->webhook_key, wall_clock_ms(), buf_str(&hook->body), signature);
-		items[request.headers.count++] = (struct http_header){STR("Envd-Signature"), str_of(signature)};
+		job_webhook_sign(record->webhook_key, wall_clock_ms(), buf_str(body), signature);
+		headers[settings.header_count++] = (struct http_header){STR("Envd-Signature"), str_of(signature)};
 	}
-	/* A failure comes as on_closed. */
-	if (http_client_send(hook->client, &request) >= 0 && http_client_write(hook->client, &piece, 1) >= 0)
-		(void)http_client_end(hook->client, NULL);
-}
-
-static void on_stream_closed(struct stream *stream)
-{
-	struct webhook *hook = stream->user;
-
-	hook->stream = NULL;
-	connection_over(hook, hook->status);
-}
-
-static const struct stream_events connecting = {.on_closed = on_stream_closed};
-
-static void on_connected(struct stream *stream, int status)
-{
-	struct webhook *hook = stream->user;
-
-	if (status < 0) {
-		hook->status = status;
-		stream_close(stream, true);
-		return;
-	}
-	hook->stream = NULL;
-	hook->client = http_client_open(hook->loop, stream, &client_handler, hook);
-	send_request(hook);
+	hook->answer_bytes = 0;
+	hook->call = http_call_open(hook->loop, &settings, &handler);
 }
 
 static void on_failed_at_once(struct later *later)
@@ -250,21 +214,18 @@ static void fail_later(struct webhook *hook, int status)
 	later_call(hook->loop, &hook->later);
 }
 
-static void connect_to(struct webhook *hook)
+static void call_server(struct webhook *hook)
 {
-	int status = make_body(hook);
+	struct buf body;
+	int status;
 
-	if (status == 0)
-		status = stream_uv_connect(hook->loop, (const struct sockaddr *)&hook->address, on_connected,
-					   &hook->stream);
-	if (status < 0) {
+	buf_init(&body, JOB_WEBHOOK_BODY_BYTES_MAX);
+	status = make_body(hook, &body);
+	if (status < 0)
 		fail_later(hook, status);
-		return;
-	}
-	hook->live++;
-	hook->stream->user = hook;
-	hook->stream->events = &connecting;
-	uv_timer_start(&hook->timer, on_timer, JOB_WEBHOOK_TIMEOUT_MS, 0);
+	else
+		open_call(hook, &body);
+	buf_fini(&body);
 }
 
 /* ---- an attempt ---- */
@@ -302,7 +263,7 @@ static void take_address(struct webhook *hook, struct list_node *active)
 		if (hook->resolve_status < 0)
 			settle(other, hook->resolve_status);
 		else
-			connect_to(other);
+			call_server(other);
 	}
 }
 
@@ -342,10 +303,8 @@ static void resolve_next(struct job_table *table)
 
 static void start_attempt(struct webhook *hook)
 {
-	hook->is_taken = false;
-	hook->status = 0;
 	if (job_webhook_read_address(&hook->target, &hook->address) == 0) {
-		connect_to(hook);
+		call_server(hook);
 		return;
 	}
 	hook->needs_address = true;
@@ -400,11 +359,6 @@ static void on_timer(uv_timer_t *timer)
 {
 	struct webhook *hook = container_of(timer, struct webhook, timer);
 
-	if (hook->has_turn) {
-		hook->status = -ETIMEDOUT;
-		cut(hook);
-		return;
-	}
 	list_append(&hook->job->table->webhooks_waiting, &hook->node);
 	give_next_turn(hook->job->table);
 }
@@ -427,7 +381,6 @@ void jobs_webhook_start(struct background_job *job, void *user)
 	background_job_hold(job);
 	hook->listener.on_change = on_change;
 	background_job_listen(job, &hook->listener);
-	buf_init(&hook->body, JOB_WEBHOOK_BODY_BYTES_MAX);
 	later_init(&hook->later, on_failed_at_once);
 	uv_timer_init(&hook->loop->uv, &hook->timer);
 	list_append(&job->table->webhooks_waiting, &hook->node);

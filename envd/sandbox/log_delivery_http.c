@@ -2,10 +2,9 @@
 
 #include <arpa/inet.h>
 
-#include "lib/http_client.h"
+#include "lib/http_call.h"
 #include "lib/json.h"
 #include "lib/limits.h"
-#include "lib/stream_uv.h"
 
 #define HTTP_PORT 80
 /* Two ids, of which every byte may become an escape. */
@@ -14,15 +13,7 @@
 #define LINE_END_BYTES 2
 
 struct log_delivery {
-	struct loop *loop;
-	const struct log_target *target;
-	struct str line;
-	uv_timer_t timer;
-	struct stream *stream; /* while connecting */
-	struct http_client *client;
-	int status;
-	bool is_answered, is_closing;
-	unsigned parts; /* timer, connection */
+	struct http_call *call;
 	void (*on_done)(void *user, int status);
 	void *user;
 };
@@ -143,140 +134,65 @@ int log_target_set(struct log_target *target, const char *address, const char *s
 
 /* ---- one delivery ---- */
 
-static void release_part(struct log_delivery *delivery)
-{
-	if (--delivery->parts == 0)
-		free(delivery);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_part(container_of((uv_timer_t *)handle, struct log_delivery, timer));
-}
-
 void log_delivery_close(struct log_delivery *delivery)
 {
-	if (delivery->is_closing)
-		return;
-	delivery->is_closing = true;
-	uv_close((uv_handle_t *)&delivery->timer, on_timer_closed);
-	if (delivery->stream)
-		stream_close(delivery->stream, true);
-	/* What else it has to say is of no interest. */
-	if (delivery->client)
-		http_client_close(delivery->client, !delivery->is_answered);
+	http_call_close(delivery->call);
+	free(delivery);
 }
 
+/* What else the collector has to say is of no interest. */
 static void finish(struct log_delivery *delivery, int status)
 {
-	if (delivery->is_closing)
-		return;
+	void (*on_done)(void *user, int status) = delivery->on_done;
+	void *user = delivery->user;
+
 	/* First, as the next one may begin in the callback. */
 	log_delivery_close(delivery);
-	delivery->on_done(delivery->user, status);
+	on_done(user, status);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_response(struct http_call *call, const struct http_response *response)
 {
-	finish(container_of(timer, struct log_delivery, timer), -ETIMEDOUT);
+	finish(http_call_user(call), response->status >= 200 && response->status < 300 ? 0 : -EPERM);
 }
 
-static void on_response(struct http_client *c, const struct http_response *response)
+static void on_call_done(struct http_call *call, int status)
 {
-	struct log_delivery *delivery = http_client_user(c);
-
-	delivery->is_answered = true;
-	finish(delivery, response->status >= 200 && response->status < 300 ? 0 : -EPERM);
+	finish(http_call_user(call), status);
 }
 
-static void on_client_closed(struct http_client *c, int status)
+struct log_delivery *log_delivery_open(struct loop *loop, const struct log_target *target, struct str line,
+				       void (*on_done)(void *user, int status), void *user)
 {
-	struct log_delivery *delivery = http_client_user(c);
-
-	delivery->client = NULL;
-	finish(delivery, status < 0 ? status : -ECONNRESET);
-	release_part(delivery);
-}
-
-static const struct http_client_handler handler = {
-	.on_response = on_response,
-	.on_closed = on_client_closed,
-};
-
-static void send_line(struct log_delivery *delivery)
-{
-	const struct log_target *target = delivery->target;
+	static const struct http_call_handler handler = {
+		.on_response = on_response,
+		.on_done = on_call_done,
+	};
+	struct log_delivery *delivery = xcalloc(1, sizeof(*delivery));
+	const struct sockaddr *address = (const struct sockaddr *)&target->address;
 	const struct iovec pieces[] = {
-		{.iov_base = (void *)(uintptr_t)delivery->line.p, .iov_len = delivery->line.len - LINE_END_BYTES},
+		{.iov_base = (void *)(uintptr_t)line.p, .iov_len = line.len - LINE_END_BYTES},
 		{.iov_base = (void *)(uintptr_t)buf_data(&target->suffix), .iov_len = buf_length(&target->suffix)},
 	};
-	struct http_header items[] = {
+	const struct http_header headers[] = {
 		{STR("Host"), str_of(target->authority)},
 		{STR("Content-Type"), STR("application/json")},
 	};
-	const struct http_client_request request = {
+	const struct http_call_settings settings = {
+		.addresses = &address,
+		.address_count = 1,
+		.deadline_ms = LOG_EXPORT_REQUEST_MS,
 		.method = STR("POST"),
 		.target = str_of(target->path),
-		.headers = {.items = items, .count = ARRAY_LENGTH(items), .capacity = ARRAY_LENGTH(items)},
-		.length = (int64_t)(pieces[0].iov_len + pieces[1].iov_len),
+		.headers = headers,
+		.header_count = ARRAY_LENGTH(headers),
+		.body = pieces,
+		.body_count = ARRAY_LENGTH(pieces),
+		.user = delivery,
 	};
 
-	/* A failure comes as on_closed. */
-	if (http_client_send(delivery->client, &request) == 0 &&
-	    http_client_write(delivery->client, pieces, ARRAY_LENGTH(pieces)) >= 0)
-		(void)http_client_end(delivery->client, NULL);
-}
-
-static void on_stream_closed(struct stream *stream)
-{
-	struct log_delivery *delivery = stream->user;
-
-	delivery->stream = NULL;
-	finish(delivery, delivery->status);
-	release_part(delivery);
-}
-
-static const struct stream_events connecting = {.on_closed = on_stream_closed};
-
-static void on_connected(struct stream *stream, int status)
-{
-	struct log_delivery *delivery = stream->user;
-
-	if (status < 0) {
-		delivery->status = status;
-		stream_close(stream, true);
-		return;
-	}
-	delivery->stream = NULL;
-	delivery->client = http_client_open(delivery->loop, stream, &handler, delivery);
-	send_line(delivery);
-}
-
-int log_delivery_open(struct loop *loop, const struct log_target *target, struct str line,
-		      void (*on_done)(void *user, int status), void *user,
-		      struct log_delivery **ret_delivery)
-{
-	struct log_delivery *delivery;
-	struct stream *stream;
-	int status = stream_uv_connect(loop, (const struct sockaddr *)&target->address, on_connected, &stream);
-
-	if (status < 0)
-		return status;
-	delivery = xcalloc(1, sizeof(*delivery));
-	*delivery = (struct log_delivery){
-		.loop = loop,
-		.target = target,
-		.line = line,
-		.stream = stream,
-		.status = -ECONNRESET,
-		.parts = 2,
-		.on_done = on_done,
-		.user = user,
-	};
-	stream->user = delivery;
-	stream->events = &connecting;
-	uv_timer_init(&loop->uv, &delivery->timer);
-	uv_timer_start(&delivery->timer, on_timer, LOG_EXPORT_REQUEST_MS, 0);
-	*ret_delivery = delivery;
-	return 0;
+	delivery->on_done = on_done;
+	delivery->user = user;
+	delivery->call = http_call_open(loop, &settings, &handler);
+	return delivery;
 }

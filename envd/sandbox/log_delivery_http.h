@@ -25,13 +25,11 @@ int log_target_set(struct log_target *target, const char *address, const char *s
 
 struct log_delivery;
 
-/* `line` is a JSON object and a newline; it and the target are borrowed. `on_done` comes once, from the
- * loop, unless log_delivery_close comes first: 0 when the collector took it, -EPERM when it refused, or
- * another negative errno when it could not be asked. The delivery is gone after it. -errno: it failed at
- * once, and there is none. */
-int log_delivery_open(struct loop *loop, const struct log_target *target, struct str line,
-		      void (*on_done)(void *user, int status), void *user,
-		      struct log_delivery **ret_delivery) NODISCARD;
+/* `line` is a JSON object and a newline. `on_done` comes once, from the loop, unless log_delivery_close comes
+ * first: 0 when the collector took it, -EPERM when it refused, or another negative errno when it could not be
+ * asked. The delivery is gone after it. */
+struct log_delivery *log_delivery_open(struct loop *loop, const struct log_target *target, struct str line,
+				       void (*on_done)(void *user, int status), void *user);
 void log_delivery_close(struct log_delivery *delivery);
 
 #endif

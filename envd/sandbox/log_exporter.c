@@ -206,7 +206,6 @@ static void on_delivered(void *user, int status)
 static void advance(struct log_exporter *exporter)
 {
 	struct str line;
-	int status;
 
 	if (exporter->is_closing || !exporter->target.path || exporter->delivery || exporter->is_pausing)
 		return;
@@ -215,15 +214,13 @@ static void advance(struct log_exporter *exporter)
 	if (!exporter->line)
 		return;
 	line = (struct str){exporter->line->text, exporter->line->len};
-	status = log_delivery_open(exporter->loop, &exporter->target, line, on_delivered, exporter,
-				   &exporter->delivery);
-	if (status < 0)
-		pause_after(exporter, status);
+	exporter->delivery =
+		log_delivery_open(exporter->loop, &exporter->target, line, on_delivered, exporter);
 }
 
 /* ---- where to ---- */
 
-/* What is under way refers to the target. Its line is not lost. */
+/* What is under way goes to where the target was. Its line is not lost. */
 static void interrupt(struct log_exporter *exporter)
 {
 	if (exporter->delivery)

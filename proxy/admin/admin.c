@@ -5,10 +5,10 @@
 #include "lib/http_server.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/router.h"
 #include "proxy/admin/activity.h"
 #include "proxy/admin/certificates.h"
 #include "proxy/admin/links.h"
-#include "proxy/admin/method.h"
 #include "proxy/admin/shared_change.h"
 #include "proxy/admin/unix_socket.h"
 #include "proxy/admin/watch.h"
@@ -28,14 +28,10 @@ struct admin {
 	void *closed_user;
 };
 
-/* A request with a body, until the body is there. Lives in the exchange's arena. */
-struct collected {
-	struct admin *admin;
-	struct buf body;
-	struct str id; /* {NULL, 0} for /catalog */
-	void (*handle)(struct admin *admin, struct http_exchange *ex, struct collected *collected);
-	bool refused;
-};
+static struct admin *admin_of(const struct http_exchange *ex)
+{
+	return ex->server_user;
+}
 
 /* ---- answers ---- */
 
@@ -66,60 +62,6 @@ static const struct shared_change_answers answers = {
 	.with_record = respond_record,
 	.with_error = respond_err,
 };
-
-/* ---- what comes with a body ---- */
-
-static void on_body(struct http_exchange *ex, const char *data, size_t len)
-{
-	struct collected *c = ex->user;
-
-	if (c->refused || buf_append(&c->body, data, len) == 0)
-		return;
-	c->refused = true;
-	http_respond_error(ex, 413, "the body is larger than %d bytes", PROXY_ADMIN_BODY_BYTES_MAX);
-}
-
-static void on_body_end(struct http_exchange *ex)
-{
-	struct collected *c = ex->user;
-
-	if (!c->refused)
-		c->handle(c->admin, ex, c);
-}
-
-static void on_closed(struct http_exchange *ex, int status)
-{
-	struct collected *c = ex->user;
-
-	(void)status;
-	wipe(c->body.memory, c->body.memory ? c->body.capacity : 0); /* it may have held a token */
-	buf_fini(&c->body);
-}
-
-static const struct http_exchange_handler collector = {
-	.on_body = on_body,
-	.on_body_end = on_body_end,
-	.on_closed = on_closed,
-};
-
-static void collect(struct admin *admin, struct http_exchange *ex, struct str id,
-		    void (*handle)(struct admin *, struct http_exchange *, struct collected *))
-{
-	struct collected *c = arena_new(&ex->arena, struct collected);
-
-	/* However a body is made, there is room to say what is wrong with it. */
-	ex->arena.budget = PROXY_ADMIN_ARENA_BYTES;
-	if (!c) {
-		http_exchange_abort(ex);
-		return;
-	}
-	c->admin = admin;
-	c->id = id;
-	c->handle = handle;
-	buf_init(&c->body, PROXY_ADMIN_BODY_BYTES_MAX);
-	http_exchange_set_handler(ex, &collector, c);
-	http_request_body_start(ex);
-}
 
 /* ---- sandboxes ---- */
 
@@ -162,14 +104,15 @@ static void log_change(const char *what, const struct catalog_record *record)
 		 LOG_S("lifecycle", record->entry.lifecycle_id));
 }
 
-static void handle_put(struct admin *admin, struct http_exchange *ex, struct collected *c)
+static void handle_put(struct http_exchange *ex, const struct route_call *call)
 {
+	struct admin *admin = admin_of(ex);
 	const char *expected = expected_lifecycle(ex);
 	struct catalog_record *record, *before;
 	struct sandbox_patch patch;
 	struct sandbox_entry entry;
 	struct err err;
-	char *id = arena_strndup(&ex->arena, c->id.p, c->id.len);
+	char *id = arena_strndup(&ex->arena, call->parameters[0].p, call->parameters[0].len);
 
 	if (!expected)
 		return;
@@ -177,7 +120,7 @@ static void handle_put(struct admin *admin, struct http_exchange *ex, struct col
 		http_exchange_abort(ex);
 		return;
 	}
-	if (sandbox_json_read(buf_str(&c->body), &ex->arena, &patch, &err) < 0) {
+	if (sandbox_json_read(buf_str(call->body), &ex->arena, &patch, &err) < 0) {
 		respond_err(ex, &err);
 		return;
 	}
@@ -185,12 +128,12 @@ static void handle_put(struct admin *admin, struct http_exchange *ex, struct col
 		return;
 	sandbox_entry_init(&entry, id);
 	sandbox_patch_apply(&entry, &patch);
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id, true)) {
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0], true)) {
 		shared_change_put(admin->config.redis, admin->config.catalog, ex, &entry, expected,
 				  &answers);
 		return;
 	}
-	if (catalog_find(admin->config.catalog, c->id, &before) < 0)
+	if (catalog_find(admin->config.catalog, call->parameters[0], &before) < 0)
 		before = NULL;
 	if (catalog_put(admin->config.catalog, &entry, expected, &record, &err) < 0) {
 		respond_err(ex, &err);
@@ -203,8 +146,9 @@ static void handle_put(struct admin *admin, struct http_exchange *ex, struct col
 		catalog_record_release(before);
 }
 
-static void handle_patch(struct admin *admin, struct http_exchange *ex, struct collected *c)
+static void handle_patch(struct http_exchange *ex, const struct route_call *call)
 {
+	struct admin *admin = admin_of(ex);
 	const char *expected = expected_lifecycle(ex);
 	struct catalog_record *record;
 	struct sandbox_patch patch;
@@ -212,18 +156,18 @@ static void handle_patch(struct admin *admin, struct http_exchange *ex, struct c
 
 	if (!expected)
 		return;
-	if (sandbox_json_read(buf_str(&c->body), &ex->arena, &patch, &err) < 0) {
+	if (sandbox_json_read(buf_str(call->body), &ex->arena, &patch, &err) < 0) {
 		respond_err(ex, &err);
 		return;
 	}
 	if (!address_allows(admin, ex, &patch))
 		return;
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, c->id, false)) {
-		shared_change_patch(admin->config.redis, admin->config.catalog, ex, c->id, &patch,
-				    buf_str(&c->body), expected, &answers);
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0], false)) {
+		shared_change_patch(admin->config.redis, admin->config.catalog, ex, call->parameters[0], &patch,
+				    buf_str(call->body), expected, &answers);
 		return;
 	}
-	if (catalog_edit(admin->config.catalog, c->id, expected, sandbox_patch_apply, &patch,
+	if (catalog_edit(admin->config.catalog, call->parameters[0], expected, sandbox_patch_apply, &patch,
 			 &record, &err) < 0) {
 		respond_err(ex, &err);
 		return;
@@ -233,8 +177,10 @@ static void handle_patch(struct admin *admin, struct http_exchange *ex, struct c
 	catalog_record_release(record);
 }
 
-static void handle_delete(struct admin *admin, struct http_exchange *ex, struct str id)
+static void handle_delete(struct http_exchange *ex, const struct route_call *call)
 {
+	struct admin *admin = admin_of(ex);
+	struct str id = call->parameters[0];
 	const char *expected = expected_lifecycle(ex);
 	struct err err;
 
@@ -253,8 +199,10 @@ static void handle_delete(struct admin *admin, struct http_exchange *ex, struct 
 	http_respond(ex, 204, NULL, (struct str){0});
 }
 
-static void handle_get(struct admin *admin, struct http_exchange *ex, struct str id)
+static void handle_get(struct http_exchange *ex, const struct route_call *call)
 {
+	struct admin *admin = admin_of(ex);
+	struct str id = call->parameters[0];
 	struct catalog_record *record;
 
 	if (catalog_find(admin->config.catalog, id, &record) < 0) {
@@ -265,19 +213,20 @@ static void handle_get(struct admin *admin, struct http_exchange *ex, struct str
 	catalog_record_release(record);
 }
 
-static void handle_links(struct admin *admin, struct http_exchange *ex, struct collected *c)
+static void handle_links(struct http_exchange *ex, const struct route_call *call)
 {
+	struct admin *admin = admin_of(ex);
 	struct catalog_record *record;
 	struct buf body;
 	struct err err;
 
-	if (catalog_find(admin->config.catalog, c->id, &record) < 0) {
+	if (catalog_find(admin->config.catalog, call->parameters[0], &record) < 0) {
 		http_respond_error(ex, 404, "no such sandbox");
 		return;
 	}
 	buf_init(&body, SANDBOX_BYTES_MAX);
 	http_response_header(ex, STR("Cache-Control"), STR("no-store"));
-	if (links_write(record, buf_str(&c->body), (int64_t)time(NULL), &ex->arena, &body, &err) < 0)
+	if (links_write(record, buf_str(call->body), (int64_t)time(NULL), &ex->arena, &body, &err) < 0)
 		respond_err(ex, &err);
 	else
 		http_respond(ex, 201, "application/json", buf_str(&body));
@@ -285,43 +234,13 @@ static void handle_links(struct admin *admin, struct http_exchange *ex, struct c
 	catalog_record_release(record);
 }
 
-static void handle_sandbox(struct admin *admin, struct http_exchange *ex, struct str id)
+static void handle_sandboxes(struct http_exchange *ex, const struct route_call *call)
 {
-	static const struct str links = STR("/links");
-	struct str method = ex->request.method;
-	bool for_links = str_ends_with(id, links);
-
-	if (for_links)
-		id.len -= links.len;
-	if (!host_name_is_id(id))
-		http_respond_error(ex, 400, "a sandbox id is [a-z0-9]+, at most %d bytes",
-				   HOST_NAME_ID_BYTES_MAX);
-	else if (for_links && str_equal(method, STR("POST")))
-		collect(admin, ex, id, handle_links);
-	else if (for_links)
-		method_refuse(ex, "POST");
-	else if (str_equal(method, STR("GET")) || str_equal(method, STR("HEAD")))
-		handle_get(admin, ex, id);
-	else if (str_equal(method, STR("PUT")))
-		collect(admin, ex, id, handle_put);
-	else if (str_equal(method, STR("PATCH")))
-		collect(admin, ex, id, handle_patch);
-	else if (str_equal(method, STR("DELETE")))
-		handle_delete(admin, ex, id);
-	else
-		method_refuse(ex, "GET, HEAD, PUT, PATCH, DELETE");
-}
-
-static void handle_sandboxes(struct admin *admin, struct http_exchange *ex)
-{
+	struct admin *admin = admin_of(ex);
 	struct str query = ex->request.query, watch, revision;
 	uint64_t from = 0;
 	int watching, given;
 
-	if (!str_equal(ex->request.method, STR("GET"))) {
-		method_refuse(ex, "GET");
-		return;
-	}
 	watching = http_query_get(query, STR("watch"), &ex->arena, &watch);
 	given = http_query_get(query, STR("revision"), &ex->arena, &revision);
 	if (given > 0 && str_to_u64(revision, UINT64_MAX, &from) < 0) {
@@ -347,12 +266,13 @@ static void respond_catalog(struct admin *admin, struct http_exchange *ex)
 	http_respond(ex, 200, "application/json", str_of(body));
 }
 
-static void handle_put_catalog(struct admin *admin, struct http_exchange *ex, struct collected *c)
+static void handle_put_catalog(struct http_exchange *ex, const struct route_call *call)
 {
+	struct admin *admin = admin_of(ex);
 	const struct json_value *object, *complete;
 	struct err err;
 
-	if (json_parse(buf_str(&c->body), &ex->arena, &object, &err) < 0) {
+	if (json_parse(buf_str(call->body), &ex->arena, &object, &err) < 0) {
 		respond_err(ex, &err);
 		return;
 	}
@@ -365,26 +285,24 @@ static void handle_put_catalog(struct admin *admin, struct http_exchange *ex, st
 	respond_catalog(admin, ex);
 }
 
-static void handle_catalog(struct admin *admin, struct http_exchange *ex)
+static void handle_get_catalog(struct http_exchange *ex, const struct route_call *call)
 {
-	if (str_equal(ex->request.method, STR("GET")))
-		respond_catalog(admin, ex);
-	else if (str_equal(ex->request.method, STR("PUT")))
-		collect(admin, ex, (struct str){0}, handle_put_catalog);
-	else
-		method_refuse(ex, "GET, PUT");
+	respond_catalog(admin_of(ex), ex);
 }
 
-static void handle_activity(struct admin *admin, struct http_exchange *ex)
+static void handle_activity(struct http_exchange *ex, const struct route_call *call)
 {
-	if (str_equal(ex->request.method, STR("GET")))
-		activity_reports_answer(&admin->activity, ex);
-	else
-		method_refuse(ex, "GET");
+	activity_reports_answer(&admin_of(ex)->activity, ex);
 }
 
-static void handle_metrics(struct admin *admin, struct http_exchange *ex)
+static void handle_reload(struct http_exchange *ex, const struct route_call *call)
 {
+	certificates_reload(admin_of(ex)->config.certificates, ex);
+}
+
+static void handle_metrics(struct http_exchange *ex, const struct route_call *call)
+{
+	struct admin *admin = admin_of(ex);
 	struct buf text;
 
 	buf_init(&text, METRICS_BYTES_MAX);
@@ -395,8 +313,9 @@ static void handle_metrics(struct admin *admin, struct http_exchange *ex)
 	buf_fini(&text);
 }
 
-static void handle_health(struct admin *admin, struct http_exchange *ex)
+static void handle_health(struct http_exchange *ex, const struct route_call *call)
 {
+	struct admin *admin = admin_of(ex);
 	http_respond(ex, admin->draining ? 503 : 200, "text/plain; charset=utf-8",
 		     admin->draining ? STR("draining\n") : STR("healthy\n"));
 }
@@ -431,35 +350,74 @@ static bool is_authorized(const struct admin *admin, const struct http_request *
 				       str_of(admin->config.token));
 }
 
+#define BODY PROXY_ADMIN_BODY_BYTES_MAX
+static const struct route routes[] = {
+	{"GET", "/health", handle_health, .is_open = true},
+	{"HEAD", "/health", handle_health, .is_open = true},
+	{"GET", "/sandboxes", handle_sandboxes},
+	{"GET", "/sandboxes/{id}", handle_get},
+	{"HEAD", "/sandboxes/{id}", handle_get},
+	{"PUT", "/sandboxes/{id}", handle_put, BODY},
+	{"PATCH", "/sandboxes/{id}", handle_patch, BODY},
+	{"DELETE", "/sandboxes/{id}", handle_delete},
+	{"POST", "/sandboxes/{id}/links", handle_links, BODY},
+	{"GET", "/activity", handle_activity},
+	{"GET", "/catalog", handle_get_catalog},
+	{"PUT", "/catalog", handle_put_catalog, BODY},
+	{"POST", "/certificates/reload", handle_reload},
+	{"GET", "/metrics", handle_metrics},
+	{"HEAD", "/metrics", handle_metrics},
+};
+#undef BODY
+
+static const struct router router = {.routes = routes, .count = ARRAY_LENGTH(routes)};
+
+static void refuse_id(struct http_exchange *ex)
+{
+	http_respond_error(ex, 400, "a sandbox id is [a-z0-9]+, at most %d bytes",
+			   HOST_NAME_ID_BYTES_MAX);
+}
+
+static void refuse(struct http_exchange *ex)
+{
+	const char *allowed = router_allowed(&router, ex);
+
+	if (allowed) {
+		http_response_header(ex, STR("Allow"), str_of(allowed));
+		http_respond_error(ex, 405, "method not allowed, only %s", allowed);
+	} else if (str_starts_with(ex->request.path, STR("/sandboxes/"))) {
+		refuse_id(ex); /* one with a slash in it */
+	} else {
+		http_respond_error(ex, 404, "no such resource");
+	}
+}
+
+/* Of all paths the one parameter is a sandbox. */
+static bool names_a_sandbox(const struct route_call *call)
+{
+	return !call->parameters[0].p || host_name_is_id(call->parameters[0]);
+}
+
 static void dispatch(struct http_exchange *ex)
 {
-	static const struct str prefix = STR("/sandboxes/");
-	struct admin *admin = ex->server_user;
-	struct str path = ex->request.path;
+	struct admin *admin = admin_of(ex);
+	struct route_call call;
+	const struct route *route = router_find(&router, &ex->request, &call);
 
-	if (str_equal(path, STR("/health"))) {
-		handle_health(admin, ex);
-	} else if (!is_authorized(admin, &ex->request)) {
+	/* However a body is made, there is room to say what is wrong with it. */
+	ex->arena.budget = PROXY_ADMIN_ARENA_BYTES;
+	if (!(route && route->is_open) && !is_authorized(admin, &ex->request)) {
 		if (*admin->config.token)
 			http_response_header(ex, STR("WWW-Authenticate"), STR("Bearer"));
 		http_respond_error(ex, *admin->config.token ? 401 : 403,
 				   *admin->config.token ? "the admin token is missing or wrong"
 							: "not for web pages or foreign host names");
-	} else if (str_equal(path, STR("/sandboxes"))) {
-		handle_sandboxes(admin, ex);
-	} else if (str_starts_with(path, prefix)) {
-		handle_sandbox(admin, ex,
-			       (struct str){path.p + prefix.len, path.len - prefix.len});
-	} else if (str_equal(path, STR("/activity"))) {
-		handle_activity(admin, ex);
-	} else if (str_equal(path, STR("/catalog"))) {
-		handle_catalog(admin, ex);
-	} else if (str_equal(path, STR("/certificates/reload"))) {
-		certificates_reload(admin->config.certificates, ex);
-	} else if (str_equal(path, STR("/metrics"))) {
-		handle_metrics(admin, ex);
+	} else if (!route) {
+		refuse(ex);
+	} else if (!names_a_sandbox(&call)) {
+		refuse_id(ex);
 	} else {
-		http_respond_error(ex, 404, "no such resource");
+		router_serve(&router, route, ex, &call);
 	}
 }
 

@@ -1,6 +1,5 @@
 #include "proxy/admin/certificates.h"
 
-#include "proxy/admin/method.h"
 #include "proxy/front/tls_reload.h"
 
 static const struct http_exchange_handler handler;
@@ -24,10 +23,6 @@ void certificates_reload(struct tls_reload *reload, struct http_exchange *ex)
 {
 	if (!reload) {
 		http_respond_error(ex, 404, "this proxy does not listen for TLS");
-		return;
-	}
-	if (!str_equal(ex->request.method, STR("POST"))) {
-		method_refuse(ex, "POST");
 		return;
 	}
 	http_exchange_set_handler(ex, &handler, NULL);

@@ -1,9 +1,8 @@
 #include "proxy/route/wake_hook.h"
 
-#include "lib/http_client.h"
+#include "lib/http_call.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "lib/stream_uv.h"
 #include "proxy/route/sandbox_json.h"
 
 #define REQUEST_BYTES_MAX 4096
@@ -28,16 +27,13 @@ struct question {
 	struct wake_hook *hook;
 	struct wake_call *call; /* NULL once it was answered or cancelled */
 	struct later later;
-	uv_timer_t timer; /* the deadline, or when the next address is tried */
+	uv_timer_t timer; /* the deadline while the name is resolved */
 	uv_getaddrinfo_t resolve;
 	union address addresses[PROXY_RESOLVED_MAX];
-	size_t address_count, address_at;
-	struct stream *stream; /* while connecting */
-	struct http_client *client;
-	struct buf body;
-	int status; /* of the answer; 0 before */
+	size_t address_count;
+	struct http_call *http; /* NULL: not yet */
 	unsigned retry_after_s;
-	unsigned parts; /* timer, resolving, connection */
+	unsigned parts; /* timer, resolving */
 	bool resolving;
 };
 
@@ -60,7 +56,6 @@ static void release_part(struct question *q)
 
 	if (--q->parts)
 		return;
-	buf_fini(&q->body);
 	free(q);
 	hook->questions--;
 	release_hook(hook);
@@ -79,10 +74,8 @@ static void drop(struct question *q)
 	if (q->resolving)
 		uv_cancel((uv_req_t *)&q->resolve); /* its callback still comes */
 	uv_close((uv_handle_t *)&q->timer, on_timer_closed);
-	if (q->stream)
-		stream_close(q->stream, true);
-	if (q->client)
-		http_client_close(q->client, true);
+	if (q->http)
+		http_call_close(q->http);
 }
 
 static void finish(struct question *q, const struct wake_verdict *verdict)
@@ -103,7 +96,7 @@ static void fail(struct question *q, enum wake_outcome outcome, const char *reas
 	if (!q->call)
 		return;
 	log_error("wake", "the wake-up hook failed", LOG_S("sandbox", q->call->request.id),
-		  LOG_S("reason", reason), LOG_I("status", q->status));
+		  LOG_S("reason", reason), LOG_I("status", q->http ? http_call_status(q->http) : 0));
 	finish(q, &verdict);
 }
 
@@ -169,7 +162,7 @@ static void read_message(struct question *q, struct arena *arena, struct wake_ve
 	const struct json_value *object, *message;
 	struct err err;
 
-	if (json_parse(buf_str(&q->body), arena, &object, &err) < 0)
+	if (json_parse(http_call_answer(q->http), arena, &object, &err) < 0)
 		return;
 	message = json_get(object, STR("message"));
 	if (message && json_type(message) == JSON_STRING)
@@ -183,7 +176,7 @@ static void take_answer(struct question *q)
 	struct err err;
 
 	arena_init(&arena, ANSWER_ARENA_BYTES);
-	switch (q->status) {
+	switch (http_call_status(q->http)) {
 	case 403:
 		verdict.outcome = WAKE_DENIED;
 		break;
@@ -199,64 +192,41 @@ static void take_answer(struct question *q)
 		read_message(q, &arena, &verdict);
 		break;
 	default:
-		if (q->status / 100 != 2)
+		if (http_call_status(q->http) / 100 != 2)
 			fail(q, WAKE_UNAVAILABLE, "an answer that means nothing here");
-		else if (str_trim(buf_str(&q->body)).len &&
-			 !publish(q, buf_str(&q->body), &arena, &err))
+		else if (str_trim(http_call_answer(q->http)).len &&
+			 !publish(q, http_call_answer(q->http), &arena, &err))
 			fail(q, WAKE_UNAVAILABLE, err.message);
 	}
 	finish(q, &verdict); /* unless it has failed */
 	arena_release_wiped(&arena);
 }
 
-static void on_response(struct http_client *c, const struct http_response *response)
+static void on_response(struct http_call *http, const struct http_response *response)
 {
-	struct question *q = http_client_user(c);
+	struct question *q = http_call_user(http);
 	struct str retry_after = http_headers_get(&response->headers, STR("Retry-After"));
 	uint64_t seconds;
 
-	q->status = response->status;
 	if (str_to_u64(str_trim(retry_after), PROXY_WAKE_RETRY_AFTER_S_MAX, &seconds) == 0)
 		q->retry_after_s = (unsigned)seconds;
 }
 
-static void on_body(struct http_client *c, const char *data, size_t len)
+static void on_call_done(struct http_call *http, int status)
 {
-	struct question *q = http_client_user(c);
+	struct question *q = http_call_user(http);
 
-	if (!q->call || buf_append(&q->body, data, len) == 0)
-		return;
-	/* Who says no may show a page with it: what matters is the status. */
-	if (q->status / 100 == 2)
+	if (status == 0 || (status == -EMSGSIZE && http_call_status(http) / 100 != 2))
+		take_answer(q); /* who says no may show a page with it: what matters is the status */
+	else if (status == -EMSGSIZE)
 		fail(q, WAKE_UNAVAILABLE, "the answer is too large");
+	else if (status == -ETIMEDOUT)
+		fail(q, WAKE_TIMEOUT, "no answer in time");
+	else if (status == -EPROTO)
+		fail(q, WAKE_UNAVAILABLE, "the answer is not HTTP");
 	else
-		take_answer(q);
+		fail(q, WAKE_UNAVAILABLE, http_call_is_connected(http) ? "the connection was lost" : "no connection");
 }
-
-static void on_body_end(struct http_client *c, const struct http_headers *trailers)
-{
-	struct question *q = http_client_user(c);
-
-	(void)trailers;
-	if (q->call)
-		take_answer(q);
-}
-
-static void on_client_closed(struct http_client *c, int status)
-{
-	struct question *q = http_client_user(c);
-
-	q->client = NULL;
-	fail(q, WAKE_UNAVAILABLE, status == -EPROTO ? "the answer is not HTTP" : "the connection was lost");
-	release_part(q);
-}
-
-static const struct http_client_handler handler = {
-	.on_response = on_response,
-	.on_body = on_body,
-	.on_body_end = on_body_end,
-	.on_closed = on_client_closed,
-};
 
 /* ---- the question ---- */
 
@@ -280,103 +250,64 @@ static int write_question(const struct wake_request *request, struct buf *b)
 	return status < 0 ? status : buf_append_str(b, STR("}"));
 }
 
-static void send_question(struct question *q)
+static uint64_t left_ms(const struct question *q)
 {
+	uint64_t now = loop_now_ms(q->hook->loop);
+
+	return q->call->deadline_ms > now ? q->call->deadline_ms - now : 0;
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+	fail(container_of(timer, struct question, timer), WAKE_TIMEOUT, "no answer in time");
+}
+
+static void open_call(struct question *q, struct str text)
+{
+	static const struct http_call_handler handler = {.on_response = on_response, .on_done = on_call_done};
 	struct wake_hook *hook = q->hook;
-	struct http_header items[4] = {
+	const struct sockaddr *addresses[PROXY_RESOLVED_MAX];
+	const struct iovec body = {(void *)(uintptr_t)text.p, text.len};
+	const struct http_header headers[4] = {
 		{STR("Host"), str_of(hook->authority)},
 		{STR("Content-Type"), STR("application/json")},
 		{STR("Accept"), STR("application/json")},
 		{STR("Authorization"), str_of(hook->authorization)},
 	};
-	struct http_client_request request = {
+	const struct http_call_settings settings = {
+		.addresses = addresses,
+		.address_count = q->address_count,
+		.connect_ms = PROXY_WAKE_CONNECT_MS,
+		.deadline_ms = size_max(left_ms(q), 1),
 		.method = STR("POST"),
 		.target = str_of(hook->target),
-		.headers = {.items = items, .count = hook->authorization ? 4 : 3, .capacity = 4},
+		.headers = headers,
+		.header_count = hook->authorization ? 4 : 3,
+		.body = &body,
+		.body_count = 1,
+		.answer_bytes_max = PROXY_WAKE_ANSWER_BYTES_MAX,
+		.user = q,
 	};
-	struct iovec piece;
+
+	for (size_t i = 0; i < q->address_count; i++) {
+		address_set_port(&q->addresses[i], hook->port);
+		addresses[i] = &q->addresses[i].any;
+	}
+	uv_timer_stop(&q->timer);
+	q->http = http_call_open(hook->loop, &settings, &handler);
+}
+
+static void ask(struct question *q)
+{
 	struct buf text;
 
 	buf_init(&text, REQUEST_BYTES_MAX);
-	if (write_question(&q->call->request, &text) < 0) {
+	if (write_question(&q->call->request, &text) < 0)
 		fail(q, WAKE_UNAVAILABLE, "out of memory");
-	} else {
-		piece = (struct iovec){buf_data(&text), buf_length(&text)};
-		request.length = (int64_t)piece.iov_len;
-		/* A failure comes as on_closed. */
-		if (http_client_send(q->client, &request) == 0 &&
-		    http_client_write(q->client, &piece, 1) >= 0)
-			(void)http_client_end(q->client, NULL);
-	}
+	else
+		open_call(q, buf_str(&text));
 	wipe(text.memory, text.memory ? text.capacity : 0); /* it may hold tokens */
 	buf_fini(&text);
-}
-
-static void connect_next(struct question *q);
-
-static void on_timer(uv_timer_t *timer)
-{
-	struct question *q = container_of(timer, struct question, timer);
-
-	if (loop_now_ms(q->hook->loop) >= q->call->deadline_ms)
-		fail(q, WAKE_TIMEOUT, "no answer in time");
-	else if (q->stream)
-		stream_close(q->stream, true); /* and then the next address */
-}
-
-/* At the deadline, or after `first_ms` if that is earlier. */
-static void start_timer(struct question *q, uint64_t first_ms)
-{
-	uint64_t now = loop_now_ms(q->hook->loop);
-	uint64_t left = q->call->deadline_ms > now ? q->call->deadline_ms - now : 0;
-
-	uv_timer_start(&q->timer, on_timer, left < first_ms ? left : first_ms, 0);
-}
-
-static void on_stream_closed(struct stream *stream)
-{
-	struct question *q = stream->user;
-
-	q->stream = NULL;
-	if (q->call)
-		connect_next(q);
-	release_part(q);
-}
-
-static const struct stream_events connecting = {.on_closed = on_stream_closed};
-
-static void on_connected(struct stream *stream, int status)
-{
-	struct question *q = stream->user;
-
-	if (status < 0) {
-		stream_close(stream, true);
-		return;
-	}
-	start_timer(q, UINT64_MAX);
-	q->stream = NULL;
-	q->client = http_client_open(q->hook->loop, stream, &handler, q);
-	send_question(q);
-}
-
-static void connect_next(struct question *q)
-{
-	while (q->address_at < q->address_count) {
-		union address *address = &q->addresses[q->address_at++];
-
-		address_set_port(address, q->hook->port);
-		if (stream_uv_connect(q->hook->loop, &address->any, on_connected, &q->stream) < 0) {
-			q->stream = NULL;
-			continue;
-		}
-		q->stream->user = q;
-		q->stream->events = &connecting;
-		q->parts++;
-		/* One that does not answer leaves time for the next. */
-		start_timer(q, q->address_at < q->address_count ? PROXY_WAKE_CONNECT_MS : UINT64_MAX);
-		return;
-	}
-	fail(q, WAKE_UNAVAILABLE, "no connection");
 }
 
 static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *found)
@@ -394,8 +325,10 @@ static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *
 	}
 	uv_freeaddrinfo(found);
 	q->resolving = false;
-	if (q->call)
-		connect_next(q);
+	if (q->call && status < 0)
+		fail(q, WAKE_UNAVAILABLE, "its name cannot be resolved");
+	else if (q->call)
+		ask(q);
 	release_part(q);
 }
 
@@ -406,7 +339,7 @@ static void on_later(struct later *later)
 
 	if (q->hook->literal.any.sa_family != AF_UNSPEC) {
 		q->addresses[q->address_count++] = q->hook->literal;
-		connect_next(q);
+		ask(q);
 	} else if (uv_getaddrinfo(&q->hook->loop->uv, &q->resolve, on_resolved, q->hook->host, NULL,
 				  &hints) < 0) {
 		fail(q, WAKE_UNAVAILABLE, "its name cannot be resolved");
@@ -426,9 +359,8 @@ static void start(struct waker *waker, struct wake_call *call)
 	q->parts = 1;
 	call->backend = q;
 	hook->questions++;
-	buf_init(&q->body, PROXY_WAKE_ANSWER_BYTES_MAX);
 	uv_timer_init(&hook->loop->uv, &q->timer);
-	start_timer(q, UINT64_MAX);
+	uv_timer_start(&q->timer, on_timer, left_ms(q), 0);
 	later_init(&q->later, on_later);
 	later_call(hook->loop, &q->later);
 	log_info("wake", "asking", LOG_S("sandbox", call->request.id),

@@ -1,0 +1,50 @@
+/*
+ * Something to be done later, once. An alarm is embedded by its owner and holds nothing of the loop's: it can be
+ * set anew, cancelled and its memory freed at any moment, without a last callback to wait for. All alarms of a
+ * loop share one timer.
+ *
+ * An alarm rings on the loop's thread, never from within alarm_set, and in the order in which alarms become due;
+ * one that is set while others ring waits for the next turn, LOOP_LOOK_AGAIN_MS later. While one is set the loop goes on, and is not empty.
+ */
+#ifndef LIB_ALARM_H
+#define LIB_ALARM_H
+
+#include <uv.h>
+
+#include "lib/base.h"
+
+struct loop;
+
+struct alarm {
+	void (*fn)(struct alarm *alarm);
+	struct loop *loop; /* where it is set */
+	size_t place;	   /* in the heap, from 1; 0: it is not set */
+	uint64_t due_ms, sequence;
+};
+
+/* The alarms of a loop: a heap, the next one to ring first. */
+struct alarms {
+	uv_timer_t timer;
+	struct alarm **heap;
+	size_t count, capacity;
+	uint64_t sequence; /* of the next that is set */
+	uint64_t armed_ms; /* when the timer fires; UINT64_MAX: it does not */
+	bool is_ringing;
+};
+
+/* Once; `fn` may free the alarm, or set it again. */
+void alarm_init(struct alarm *alarm, void (*fn)(struct alarm *alarm));
+/* Rings in `ms` milliseconds of the loop's clock (loop_now_ms), instead of whenever it would have. */
+void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms);
+/* Nothing happens when it is not set. */
+void alarm_cancel(struct alarm *alarm);
+static inline bool alarm_is_set(const struct alarm *alarm)
+{
+	return alarm->place != 0;
+}
+
+/* For loop_init and loop_fini. */
+void alarms_open(struct loop *loop);
+void alarms_close(struct loop *loop);
+
+#endif
