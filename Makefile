@@ -12,7 +12,7 @@
 #help            make bench            size, speed and memory beside programs from Debian: one table
 #help            make coverage-map     which numbered cases have no test yet (NUMBERS="case:1-22,24 s:1-9")
 #help            make analyze          clang's analyzer and bug patterns
-#help            make format-check     what clang-format would change
+#help            make format           lay the C out as .clang-format says; lint checks it
 #help            make deps             what `make test` installs; make clean; make size; V=1 shows commands
 #
 # Layout of build/: <profile>/bin, <profile>/obj (objects and dependency files), <profile>/gen (C made
@@ -245,7 +245,7 @@ deps:
 size: all
 	@size $(PROGRAMS) $(B)/*.a | sort -k 4,4nr
 
-.PHONY: test test-only run vm lint format-check analyze coverage-map
+.PHONY: test test-only run vm lint format analyze coverage-map
 test:
 	@packaging/setup.sh build client check vm
 	@$(MAKE) --no-print-directory test-only
@@ -260,9 +260,8 @@ vm:
 	@tests/vm/run.sh
 lint: $(GENERATED)
 	@packaging/lint.py
-format-check:
-	@git ls-files '*.c' '*.h' | xargs clang-format --dry-run 2>&1 | grep -c 'warning:' | \
-		sed 's/$$/ places differ from clang-format/'
+format:
+	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs packaging/clang-format.sh -i
 coverage-map:
 	@tests/coverage-map.py $(NUMBERS)
 # The analyzer does not see through the intrusive lists, nor into other files; read its findings.

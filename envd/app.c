@@ -36,8 +36,8 @@ static void on_signal(uv_signal_t *handle, int number)
 
 static void open_signals(struct app *app)
 {
-	/* The last three come from `halt`, `poweroff`, and a power supply that runs out. `reboot` sends
-	 * SIGTERM. */
+	/* The last three come from `halt`, `poweroff`, and a power supply that runs out. `reboot`
+	 * sends SIGTERM. */
 	static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR};
 
 	_Static_assert(ARRAY_LENGTH(numbers) == ARRAY_LENGTH(app->signals), "a handle for each");
@@ -115,7 +115,8 @@ static void open_jobs(struct app *app)
 		.sandbox = &app->sandbox,
 		.spawn = &app->processes->spawn_settings,
 		.reaper = &app->processes->reaper,
-		.directory = app->config.jobs_directory ? app->config.jobs_directory : JOBS_DIRECTORY_DEFAULT,
+		.directory = app->config.jobs_directory ? app->config.jobs_directory
+							: JOBS_DIRECTORY_DEFAULT,
 		.ended_max = app->config.jobs_max,
 		.ended_age_s = app->config.jobs_age_s_max,
 		.ended_bytes = app->config.jobs_bytes_max,
@@ -178,7 +179,8 @@ static void open_forwarder(struct app *app)
 		.user = app,
 	};
 
-	if (app->config.forward_address && forwarder_parse_address(app->config.forward_address, &settings))
+	if (app->config.forward_address &&
+	    forwarder_parse_address(app->config.forward_address, &settings))
 		app->forwarder = forwarder_new(&settings);
 }
 
@@ -283,7 +285,8 @@ static void on_processes_stopped(struct process_table *table, void *user)
 
 	app->processes_stopped = true;
 	close_forwarder(app);
-	/* Their streams have been ended; clients now have this long to take what is still queued. */
+	/* Their streams have been ended; clients now have this long to take what is still
+	 * queued. */
 	if (app->stage == APP_STOPPING)
 		plan_next_stage(app, SHUTDOWN_ANSWERS_MS);
 }
@@ -325,7 +328,8 @@ void app_stop(struct app *app)
 		watch_table_stop(app->watches);
 		close_tools(app);
 		job_table_close(app->jobs);
-		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped, app);
+		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped,
+				   app);
 		break;
 	case APP_STOPPING:
 		if (app->processes_stopped) {

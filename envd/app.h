@@ -1,12 +1,12 @@
 /*
- * Everything one envd consists of: its configuration, the loop, the sandbox's state, and one pointer
- * for each domain that keeps state. There is no other global. Service files get it as
+ * Everything one envd consists of: its configuration, the loop, the sandbox's state, and one
+ * pointer for each domain that keeps state. There is no other global. Service files get it as
  * `rpc_call->app` and as `http_exchange->server_user`.
  *
  * Life: app_init, app_open (from then on the port accepts, and everything it can be asked is there:
- * case 83), app_run, app_fini. app_stop, called by SIGTERM and SIGINT, ends it in order (case 73): no
- * new connections; processes get SIGTERM, and SIGKILL after a grace time; their streams end as they
- * always do; what is still open then is reset; app_run returns.
+ * case 83), app_run, app_fini. app_stop, called by SIGTERM and SIGINT, ends it in order (case 73):
+ * no new connections; processes get SIGTERM, and SIGKILL after a grace time; their streams end as
+ * they always do; what is still open then is reset; app_run returns.
  */
 #ifndef ENVD_APP_H
 #define ENVD_APP_H
@@ -61,12 +61,12 @@ struct app {
 	struct sandbox sandbox;
 	struct http_server *server;
 	struct process_table *processes; /* envd/process owns the type */
-	struct job_table *jobs;          /* envd/jobs */
+	struct job_table *jobs; /* envd/jobs */
 	struct snapshot_service snapshot;
-	struct tools tools;              /* programs that envd runs for itself */
-	struct watch_table *watches;     /* envd/watch */
-	struct forwarder *forwarder;     /* NULL: none */
-	struct log_exporter *exporter;   /* of a microVM, to its host; NULL: none */
+	struct tools tools; /* programs that envd runs for itself */
+	struct watch_table *watches; /* envd/watch */
+	struct forwarder *forwarder; /* NULL: none */
+	struct log_exporter *exporter; /* of a microVM, to its host; NULL: none */
 	uv_signal_t signals[6];
 	size_t signal_count;
 	bool restart; /* is_machine: instead of switching off */
@@ -77,7 +77,8 @@ struct app {
 
 /* The texts in `config` are borrowed. Blocks (start-up). */
 void app_init(struct app *app, const struct app_config *config);
-/* Listens. Fills err when it cannot; then it can be tried again, or app_fini is all that is left to do. */
+/* Listens. Fills err when it cannot; then it can be tried again, or app_fini is all that is left to
+ * do. */
 int app_open(struct app *app, struct err *err) NODISCARD;
 unsigned app_port(const struct app *app);
 /* Returns when the orderly stop is complete. */

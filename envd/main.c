@@ -1,4 +1,5 @@
-/* How envd starts: as what (client, server, process 1 of a container or machine), and with which flags. */
+/* How envd starts: as what (client, server, process 1 of a container or machine), and with which
+ * flags. */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -39,8 +40,10 @@ struct arguments {
 
 static bool parse_level(const char *text, enum log_level *ret_level)
 {
-	static const char *const names[] = {
-		[LOG_ERROR] = "error", [LOG_WARN] = "warn", [LOG_INFO] = "info", [LOG_DEBUG] = "debug"};
+	static const char *const names[] = {[LOG_ERROR] = "error",
+					    [LOG_WARN] = "warn",
+					    [LOG_INFO] = "info",
+					    [LOG_DEBUG] = "debug"};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
 		if (strcmp(text, names[i]) == 0) {
@@ -96,7 +99,8 @@ static void write_run_files(const struct app_config *config)
 				     config->is_firecracker ? "true" : "false", 0444);
 
 	if (status < 0)
-		dprintf(STDERR_FILENO, "%s/.E2B_SANDBOX: %s\n", RUN_FILES_DIRECTORY, errno_text(status));
+		dprintf(STDERR_FILENO, "%s/.E2B_SANDBOX: %s\n", RUN_FILES_DIRECTORY,
+			errno_text(status));
 }
 
 /* Its own user by name, the number when it has none; free() it. */
@@ -119,7 +123,8 @@ static void print_welcome(const struct app *app)
 	char address[64];
 
 	/* As URLs have it. */
-	snprintf(address, sizeof(address), strchr(app->config.address, ':') ? "[%s]" : "%s", app->config.address);
+	snprintf(address, sizeof(address), strchr(app->config.address, ':') ? "[%s]" : "%s",
+		 app->config.address);
 
 	dprintf(STDOUT_FILENO,
 		"envd %s (protocol %s) listens on http://%s:%u and acts as '%s'.\n"
@@ -129,14 +134,18 @@ static void print_welcome(const struct app *app)
 		"  export NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://%s:%u\n"
 		"For this program's own (envd help):\n"
 		"  export ENVD_URL=http://%s:%u\n",
-		BUILD_VERSION, ENVD_PROTOCOL_VERSION, address, port, app->sandbox.default_user, address,
-		port, address, port, address, port);
+		BUILD_VERSION, ENVD_PROTOCOL_VERSION, address, port, app->sandbox.default_user,
+		address, port, address, port, address, port);
 	if (port == ENVD_PORT_DEFAULT)
-		dprintf(STDOUT_FILENO, "Old clients know the debug variables alone; they look for port %u, "
-				       "which this is.\n", ENVD_PORT_DEFAULT);
+		dprintf(STDOUT_FILENO,
+			"Old clients know the debug variables alone; they look for port %u, "
+			"which this is.\n",
+			ENVD_PORT_DEFAULT);
 	else
-		dprintf(STDOUT_FILENO, "Old clients know the debug variables alone; they look for port %u, "
-				       "which this is not.\n", ENVD_PORT_DEFAULT);
+		dprintf(STDOUT_FILENO,
+			"Old clients know the debug variables alone; they look for port %u, "
+			"which this is not.\n",
+			ENVD_PORT_DEFAULT);
 }
 
 static int report_listen(const struct app *app, const struct err *err)
@@ -145,14 +154,17 @@ static int report_listen(const struct app *app, const struct err *err)
 	if (app->config.is_standalone && err->sys == EADDRINUSE)
 		dprintf(STDERR_FILENO,
 			"Port %u is in use, perhaps by another envd. Choose another one with -port "
-			"(0: any that is free).\n", app->config.port);
+			"(0: any that is free).\n",
+			app->config.port);
 	if (app->config.is_standalone && err->sys == EACCES)
-		dprintf(STDERR_FILENO, "Low ports are for root. Choose another one with -port (0: any that is "
-				       "free).\n");
+		dprintf(STDERR_FILENO,
+			"Low ports are for root. Choose another one with -port (0: any that is "
+			"free).\n");
 	return EXIT_FAILURE;
 }
 
-/* What a killed envd had just cloned holds its port for the moment until it is what it was cloned for. */
+/* What a killed envd had just cloned holds its port for the moment until it is what it was cloned
+ * for. */
 static int open_app(struct app *app, struct err *err)
 {
 	int64_t until = monotonic_ms() + START_AGAIN_MS;
@@ -176,8 +188,9 @@ static int run(const struct app_config *config)
 	if (open_app(app, &err) < 0) {
 		result = report_listen(app, &err);
 	} else {
-		log_info("envd", "listening", LOG_S("address", config->address), LOG_I("port", app_port(app)),
-			 LOG_S("version", BUILD_VERSION), LOG_S("protocol", ENVD_PROTOCOL_VERSION));
+		log_info("envd", "listening", LOG_S("address", config->address),
+			 LOG_I("port", app_port(app)), LOG_S("version", BUILD_VERSION),
+			 LOG_S("protocol", ENVD_PROTOCOL_VERSION));
 		if (config->is_standalone)
 			print_welcome(app);
 		app_run(app);
@@ -217,24 +230,29 @@ static enum options_result parse_arguments(struct arguments *arguments, int argc
 	const struct option options[] = {
 		{"isnotfc", OPTION_BOOL, &arguments->not_firecracker,
 		 "not in a Firecracker microVM: never ask the host's metadata service"},
-		{"version", OPTION_BOOL, &arguments->version, "print the protocol version and exit"},
-		{"commit", OPTION_BOOL, &arguments->commit, "print the commit this was built from and exit"},
+		{"version", OPTION_BOOL, &arguments->version,
+		 "print the protocol version and exit"},
+		{"commit", OPTION_BOOL, &arguments->commit,
+		 "print the commit this was built from and exit"},
 		{"build-info", OPTION_BOOL, &arguments->build_info,
 		 "print this program's own version and how it was built, and exit"},
 		{"port", OPTION_INT, &arguments->port, "port to listen on (default 49983; 0: any)"},
 		{"address", OPTION_STRING, &arguments->address,
 		 "IP address to listen on (default 0.0.0.0; 127.0.0.1 with -standalone)"},
 		{"forward-address", OPTION_STRING, &arguments->forward_address,
-		 "where servers that listen on localhost are made reachable: an address of this machine\n"
+		 "where servers that listen on localhost are made reachable: an address of this "
+		 "machine\n"
 		 "    \t(default 169.254.0.21; nowhere with -standalone), or none"},
 		{"cgroup-root", OPTION_STRING, &arguments->cgroup_root,
 		 "cgroup v2 mount for commands (default /sys/fs/cgroup)"},
 		{"no-cgroups", OPTION_BOOL, &arguments->no_cgroups, "leave cgroups alone"},
 		{"watch-helper", OPTION_STRING, &arguments->watch_helper,
-		 "the program that watches directories (default envd-watch beside envd, or in /usr/bin)"},
+		 "the program that watches directories (default envd-watch beside envd, or in "
+		 "/usr/bin)"},
 		{"jobs-dir", OPTION_STRING, &arguments->jobs_directory,
 		 "where background jobs and their output are kept, for this envd alone (default\n"
-		 "    \t/var/lib/envd/jobs; for an ordinary user envd/jobs in XDG_STATE_HOME, which is\n"
+		 "    \t/var/lib/envd/jobs; for an ordinary user envd/jobs in XDG_STATE_HOME, "
+		 "which is\n"
 		 "    \t~/.local/state unless it is set; without a home /tmp/envd-UID/jobs)"},
 		{"jobs-max", OPTION_INT, &arguments->jobs_max,
 		 "how many jobs that have ended are kept (default 10000)"},
@@ -278,7 +296,8 @@ static char *choose_jobs_directory(const struct arguments *arguments)
 	return xstrdup(path);
 }
 
-/* What a write cannot do is an error of that write, also where files may not grow beyond RLIMIT_FSIZE. */
+/* What a write cannot do is an error of that write, also where files may not grow beyond
+ * RLIMIT_FSIZE. */
 static void ignore_signals_of_writes(void)
 {
 	struct sigaction action = {.sa_handler = SIG_IGN};
@@ -305,7 +324,8 @@ static int start(const struct arguments *arguments)
 	auto_free char *user_name = NULL, *jobs_directory = choose_jobs_directory(arguments);
 
 	config.jobs_directory = jobs_directory;
-	config.metadata_address = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons(METADATA_PORT)};
+	config.metadata_address = (struct sockaddr_in){.sin_family = AF_INET,
+						       .sin_port = htons(METADATA_PORT)};
 	inet_pton(AF_INET, METADATA_ADDRESS, &config.metadata_address.sin_addr);
 	ignore_signals_of_writes();
 	if (config.is_machine)
@@ -322,7 +342,9 @@ static int start(const struct arguments *arguments)
 		config.user_name = user_name = find_own_user();
 	if (!config.is_standalone) {
 		if (config.only_that_user)
-			log_warn("envd", "not started by root: it acts as no other user; -standalone is for that",
+			log_warn("envd",
+				 "not started by root: it acts as no other user; -standalone is "
+				 "for that",
 				 LOG_S("user", config.user_name));
 		write_run_files(&config);
 		config.forward_address = FORWARDER_ADDRESS_DEFAULT;
@@ -337,8 +359,12 @@ static int start(const struct arguments *arguments)
 int main(int argc, char **argv)
 {
 	struct arguments arguments = {
-		.port = ENVD_PORT_DEFAULT, .cgroup_root = "", .kill_scope = "all",
-		.jobs_max = JOBS_ENDED_MAX, .jobs_age = JOBS_ENDED_AGE_S, .jobs_bytes = JOBS_ENDED_BYTES,
+		.port = ENVD_PORT_DEFAULT,
+		.cgroup_root = "",
+		.kill_scope = "all",
+		.jobs_max = JOBS_ENDED_MAX,
+		.jobs_age = JOBS_ENDED_AGE_S,
+		.jobs_bytes = JOBS_ENDED_BYTES,
 	};
 
 	occupy_standard_descriptors();

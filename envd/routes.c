@@ -131,8 +131,9 @@ static int compare_method(const void *key, const void *element)
 static const struct rpc_method *find_method(struct str path)
 {
 	for (size_t i = 0; i < ARRAY_LENGTH(services); i++) {
-		const struct rpc_method *method = bsearch(&path, services[i].methods, services[i].count,
-							  sizeof(struct rpc_method), compare_method);
+		const struct rpc_method *method = bsearch(
+			&path, services[i].methods, services[i].count, sizeof(struct rpc_method),
+			compare_method);
 
 		if (method)
 			return method;
@@ -222,13 +223,14 @@ static void on_finished(struct http_exchange *ex, int status)
 	if (status < 0) {
 		log_info("http", "request cut", LOG_STR("method", request->method),
 			 LOG_STR("path", request->path), LOG_S("reason", errno_text(status)),
-			 LOG_I("received", ex->received), LOG_I("sent", ex->sent), LOG_S("peer", ex->peer));
+			 LOG_I("received", ex->received), LOG_I("sent", ex->sent),
+			 LOG_S("peer", ex->peer));
 		return;
 	}
-	LOG_AT(is_routine ? LOG_DEBUG : LOG_INFO, "http", "request", LOG_STR("method", request->method),
-	       LOG_STR("path", request->path), LOG_I("status", ex->status),
-	       LOG_I("ms", loop_now_ms(ex->loop) - ex->started_ms), LOG_I("received", ex->received),
-	       LOG_I("sent", ex->sent), LOG_S("peer", ex->peer));
+	LOG_AT(is_routine ? LOG_DEBUG : LOG_INFO, "http", "request",
+	       LOG_STR("method", request->method), LOG_STR("path", request->path),
+	       LOG_I("status", ex->status), LOG_I("ms", loop_now_ms(ex->loop) - ex->started_ms),
+	       LOG_I("received", ex->received), LOG_I("sent", ex->sent), LOG_S("peer", ex->peer));
 }
 
 struct http_server_config routes_server_config(struct app *app)

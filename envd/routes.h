@@ -10,8 +10,8 @@
 
 struct app;
 
-/* How a server that serves these routes is set up; ex->server_user is the app. Each request leaves one
- * line in the log: who, what, how it went; never a query, a header or a body. */
+/* How a server that serves these routes is set up; ex->server_user is the app. Each request leaves
+ * one line in the log: who, what, how it went; never a query, a header or a body. */
 struct http_server_config routes_server_config(struct app *app);
 
 #endif

@@ -43,7 +43,8 @@ static bool parse_item(struct str text, struct item *ret_item)
 	while (str_split(&text, ';', &parameter)) {
 		struct str value = str_trim(parameter), name;
 
-		if (str_split(&value, '=', &name) && value.p && str_equal_nocase(str_trim(name), STR("q")))
+		if (str_split(&value, '=', &name) && value.p &&
+		    str_equal_nocase(str_trim(name), STR("q")))
 			ret_item->quality = parse_quality(str_trim(value));
 	}
 	return ret_item->name.len > 0;

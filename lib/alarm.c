@@ -36,7 +36,8 @@ static void sink(struct alarms *alarms, struct alarm *alarm)
 	for (;;) {
 		size_t child = 2 * place;
 
-		if (child < alarms->count && is_before(alarms->heap[child], alarms->heap[child - 1]))
+		if (child < alarms->count &&
+		    is_before(alarms->heap[child], alarms->heap[child - 1]))
 			child++;
 		if (child > alarms->count || !is_before(alarms->heap[child - 1], alarm))
 			break;
@@ -80,7 +81,8 @@ static void on_timer(uv_timer_t *timer);
 static void arm(struct loop *loop)
 {
 	struct alarms *alarms = &loop->alarms;
-	uint64_t due = alarms->count ? alarms->heap[0]->due_ms : UINT64_MAX, now = uv_now(&loop->uv);
+	uint64_t due = alarms->count ? alarms->heap[0]->due_ms : UINT64_MAX,
+		 now = uv_now(&loop->uv);
 
 	/* While they ring the timer is armed once, at the end. */
 	if (due == alarms->armed_ms || alarms->is_ringing)
@@ -99,7 +101,8 @@ static void on_timer(uv_timer_t *timer)
 	uint64_t now = uv_now(&loop->uv), first_new = alarms->sequence;
 
 	alarms->is_ringing = true;
-	while (alarms->count && alarms->heap[0]->due_ms <= now && alarms->heap[0]->sequence < first_new) {
+	while (alarms->count && alarms->heap[0]->due_ms <= now &&
+	       alarms->heap[0]->sequence < first_new) {
 		struct alarm *alarm = alarms->heap[0];
 
 		take_out(alarms, alarm);
@@ -107,7 +110,8 @@ static void on_timer(uv_timer_t *timer)
 	}
 	alarms->is_ringing = false;
 	alarms->armed_ms = UINT64_MAX;
-	/* A timer of 0 ms that is started by a timer fires before the loop has looked at anything else. */
+	/* A timer of 0 ms that is started by a timer fires before the loop has looked at anything
+	 * else. */
 	if (alarms->count && alarms->heap[0]->due_ms <= now) {
 		alarms->armed_ms = now + LOOP_LOOK_AGAIN_MS;
 		uv_timer_start(timer, on_timer, LOOP_LOOK_AGAIN_MS, 0);

@@ -1,10 +1,11 @@
 /*
- * Something to be done later, once. An alarm is embedded by its owner and holds nothing of the loop's: it can be
- * set anew, cancelled and its memory freed at any moment, without a last callback to wait for. All alarms of a
- * loop share one timer.
+ * Something to be done later, once. An alarm is embedded by its owner and holds nothing of the
+ * loop's: it can be set anew, cancelled and its memory freed at any moment, without a last callback
+ * to wait for. All alarms of a loop share one timer.
  *
- * An alarm rings on the loop's thread, never from within alarm_set, and in the order in which alarms become due;
- * one that is set while others ring waits for the next turn, LOOP_LOOK_AGAIN_MS later. While one is set the loop goes on, and is not empty.
+ * An alarm rings on the loop's thread, never from within alarm_set, and in the order in which
+ * alarms become due; one that is set while others ring waits for the next turn, LOOP_LOOK_AGAIN_MS
+ * later. While one is set the loop goes on, and is not empty.
  */
 #ifndef LIB_ALARM_H
 #define LIB_ALARM_H
@@ -18,7 +19,7 @@ struct loop;
 struct alarm {
 	void (*fn)(struct alarm *alarm);
 	struct loop *loop; /* where it is set */
-	size_t place;	   /* in the heap, from 1; 0: it is not set */
+	size_t place; /* in the heap, from 1; 0: it is not set */
 	uint64_t due_ms, sequence;
 };
 
@@ -34,7 +35,8 @@ struct alarms {
 
 /* Once; `fn` may free the alarm, or set it again. */
 void alarm_init(struct alarm *alarm, void (*fn)(struct alarm *alarm));
-/* Rings in `ms` milliseconds of the loop's clock (loop_now_ms), instead of whenever it would have. */
+/* Rings in `ms` milliseconds of the loop's clock (loop_now_ms), instead of whenever it would
+ * have. */
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms);
 /* Nothing happens when it is not set. */
 void alarm_cancel(struct alarm *alarm);

@@ -45,7 +45,8 @@ void arena_release_wiped(struct arena *a)
 
 static bool add_block(struct arena *a, size_t least)
 {
-	size_t size = a->blocks ? size_min(a->blocks->size * 2, ARENA_LARGEST_STEP) : ARENA_FIRST_BLOCK;
+	size_t size = a->blocks ? size_min(a->blocks->size * 2, ARENA_LARGEST_STEP)
+				: ARENA_FIRST_BLOCK;
 	struct arena_block *block;
 
 	if (a->share && a->share->always)

@@ -17,9 +17,9 @@ struct arena_block;
 
 struct arena {
 	struct arena_block *blocks; /* newest first */
-	char *next;                 /* free part of the newest block */
+	char *next; /* free part of the newest block */
 	size_t left;
-	size_t used;   /* bytes taken from the machine so far */
+	size_t used; /* bytes taken from the machine so far */
 	size_t budget; /* `used` never exceeds this */
 	struct share *share; /* NULL, or where `used` is counted as well */
 };

@@ -31,7 +31,8 @@ static uint64_t load_short(const char *p, size_t len)
 				  (uint64_t)(unsigned char)p[len - 1] << 16;
 }
 
-/* Eight bytes at a time: they differ only in the bit for the case, and only where there are letters. */
+/* Eight bytes at a time: they differ only in the bit for the case, and only where there are
+ * letters. */
 static bool equal_nocase_short(uint64_t x, uint64_t y)
 {
 	const uint64_t ones = ~(uint64_t)0 / 255, highs = ones * 0x80;
@@ -258,7 +259,8 @@ void occupy_standard_descriptors(void)
 	for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) {
 		if (fcntl(fd, F_GETFD) >= 0)
 			continue;
-		/* The lowest free number, which is this one. Without /dev, anything harmless will do. */
+		/* The lowest free number, which is this one. Without /dev, anything harmless will
+		 * do. */
 		if (open("/dev/null", O_RDWR) < 0 && eventfd(0, EFD_NONBLOCK) < 0)
 			return;
 	}

@@ -22,7 +22,8 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
-/* musl defines these as macros, which breaks generated fields of the same name. The objects stay. */
+/* musl defines these as macros, which breaks generated fields of the same name. The objects
+ * stay. */
 #undef stdin
 #undef stdout
 #undef stderr
@@ -32,7 +33,7 @@
 
 #define ARRAY_LENGTH(array) (sizeof(array) / sizeof((array)[0]))
 #define container_of(pointer, type, member) \
-	((type *)(void *)((char *)(pointer) - offsetof(type, member)))
+	((type *)(void *)((char *)(pointer)-offsetof(type, member)))
 
 static inline size_t size_min(size_t a, size_t b)
 {
@@ -93,8 +94,9 @@ char *xstrdup(const char *text) NODISCARD __attribute__((malloc, returns_nonnull
 char *xstrndup(const char *text, size_t len) NODISCARD __attribute__((malloc, returns_nonnull));
 
 void close_fd(int *fd);
-/* For programs that are started without standard descriptors, as some init programs do, before they open
- * anything: the first files opened would take their numbers, and the log would be written into them. */
+/* For programs that are started without standard descriptors, as some init programs do, before they
+ * open anything: the first files opened would take their numbers, and the log would be written into
+ * them. */
 void occupy_standard_descriptors(void);
 void free_ptr(void *pointer_to_pointer);
 /* Declared with the variable; ownership leaves through take_fd/take_ptr. */
@@ -118,7 +120,8 @@ static inline void *take_ptr_impl(void **pointer)
 }
 #define take_ptr(pointer) ((__typeof__(*(pointer)))take_ptr_impl((void **)(pointer)))
 
-/* Milliseconds of a clock that nobody sets, read now: for jobs. The loop's thread has loop_now_ms. */
+/* Milliseconds of a clock that nobody sets, read now: for jobs. The loop's thread has
+ * loop_now_ms. */
 int64_t monotonic_ms(void);
 
 /* Overwrites secrets in a way the compiler may not drop. */

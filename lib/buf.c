@@ -98,7 +98,8 @@ int buf_printf(struct buf *b, const char *format, ...)
 	va_end(arguments);
 	if (len < 0)
 		return -EINVAL;
-	/* vsnprintf's NUL needs room of its own but is not content, so the maximum does not count it. */
+	/* vsnprintf's NUL needs room of its own but is not content, so the maximum does not count
+	 * it. */
 	status = reserve(b, (size_t)len + 1, b->max < SIZE_MAX ? b->max + 1 : b->max, &room);
 	if (status < 0)
 		return status;

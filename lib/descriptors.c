@@ -26,7 +26,8 @@ size_t descriptors_share(unsigned parts)
 int descriptors_check(struct err *err)
 {
 	size_t max = descriptors_max();
-	size_t kept = size_min(max / DESCRIPTORS_PARTS * DESCRIPTORS_PARTS_KEPT, DESCRIPTORS_KEPT_MAX);
+	size_t kept = size_min(max / DESCRIPTORS_PARTS * DESCRIPTORS_PARTS_KEPT,
+			       DESCRIPTORS_KEPT_MAX);
 	/* The kernel gives the lowest that is free, so all below it are taken. */
 	int lowest = eventfd(0, EFD_CLOEXEC);
 
@@ -35,6 +36,7 @@ int descriptors_check(struct err *err)
 	if (lowest >= 0 && (size_t)lowest < max - kept)
 		return 0;
 	return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, EMFILE,
-			   "of %zu descriptors (RLIMIT_NOFILE) the last %zu are kept for what needs them shortly",
+			   "of %zu descriptors (RLIMIT_NOFILE) the last %zu are kept for what "
+			   "needs them shortly",
 			   max, kept);
 }

@@ -7,13 +7,15 @@
 #include <sodium/crypto_shorthash.h>
 #include <sys/random.h>
 
-void digest_sha256(const struct str *pieces, size_t count, unsigned char ret_digest[DIGEST_SHA256_BYTES])
+void digest_sha256(const struct str *pieces, size_t count,
+		   unsigned char ret_digest[DIGEST_SHA256_BYTES])
 {
 	crypto_hash_sha256_state state;
 
 	crypto_hash_sha256_init(&state);
 	for (size_t i = 0; i < count; i++)
-		crypto_hash_sha256_update(&state, (const unsigned char *)pieces[i].p, pieces[i].len);
+		crypto_hash_sha256_update(&state, (const unsigned char *)pieces[i].p,
+					  pieces[i].len);
 	crypto_hash_sha256_final(&state, ret_digest);
 	wipe(&state, sizeof(state));
 }
@@ -39,7 +41,8 @@ void digest_hmac_sha256(struct str key, const struct str *pieces, size_t count,
 
 	crypto_auth_hmacsha256_init(&state, (const unsigned char *)key.p, key.len);
 	for (size_t i = 0; i < count; i++)
-		crypto_auth_hmacsha256_update(&state, (const unsigned char *)pieces[i].p, pieces[i].len);
+		crypto_auth_hmacsha256_update(&state, (const unsigned char *)pieces[i].p,
+					      pieces[i].len);
 	crypto_auth_hmacsha256_final(&state, ret_mac);
 	wipe(&state, sizeof(state));
 }
@@ -48,8 +51,8 @@ static unsigned char short_key[crypto_shorthash_KEYBYTES];
 
 static void make_short_key(void)
 {
-	/* Before the kernel has gathered randomness, as early in a machine's life as process 1 runs, what it has
-	 * by then is good enough for this. */
+	/* Before the kernel has gathered randomness, as early in a machine's life as process 1
+	 * runs, what it has by then is good enough for this. */
 	(void)!getrandom(short_key, sizeof(short_key), GRND_NONBLOCK);
 }
 
@@ -59,6 +62,7 @@ uint64_t digest_short(struct str text)
 	uint64_t hash;
 
 	pthread_once(&once, make_short_key);
-	crypto_shorthash((unsigned char *)&hash, (const unsigned char *)text.p, text.len, short_key);
+	crypto_shorthash((unsigned char *)&hash, (const unsigned char *)text.p, text.len,
+			 short_key);
 	return hash;
 }

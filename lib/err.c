@@ -173,69 +173,133 @@ enum err_kind err_kind_from_errno(int sys)
 const char *errno_text(int sys)
 {
 	switch (sys < 0 ? -sys : sys) {
-	case 0: return "success";
-	case EPERM: return "operation not permitted";
-	case ENOENT: return "no such file or directory";
-	case ESRCH: return "no such process";
-	case EINTR: return "interrupted system call";
-	case EIO: return "input/output error";
-	case ENXIO: return "no such device or address";
-	case E2BIG: return "argument list too long";
-	case ENOEXEC: return "exec format error";
-	case EBADF: return "bad file descriptor";
-	case ECHILD: return "no child processes";
-	case EAGAIN: return "resource temporarily unavailable";
-	case ENOMEM: return "cannot allocate memory";
-	case EACCES: return "permission denied";
-	case EFAULT: return "bad address";
-	case ENOTBLK: return "block device required";
-	case EBUSY: return "device or resource busy";
-	case EEXIST: return "file exists";
-	case EXDEV: return "invalid cross-device link";
-	case ENODEV: return "no such device";
-	case ENOTDIR: return "not a directory";
-	case EISDIR: return "is a directory";
-	case EINVAL: return "invalid argument";
-	case ENFILE: return "too many open files in system";
-	case EMFILE: return "too many open files";
-	case ENOTTY: return "inappropriate ioctl for device";
-	case ETXTBSY: return "text file busy";
-	case EFBIG: return "file too large";
-	case ENOSPC: return "no space left on device";
-	case ESPIPE: return "illegal seek";
-	case EROFS: return "read-only file system";
-	case EMLINK: return "too many links";
-	case EPIPE: return "broken pipe";
-	case ERANGE: return "numerical result out of range";
-	case EDEADLK: return "resource deadlock avoided";
-	case ENAMETOOLONG: return "file name too long";
-	case ENOSYS: return "function not implemented";
-	case ENOTEMPTY: return "directory not empty";
-	case ELOOP: return "too many levels of symbolic links";
-	case EOVERFLOW: return "value too large for defined data type";
-	case EILSEQ: return "invalid or incomplete multibyte or wide character";
-	case EPROTO: return "protocol error";
-	case EOPNOTSUPP: return "operation not supported";
-	case EADDRINUSE: return "address already in use";
-	case EADDRNOTAVAIL: return "cannot assign requested address";
-	case ENETUNREACH: return "network is unreachable";
-	case ECONNABORTED: return "software caused connection abort";
-	case ECONNRESET: return "connection reset by peer";
-	case ENOBUFS: return "no buffer space available";
-	case ENOTCONN: return "transport endpoint is not connected";
-	case ETIMEDOUT: return "connection timed out";
-	case ECONNREFUSED: return "connection refused";
-	case EHOSTUNREACH: return "no route to host";
-	case EALREADY: return "operation already in progress";
-	case EINPROGRESS: return "operation now in progress";
-	case ESTALE: return "stale file handle";
-	case EDQUOT: return "disk quota exceeded";
-	case ECANCELED: return "operation canceled";
-	case ENODATA: return "no data available";
-	case EHOSTDOWN: return "host is down";
-	case ENOKEY: return "required key not available";
-	case EBADMSG: return "bad message";
-	case 4095: return "end of file"; /* UV_EOF */
-	default: return "unexpected system error";
+	case 0:
+		return "success";
+	case EPERM:
+		return "operation not permitted";
+	case ENOENT:
+		return "no such file or directory";
+	case ESRCH:
+		return "no such process";
+	case EINTR:
+		return "interrupted system call";
+	case EIO:
+		return "input/output error";
+	case ENXIO:
+		return "no such device or address";
+	case E2BIG:
+		return "argument list too long";
+	case ENOEXEC:
+		return "exec format error";
+	case EBADF:
+		return "bad file descriptor";
+	case ECHILD:
+		return "no child processes";
+	case EAGAIN:
+		return "resource temporarily unavailable";
+	case ENOMEM:
+		return "cannot allocate memory";
+	case EACCES:
+		return "permission denied";
+	case EFAULT:
+		return "bad address";
+	case ENOTBLK:
+		return "block device required";
+	case EBUSY:
+		return "device or resource busy";
+	case EEXIST:
+		return "file exists";
+	case EXDEV:
+		return "invalid cross-device link";
+	case ENODEV:
+		return "no such device";
+	case ENOTDIR:
+		return "not a directory";
+	case EISDIR:
+		return "is a directory";
+	case EINVAL:
+		return "invalid argument";
+	case ENFILE:
+		return "too many open files in system";
+	case EMFILE:
+		return "too many open files";
+	case ENOTTY:
+		return "inappropriate ioctl for device";
+	case ETXTBSY:
+		return "text file busy";
+	case EFBIG:
+		return "file too large";
+	case ENOSPC:
+		return "no space left on device";
+	case ESPIPE:
+		return "illegal seek";
+	case EROFS:
+		return "read-only file system";
+	case EMLINK:
+		return "too many links";
+	case EPIPE:
+		return "broken pipe";
+	case ERANGE:
+		return "numerical result out of range";
+	case EDEADLK:
+		return "resource deadlock avoided";
+	case ENAMETOOLONG:
+		return "file name too long";
+	case ENOSYS:
+		return "function not implemented";
+	case ENOTEMPTY:
+		return "directory not empty";
+	case ELOOP:
+		return "too many levels of symbolic links";
+	case EOVERFLOW:
+		return "value too large for defined data type";
+	case EILSEQ:
+		return "invalid or incomplete multibyte or wide character";
+	case EPROTO:
+		return "protocol error";
+	case EOPNOTSUPP:
+		return "operation not supported";
+	case EADDRINUSE:
+		return "address already in use";
+	case EADDRNOTAVAIL:
+		return "cannot assign requested address";
+	case ENETUNREACH:
+		return "network is unreachable";
+	case ECONNABORTED:
+		return "software caused connection abort";
+	case ECONNRESET:
+		return "connection reset by peer";
+	case ENOBUFS:
+		return "no buffer space available";
+	case ENOTCONN:
+		return "transport endpoint is not connected";
+	case ETIMEDOUT:
+		return "connection timed out";
+	case ECONNREFUSED:
+		return "connection refused";
+	case EHOSTUNREACH:
+		return "no route to host";
+	case EALREADY:
+		return "operation already in progress";
+	case EINPROGRESS:
+		return "operation now in progress";
+	case ESTALE:
+		return "stale file handle";
+	case EDQUOT:
+		return "disk quota exceeded";
+	case ECANCELED:
+		return "operation canceled";
+	case ENODATA:
+		return "no data available";
+	case EHOSTDOWN:
+		return "host is down";
+	case ENOKEY:
+		return "required key not available";
+	case EBADMSG:
+		return "bad message";
+	case 4095:
+		return "end of file"; /* UV_EOF */
+	default:
+		return "unexpected system error";
 	}
 }

@@ -15,7 +15,8 @@ static bool is_not_possible(int error)
 static void follow_pace(struct file_send *send, size_t sent, int64_t took_ms)
 {
 	if (took_ms > FILE_SEND_MS)
-		send->piece_bytes = size_max(sent * FILE_SEND_MS / (size_t)took_ms, FILE_SEND_BYTES_MIN);
+		send->piece_bytes = size_max(sent * FILE_SEND_MS / (size_t)took_ms,
+					     FILE_SEND_BYTES_MIN);
 	else if (sent == send->piece_bytes)
 		send->piece_bytes = size_min(send->piece_bytes * 2, FILE_SEND_BYTES);
 }
@@ -61,7 +62,8 @@ static int64_t read_most(const char *path)
 	if (got < 0)
 		return -errno;
 	text[got] = '\0';
-	return sscanf(text, "%*d %*d %lld", &most) == 1 && most >= 0 && most <= INT32_MAX ? most : -EINVAL;
+	return sscanf(text, "%*d %*d %lld", &most) == 1 && most >= 0 && most <= INT32_MAX ? most
+											  : -EINVAL;
 }
 
 int64_t file_send_tail(void)

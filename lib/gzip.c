@@ -9,10 +9,10 @@
 
 struct gzip_reader {
 	z_stream stream;
-	bool is_started;   /* a byte has come */
-	bool in_member;    /* the member's end has not */
-	gz_header header;  /* of the first member: only whether all of it has come */
-	char *output;      /* OUTPUT_BYTES, while something is fed */
+	bool is_started; /* a byte has come */
+	bool in_member; /* the member's end has not */
+	gz_header header; /* of the first member: only whether all of it has come */
+	char *output; /* OUTPUT_BYTES, while something is fed */
 };
 
 struct gzip_reader *gzip_reader_new(void)
@@ -39,8 +39,8 @@ static bool has_header(const struct gzip_reader *reader)
 	return reader->header.done == 1;
 }
 
-static int inflate_some(struct gzip_reader *reader, int (*sink)(void *user, const char *data, size_t len),
-			void *user)
+static int inflate_some(struct gzip_reader *reader,
+			int (*sink)(void *user, const char *data, size_t len), void *user)
 {
 	z_stream *stream = &reader->stream;
 	size_t len;
@@ -75,7 +75,8 @@ int gzip_reader_feed(struct gzip_reader *reader, const char *data, size_t len,
 
 		stream->next_in = (unsigned char *)data;
 		stream->avail_in = (uInt)piece;
-		/* Once more when the output was filled: there may be more of it without more input. */
+		/* Once more when the output was filled: there may be more of it without more
+		 * input. */
 		do {
 			if (stream->avail_in)
 				reader->is_started = reader->in_member = true;

@@ -17,20 +17,22 @@ void gzip_reader_free(struct gzip_reader *reader);
  * data, -EBADMSG when not even the first member's header is right. */
 int gzip_reader_feed(struct gzip_reader *reader, const char *data, size_t len,
 		     int (*sink)(void *user, const char *data, size_t len), void *user) NODISCARD;
-/* 0 when the text is complete, -ENODATA when there was nothing at all, -ENOMSG when it is cut short within the
- * first member's header, -EPIPE when it is cut short behind that. */
+/* 0 when the text is complete, -ENODATA when there was nothing at all, -ENOMSG when it is cut short
+ * within the first member's header, -EPIPE when it is cut short behind that. */
 int gzip_reader_finish(const struct gzip_reader *reader) NODISCARD;
 
-/* Writing, at zlib's fastest level: what leaves a sandbox rarely travels far enough for a slower one
- * to pay. */
+/* Writing, at zlib's fastest level: what leaves a sandbox rarely travels far enough for a slower
+ * one to pay. */
 struct gzip_writer;
 
-/* NULL when there is no memory. 270 KiB each, 70 KiB when `is_small`, for slightly worse results. */
+/* NULL when there is no memory. 270 KiB each, 70 KiB when `is_small`, for slightly worse
+ * results. */
 struct gzip_writer *gzip_writer_new(bool is_small) NODISCARD;
 /* NULL is fine. */
 void gzip_writer_free(struct gzip_writer *writer);
-/* Takes from the front of *input, writes at most `size` bytes and returns how many. It stops when the
- * input is used up or the output is full; with `is_last` and *ret_ended the whole gzip text is out. */
+/* Takes from the front of *input, writes at most `size` bytes and returns how many. It stops when
+ * the input is used up or the output is full; with `is_last` and *ret_ended the whole gzip text is
+ * out. */
 size_t gzip_writer_write(struct gzip_writer *writer, struct str *input, bool is_last, char *output,
 			 size_t size, bool *ret_ended) NODISCARD;
 

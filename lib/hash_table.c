@@ -81,7 +81,8 @@ static struct hash_node *with_hash(struct hash_node *node, uint64_t hash)
 
 struct hash_node *hash_table_first(const struct hash_table *table, uint64_t hash)
 {
-	return table->capacity ? with_hash(table->buckets[hash & (table->capacity - 1)], hash) : NULL;
+	return table->capacity ? with_hash(table->buckets[hash & (table->capacity - 1)], hash)
+			       : NULL;
 }
 
 struct hash_node *hash_table_next(const struct hash_node *node)

@@ -1,7 +1,7 @@
 /*
- * Objects found by a hash of their name or number: an intrusive table, whose nodes their owners embed. It grows and
- * shrinks with what is in it; empty it holds no memory. What equality means is the owner's business: the table
- * tells which nodes have a hash, in no particular order.
+ * Objects found by a hash of their name or number: an intrusive table, whose nodes their owners
+ * embed. It grows and shrinks with what is in it; empty it holds no memory. What equality means is
+ * the owner's business: the table tells which nodes have a hash, in no particular order.
  *
  * Whoever lets strangers choose names hashes them by hash_text, which they cannot foresee.
  */

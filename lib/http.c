@@ -8,7 +8,8 @@ int http_headers_add(struct http_headers *headers, struct arena *arena, struct s
 		     struct str value)
 {
 	if (headers->count == headers->capacity) {
-		size_t capacity = headers->capacity ? headers->capacity * 2 : HEADERS_FIRST_CAPACITY;
+		size_t capacity = headers->capacity ? headers->capacity * 2
+						    : HEADERS_FIRST_CAPACITY;
 		struct http_header *items = arena_alloc_array(arena, capacity, sizeof(*items));
 
 		if (!items)
@@ -212,16 +213,16 @@ void http_format_date(int64_t unix_seconds, char *ret_text)
 
 	if (!gmtime_r(&seconds, &tm))
 		memset(&tm, 0, sizeof(tm));
-	snprintf(ret_text, 32, "%.3s, %02u %.3s %04u %02u:%02u:%02u GMT", days + 3 * (tm.tm_wday % 7),
-		 (unsigned)tm.tm_mday % 100, months + 3 * (tm.tm_mon % 12),
-		 (unsigned)(tm.tm_year + 1900) % 10000, (unsigned)tm.tm_hour % 100,
-		 (unsigned)tm.tm_min % 100, (unsigned)tm.tm_sec % 100);
+	snprintf(ret_text, 32, "%.3s, %02u %.3s %04u %02u:%02u:%02u GMT",
+		 days + 3 * (tm.tm_wday % 7), (unsigned)tm.tm_mday % 100,
+		 months + 3 * (tm.tm_mon % 12), (unsigned)(tm.tm_year + 1900) % 10000,
+		 (unsigned)tm.tm_hour % 100, (unsigned)tm.tm_min % 100, (unsigned)tm.tm_sec % 100);
 }
 
 int http_parse_date(struct str text, int64_t *ret_unix_seconds)
 {
-	static const char *const forms[] = {"%a, %d %b %Y %H:%M:%S GMT", "%A, %d-%b-%y %H:%M:%S GMT",
-					    "%a %b %d %H:%M:%S %Y"};
+	static const char *const forms[] = {"%a, %d %b %Y %H:%M:%S GMT",
+					    "%A, %d-%b-%y %H:%M:%S GMT", "%a %b %d %H:%M:%S %Y"};
 	char copy[64];
 
 	if (text.len == 0 || text.len >= sizeof(copy) || memchr(text.p, '\0', text.len))

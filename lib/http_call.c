@@ -25,7 +25,7 @@ struct http_call {
 	struct stream *stream; /* while connecting */
 	struct http_client *client;
 	int response_status;
-	int status;  /* why it failed, as far as that is known */
+	int status; /* why it failed, as far as that is known */
 	bool is_connected, is_complete, is_over; /* is_over: nobody is called any more */
 	unsigned parts; /* whoever holds it until the end, and the connection */
 };
@@ -129,7 +129,8 @@ static void on_body(struct http_client *c, const char *data, size_t len)
 		finish(call, status == -ENOSPC ? -EMSGSIZE : status);
 }
 
-/* The connection has served its purpose, whether or not the server wants the rest of the request. */
+/* The connection has served its purpose, whether or not the server wants the rest of the
+ * request. */
 static void on_body_end(struct http_client *c, const struct http_headers *trailers)
 {
 	struct http_call *call = http_client_user(c);
@@ -173,7 +174,8 @@ static void send_request(struct http_call *call, struct stream *stream)
 	start_alarm(call, UINT64_MAX);
 	call->is_connected = true;
 	call->client = http_client_open(call->loop, stream, &client_handler, call);
-	/* What fails here comes as on_closed, or the server has answered before it stopped reading. */
+	/* What fails here comes as on_closed, or the server has answered before it stopped
+	 * reading. */
 	status = http_client_send(call->client, &call->request);
 	if (call->is_streamed) {
 		if (call->handler->on_room)
@@ -292,7 +294,7 @@ static int copy_headers(struct http_call *call, const struct http_call_settings 
 		struct str name = arena_str(&call->arena, settings->headers[i].name);
 		struct str value = arena_str(&call->arena, settings->headers[i].value);
 		int status = name.p && value.p ? http_headers_add(&call->request.headers,
-								   &call->arena, name, value)
+								  &call->arena, name, value)
 					       : -ENOMEM;
 
 		if (status < 0)
@@ -310,7 +312,7 @@ static int copy_body(struct http_call *call, const struct http_call_settings *se
 		total += settings->body[i].iov_len;
 	if (!settings->body_count) {
 		call->is_streamed = settings->length != 0 && settings->length != HTTP_LENGTH_NONE;
-		call->request.length = call->is_streamed	     ? settings->length
+		call->request.length = call->is_streamed	 ? settings->length
 				       : settings->is_empty_body ? 0
 								 : HTTP_LENGTH_NONE;
 		return 0;
@@ -339,8 +341,8 @@ struct http_call *http_call_open(struct loop *loop, const struct http_call_setti
 	call->connect_ms = settings->connect_ms;
 	call->connect = settings->connect;
 	call->keep_alive = settings->keep_alive;
-	call->deadline_at_ms =
-		settings->deadline_ms ? loop_now_ms(loop) + settings->deadline_ms : UINT64_MAX;
+	call->deadline_at_ms = settings->deadline_ms ? loop_now_ms(loop) + settings->deadline_ms
+						     : UINT64_MAX;
 	call->status = -EADDRNOTAVAIL;
 	call->parts = 1;
 	arena_init(&call->arena, HTTP_CALL_ARENA_BYTES);

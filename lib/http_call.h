@@ -1,12 +1,12 @@
 /*
- * One outgoing HTTP/1.1 request with an answer, on a connection of its own: tries the addresses in turn,
- * sends, and brings the answer or says why there is none, within a deadline. The only way in which a program
- * here asks an HTTP server for something for itself; the proxy's relay, which hands on what others say, uses
- * http_client.h, as this does.
+ * One outgoing HTTP/1.1 request with an answer, on a connection of its own: tries the addresses in
+ * turn, sends, and brings the answer or says why there is none, within a deadline. The only way in
+ * which a program here asks an HTTP server for something for itself; the proxy's relay, which hands
+ * on what others say, uses http_client.h, as this does.
  *
- * A call owns copies of all it was given. Callbacks come from the loop; on_done is the last, exactly once, and
- * frees the call. http_call_close gives up and frees it without another callback; memory and handles go a few
- * turns later. Memory is wiped, because heads and bodies carry tokens.
+ * A call owns copies of all it was given. Callbacks come from the loop; on_done is the last,
+ * exactly once, and frees the call. http_call_close gives up and frees it without another callback;
+ * memory and handles go a few turns later. Memory is wiped, because heads and bodies carry tokens.
  */
 #ifndef LIB_HTTP_CALL_H
 #define LIB_HTTP_CALL_H
@@ -22,22 +22,25 @@ struct http_call_handler {
 	void (*on_response)(struct http_call *call, const struct http_response *response);
 	/* A piece of the answer's body. NULL: the call collects it (http_call_answer). */
 	void (*on_body)(struct http_call *call, const char *data, size_t len);
-	/* There is room for more of a streamed body: once connected, and after http_call_write said STREAM_FULL. */
+	/* There is room for more of a streamed body: once connected, and after http_call_write said
+	 * STREAM_FULL. */
 	void (*on_room)(struct http_call *call);
-	/* 0: the whole answer is there. Otherwise a negative errno: what connecting to the last address failed
-	 * with, -ECONNRESET, -EPROTO when the answer is not HTTP, -EMSGSIZE when there is more of it than
-	 * `answer_bytes_max`, -ETIMEDOUT. */
+	/* 0: the whole answer is there. Otherwise a negative errno: what connecting to the last
+	 * address failed with, -ECONNRESET, -EPROTO when the answer is not HTTP, -EMSGSIZE when
+	 * there is more of it than `answer_bytes_max`, -ETIMEDOUT. */
 	void (*on_done)(struct http_call *call, int status);
 };
 
 struct http_call_settings {
-	/* Tried in turn: IPv4, IPv6 and Unix sockets. At most HTTP_CALL_ADDRESSES_MAX are looked at. */
+	/* Tried in turn: IPv4, IPv6 and Unix sockets. At most HTTP_CALL_ADDRESSES_MAX are looked
+	 * at. */
 	const struct sockaddr *const *addresses;
 	size_t address_count;
-	/* Each but the last has so long to accept the connection. 0: as long as the kernel tries. */
+	/* Each but the last has so long to accept the connection. 0: as long as the kernel
+	 * tries. */
 	uint64_t connect_ms;
-	/* Instead of addresses, a connection made by somebody else, over TLS for example: a connected stream, or
-	 * a negative errno. Called from the loop. */
+	/* Instead of addresses, a connection made by somebody else, over TLS for example: a
+	 * connected stream, or a negative errno. Called from the loop. */
 	int (*connect)(void *user, struct stream **ret_stream);
 	/* From http_call_open to on_done. 0: none. */
 	uint64_t deadline_ms;
@@ -46,10 +49,12 @@ struct http_call_settings {
 	struct str method, target;
 	const struct http_header *headers; /* end-to-end fields and Host */
 	size_t header_count;
-	/* The body, copied; or, with `length`, streamed by http_call_write: HTTP_LENGTH_CHUNKED or a count. */
+	/* The body, copied; or, with `length`, streamed by http_call_write: HTTP_LENGTH_CHUNKED or
+	 * a count. */
 	const struct iovec *body;
 	size_t body_count;
-	int64_t length; /* of a streamed body; 0 and no `body`: HTTP_LENGTH_NONE unless `is_empty_body` */
+	int64_t length; /* of a streamed body; 0 and no `body`: HTTP_LENGTH_NONE unless
+			   `is_empty_body` */
 	bool is_empty_body; /* says "Content-Length: 0" */
 	size_t answer_bytes_max; /* of what is collected */
 	void *user;
@@ -67,7 +72,8 @@ bool http_call_is_connected(const struct http_call *call);
 struct str http_call_answer(const struct http_call *call);
 /* From now. */
 void http_call_set_deadline(struct http_call *call, uint64_t deadline_ms);
-/* For a streamed body: 0, STREAM_FULL (taken; on_room comes), or a negative errno (on_done comes). */
+/* For a streamed body: 0, STREAM_FULL (taken; on_room comes), or a negative errno (on_done
+ * comes). */
 int http_call_write(struct http_call *call, const struct iovec *pieces, size_t count);
 void http_call_end(struct http_call *call);
 /* Holds the answer's body back. */

@@ -143,7 +143,8 @@ static bool step_refusal(struct http_client *c, struct str *in)
 {
 	struct str rest = *in, line;
 
-	if (!c->eof && in->len <= HTTP_REFUSAL_BYTES_MAX && !loop_is_past(c->loop, c->refusing_until_ms))
+	if (!c->eof && in->len <= HTTP_REFUSAL_BYTES_MAX &&
+	    !loop_is_past(c->loop, c->refusing_until_ms))
 		return false;
 	str_split(&rest, '\n', &line);
 	if (line.len && line.p[line.len - 1] == '\r')

@@ -1,7 +1,7 @@
 /*
- * The inside of http_client, shared by its two halves: http_client.c (life, answers, the loop's side)
- * and http_client_send.c (the request). As in http_conn, everything is told from run(); calls from
- * elsewhere set flags and have it run later.
+ * The inside of http_client, shared by its two halves: http_client.c (life, answers, the loop's
+ * side) and http_client_send.c (the request). As in http_conn, everything is told from run(); calls
+ * from elsewhere set flags and have it run later.
  */
 #ifndef LIB_HTTP_CLIENT_PRIVATE_H
 #define LIB_HTTP_CLIENT_PRIVATE_H
@@ -22,19 +22,19 @@ struct http_client {
 	struct http_parser parser;
 	struct http_response response;
 	struct str upgrade; /* what was asked for */
-	struct str head;    /* of the request, until it is sent */
-	struct buf held;    /* arrived while paused, or instead of a response */
-	int64_t length;     /* of the request */
-	uint64_t sent;      /* body bytes */
+	struct str head; /* of the request, until it is sent */
+	struct buf held; /* arrived while paused, or instead of a response */
+	int64_t length; /* of the request */
+	uint64_t sent; /* body bytes */
 	uint64_t written;
 	struct stall_clock stall;
-	size_t unread;      /* bytes behind what is being told right now */
+	size_t unread; /* bytes behind what is being told right now */
 	unsigned interims;
 	uint64_t refusing_until_ms;
 	struct str refusal; /* in the arena */
-	int broken;         /* negative errno of the stream */
-	int write_error;    /* the same of the writing side alone: the answer may still come */
-	int status;         /* for on_closed */
+	int broken; /* negative errno of the stream */
+	int write_error; /* the same of the writing side alone: the answer may still come */
+	int status; /* for on_closed */
 	uint8_t handles;
 	bool begun, request_ended, chunked, to_head, wants_continue, keep_alive;
 	bool got_bytes, response_done, tunnel, end_told;

@@ -173,18 +173,20 @@ static void hand_over(struct http_conn *c, struct str *in)
 	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
-/* A stranger that has sent all of a request is being served; others, whose request has not come, or has been
- * answered, or lacks the rest of its body, go. */
+/* A stranger that has sent all of a request is being served; others, whose request has not come, or
+ * has been answered, or lacks the rest of its body, go. */
 static bool has_request(const struct http_conn *c)
 {
-	return c->state == HTTP_CONN_EXCHANGE && (c->exchange->request_complete || c->exchange->tunnel);
+	return c->state == HTTP_CONN_EXCHANGE &&
+	       (c->exchange->request_complete || c->exchange->tunnel);
 }
 
 static bool evict_first(const struct http_conn_shared *shared, const struct list_node *list)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, list) {
+	LIST_FOR_EACH(node, list)
+	{
 		struct http_conn *c = container_of(node, struct http_conn, node);
 
 		if (loop_now_ms(shared->loop) - c->since_ms < HTTP_EVICT_IDLE_MS)
@@ -273,9 +275,10 @@ static bool step_idle(struct http_conn *c, struct str *in)
 	if (in->len == 0) {
 		if (c->eof)
 			http_conn_finish(c);
-		else if (c->shared->stopping && loop_now_ms(c->shared->loop) >= c->shared->stop_idle_ms)
-			stream_queued(c->stream) ? http_conn_enter(c, HTTP_CONN_LINGER) :
-						   http_conn_close(c, 0, false);
+		else if (c->shared->stopping &&
+			 loop_now_ms(c->shared->loop) >= c->shared->stop_idle_ms)
+			stream_queued(c->stream) ? http_conn_enter(c, HTTP_CONN_LINGER)
+						 : http_conn_close(c, 0, false);
 		return false;
 	}
 	c->exchange = http_conn_exchange_new(c);
@@ -319,9 +322,11 @@ static bool step_read_head(struct http_conn *c, struct str *in)
 		x->ex.request = (struct http_request){0};
 		arena_release(&x->ex.arena);
 		if (x->ex.client)
-			refuse_head(c, 429, "the message heads of this client are too large together");
+			refuse_head(c, 429,
+				    "the message heads of this client are too large together");
 		else
-			refuse_head(c, 503, "requests of others take all the memory there is for them");
+			refuse_head(c, 503,
+				    "requests of others take all the memory there is for them");
 	} else {
 		refuse_head(c, x->parser.status, x->parser.reason);
 	}
@@ -471,12 +476,13 @@ static void on_end(struct stream *s, int status)
 	if (status < 0)
 		c->broken = status;
 	else
-		stream_read_stop(c->stream); /* from now on a reset is told, also if nothing is sent */
+		stream_read_stop(
+			c->stream); /* from now on a reset is told, also if nothing is sent */
 	run(c, NULL, 0);
 }
 
-/* Whether what has come, with what waits in the kernel, is less than the whole body: nothing more does. A
- * stream that is not just the socket may hold some as well. */
+/* Whether what has come, with what waits in the kernel, is less than the whole body: nothing more
+ * does. A stream that is not just the socket may hold some as well. */
 static bool is_cut_short(const struct http_conn *c)
 {
 	const struct http_exchange *ex = &c->exchange->ex;
@@ -484,11 +490,12 @@ static bool is_cut_short(const struct http_conn *c)
 
 	return ex->request.length > 0 && stream_can_lend(c->stream) &&
 	       ioctl(stream_fd(c->stream), FIONREAD, &waiting) == 0 &&
-	       ex->received + buf_length(&c->held) + (uint64_t)waiting < (uint64_t)ex->request.length;
+	       ex->received + buf_length(&c->held) + (uint64_t)waiting <
+		       (uint64_t)ex->request.length;
 }
 
-/* Behind an end there may be the rest of the body in the kernel, but who is taken for gone with it is gone
- * without it. */
+/* Behind an end there may be the rest of the body in the kernel, but who is taken for gone with it
+ * is gone without it. */
 void http_conn_hung_up(struct http_conn *c)
 {
 	struct http_conn_exchange *x = c->exchange;

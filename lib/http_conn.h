@@ -1,15 +1,15 @@
 /*
- * One HTTP/1.x connection of a server: reads requests one at a time, gives each to the dispatcher as
- * an exchange, and keeps the connection's rules: pipelining, half-close, bodies nobody wanted,
+ * One HTTP/1.x connection of a server: reads requests one at a time, gives each to the dispatcher
+ * as an exchange, and keeps the connection's rules: pipelining, half-close, bodies nobody wanted,
  * lingering close, timeouts.
  *
  * Everything happens in run(): events of the stream and the timer enter there, and what a handler
  * asks for from elsewhere is a flag plus a deferred run. So no callback is ever made from inside a
  * call of its receiver, and states change in one place.
  *
- * http_conn.c has the loop's side and a connection's beginning, requests and end, http_conn_body.c the
- * bytes behind a request head, http_conn_response.c what a handler may do, and http_conn_wait.c what is
- * waited for.
+ * http_conn.c has the loop's side and a connection's beginning, requests and end, http_conn_body.c
+ * the bytes behind a request head, http_conn_response.c what a handler may do, and http_conn_wait.c
+ * what is waited for.
  *
  * An idle connection holds no buffer and no exchange. It has one timer that is never moved later:
  * it fires early and looks again.
@@ -23,12 +23,12 @@
 #include "lib/stall_clock.h"
 
 enum http_conn_state {
-	HTTP_CONN_IDLE,      /* between requests */
+	HTTP_CONN_IDLE, /* between requests */
 	HTTP_CONN_READ_HEAD, /* the first byte of a request has come */
-	HTTP_CONN_EXCHANGE,  /* dispatched; also a tunnel */
-	HTTP_CONN_DISCARD,   /* answered; the rest of the body is thrown away */
-	HTTP_CONN_LINGER,    /* last answer sent, our direction ended; waiting for the client's end */
-	HTTP_CONN_CLOSING,   /* until the handles are closed */
+	HTTP_CONN_EXCHANGE, /* dispatched; also a tunnel */
+	HTTP_CONN_DISCARD, /* answered; the rest of the body is thrown away */
+	HTTP_CONN_LINGER, /* last answer sent, our direction ended; waiting for the client's end */
+	HTTP_CONN_CLOSING, /* until the handles are closed */
 };
 
 /* What all connections of a server have in common; embedded in it. */
@@ -37,8 +37,9 @@ struct http_conn_shared {
 	struct http_server_config config;
 	struct http_server_timeouts timeouts;
 	struct list_node conns; /* those at work; ... */
-	struct list_node idle;	/* ... those between requests, longest idle first; and ... */
-	struct list_node strangers; /* ... all whose client is not known, longest in its state first */
+	struct list_node idle; /* ... those between requests, longest idle first; and ... */
+	struct list_node
+		strangers; /* ... all whose client is not known, longest in its state first */
 	size_t count;
 	bool stopping;
 	uint64_t stop_began_ms; /* stopping */
@@ -60,20 +61,20 @@ struct http_conn {
 	struct http_conn_exchange *exchange;
 	struct later later;
 	uv_timer_t timer;
-	struct buf held;       /* bytes that cannot be used yet */
-	const struct str *in;  /* within run(): bytes that are not used yet */
-	uint64_t since_ms;     /* in this state */
+	struct buf held; /* bytes that cannot be used yet */
+	const struct str *in; /* within run(): bytes that are not used yet */
+	uint64_t since_ms; /* in this state */
 	uint64_t last_read_ms; /* last arrival, or progress of a body */
-	size_t progress;       /* bytes that came since then */
+	size_t progress; /* bytes that came since then */
 	uint64_t armed_for_ms; /* 0: timer not running */
-	uint64_t written;      /* bytes given to the stream, for the write stall */
+	uint64_t written; /* bytes given to the stream, for the write stall */
 	struct stall_clock stall;
 	uint64_t discarded;
-	int broken;            /* negative errno of the stream */
-	uint8_t state;         /* enum http_conn_state; only http_conn_enter writes it */
+	int broken; /* negative errno of the stream */
+	uint8_t state; /* enum http_conn_state; only http_conn_enter writes it */
 	uint8_t handles, blanks;
 	bool busy, reading, eof, left, shut, full, served, reset_wanted;
-	bool known;            /* a request of it was (config.knows_clients) */
+	bool known; /* a request of it was (config.knows_clients) */
 	char peer[64];
 };
 
@@ -81,28 +82,28 @@ struct http_conn_exchange {
 	struct http_exchange ex;
 	struct http_conn *conn; /* NULL once the connection has let go of it */
 	struct http_parser parser;
-	struct str head;     /* of the response, until it is sent */
-	int64_t length;      /* of the response */
+	struct str head; /* of the response, until it is sent */
+	int64_t length; /* of the response */
 	bool dispatched;
 	bool started, paused; /* the handler wants body bytes / not now */
 	bool request_complete, end_told;
-	bool continued;      /* 100 was sent */
-	bool begun, ended;   /* the response */
-	bool finishing;      /* the last chunk goes with the last of the body */
+	bool continued; /* 100 was sent */
+	bool begun, ended; /* the response */
+	bool finishing; /* the last chunk goes with the last of the body */
 	bool bodyless, chunked, tunnel, keep_alive;
-	bool full;           /* the handler was told HTTP_FULL */
-	bool lent;           /* a job sends */
-	bool body_lent;      /* a job receives */
-	bool hung_up;        /* the client has ended its direction meanwhile */
-	bool bad;            /* could not be parsed */
+	bool full; /* the handler was told HTTP_FULL */
+	bool lent; /* a job sends */
+	bool body_lent; /* a job receives */
+	bool hung_up; /* the client has ended its direction meanwhile */
+	bool bad; /* could not be parsed */
 	bool abort_wanted;
 };
 
 /* One connection more, or one less (-1). */
 void http_conn_count(struct http_conn_shared *shared, int change);
 void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer);
-/* Closes one connection that has no request, for HTTP_EVICT_IDLE_MS or more: of a client that is not known, where
- * there is one, and else the one that has been idle for longest. */
+/* Closes one connection that has no request, for HTTP_EVICT_IDLE_MS or more: of a client that is
+ * not known, where there is one, and else the one that has been idle for longest. */
 bool http_conn_evict_idle(struct http_conn_shared *shared);
 /* The exchange may have said that its client is known. */
 void http_conn_get_to_know(struct http_conn *c);
@@ -110,7 +111,8 @@ void http_conn_get_to_know(struct http_conn *c);
 void http_conn_poke(struct http_conn *c);
 /* How many of the bytes that came have not been used. */
 size_t http_conn_unused(const struct http_conn *c);
-/* The client has ended its direction while it is not being read: notes whether it is gone with it. */
+/* The client has ended its direction while it is not being read: notes whether it is gone with
+ * it. */
 void http_conn_hung_up(struct http_conn *c);
 /* Writes to the stream and keeps the books. 0, HTTP_FULL or a negative errno. */
 int http_conn_send(struct http_conn *c, const struct iovec *pieces, size_t count);
@@ -127,12 +129,12 @@ void http_conn_close(struct http_conn *c, int status, bool reset);
 /* Ends it in order: what is queued goes out first, and the client gets to see it. */
 void http_conn_finish(struct http_conn *c);
 
-/* http_conn_body.c: the steps of two states, true when something moved. `in` is what came and what of it
- * is still unused. */
+/* http_conn_body.c: the steps of two states, true when something moved. `in` is what came and what
+ * of it is still unused. */
 bool http_conn_step_exchange(struct http_conn *c, struct str *in);
 bool http_conn_step_discard(struct http_conn *c, struct str *in);
-/* Ends an exchange whose body is broken, which its handler learns; the client gets an answer if none has
- * begun. */
+/* Ends an exchange whose body is broken, which its handler learns; the client gets an answer if
+ * none has begun. */
 void http_conn_refuse_body(struct http_conn *c, int error, int status, const char *reason);
 /* For stream_events.on_room. */
 char *http_conn_room(struct stream *s, size_t *ret_len);

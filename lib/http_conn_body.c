@@ -1,4 +1,5 @@
-/* What an exchange makes of the bytes behind its request head: a body, a tunnel, or what nobody wants. */
+/* What an exchange makes of the bytes behind its request head: a body, a tunnel, or what nobody
+ * wants. */
 #include "lib/http_conn.h"
 #include "lib/limits.h"
 
@@ -172,8 +173,8 @@ bool http_conn_step_discard(struct http_conn *c, struct str *in)
 	return true;
 }
 
-/* As much as can be used or kept of what is next. What comes with a request's head waits with it for its
- * turn. */
+/* As much as can be used or kept of what is next. What comes with a request's head waits with it
+ * for its turn. */
 static size_t wanted(const struct http_conn *c)
 {
 	const struct http_conn_exchange *x = c->exchange;
@@ -207,8 +208,8 @@ static char *body_room(struct http_conn *c, size_t *ret_len)
 	uint64_t left;
 	char *room;
 
-	if (c->state != HTTP_CONN_EXCHANGE || !ex->handler->on_body_room || !x->started || x->paused ||
-	    x->ended || x->tunnel || x->request_complete || ex->request.length <= 0 ||
+	if (c->state != HTTP_CONN_EXCHANGE || !ex->handler->on_body_room || !x->started ||
+	    x->paused || x->ended || x->tunnel || x->request_complete || ex->request.length <= 0 ||
 	    buf_length(&c->held))
 		return NULL;
 	left = (uint64_t)ex->request.length - ex->received;

@@ -64,8 +64,9 @@ static int body_lend(struct http_exchange *ex, uint64_t *ret_left)
 
 	if (ex->closed || x->abort_wanted)
 		return -ECONNRESET;
-	if (!x->started || x->tunnel || x->ended || ex->request.length <= 0 || x->request_complete ||
-	    x->body_lent || c->eof || http_conn_unused(c) > 0 || (uint64_t)ex->request.length - ex->received < 2)
+	if (!x->started || x->tunnel || x->ended || ex->request.length <= 0 ||
+	    x->request_complete || x->body_lent || c->eof || http_conn_unused(c) > 0 ||
+	    (uint64_t)ex->request.length - ex->received < 2)
 		return -EINVAL;
 	x->body_lent = true;
 	http_conn_update_reading(c);
@@ -417,8 +418,9 @@ void http_conn_send_error(struct http_conn *c, int status, const char *reason)
 		 "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"
 		 "X-Content-Type-Options: nosniff\r\n%.*s%s%.*s%s%s%s%sConnection: close\r\n"
 		 "Content-Length: %zu\r\n\r\n",
-		 status, http_reason(status), (int)field->name.len, field->name.len ? field->name.p : "",
-		 field->name.len ? ": " : "", (int)field->value.len, field->value.len ? field->value.p : "",
+		 status, http_reason(status), (int)field->name.len,
+		 field->name.len ? field->name.p : "", field->name.len ? ": " : "",
+		 (int)field->value.len, field->value.len ? field->value.p : "",
 		 field->name.len ? "\r\n" : "", c->shared->config.send_date ? "Date: " : "",
 		 c->shared->config.send_date ? current_date(c->shared).p : "",
 		 c->shared->config.send_date ? "\r\n" : "", strlen(body));

@@ -42,8 +42,11 @@ static uint64_t state_deadline(const struct http_conn *c)
 
 	switch ((enum http_conn_state)c->state) {
 	case HTTP_CONN_IDLE:
-		last = c->since_ms + (c->served ? c->shared->config.idle_timeout_ms : t->first_byte);
-		return c->shared->stopping && c->shared->stop_idle_ms < last ? c->shared->stop_idle_ms : last;
+		last = c->since_ms +
+		       (c->served ? c->shared->config.idle_timeout_ms : t->first_byte);
+		return c->shared->stopping && c->shared->stop_idle_ms < last
+			       ? c->shared->stop_idle_ms
+			       : last;
 	case HTTP_CONN_READ_HEAD:
 		return c->since_ms + t->head;
 	case HTTP_CONN_EXCHANGE:
@@ -90,5 +93,6 @@ enum http_conn_lateness http_conn_overdue(struct http_conn *c)
 		return HTTP_CONN_WRITE_STALLED;
 	if (c->state == HTTP_CONN_LINGER && stall != UINT64_MAX)
 		return HTTP_CONN_NOT_OVERDUE;
-	return loop_is_past(loop, state_deadline(c)) ? HTTP_CONN_STATE_OVERDUE : HTTP_CONN_NOT_OVERDUE;
+	return loop_is_past(loop, state_deadline(c)) ? HTTP_CONN_STATE_OVERDUE
+						     : HTTP_CONN_NOT_OVERDUE;
 }

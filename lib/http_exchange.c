@@ -17,8 +17,8 @@ void http_exchange_begin(struct http_exchange *ex, struct stream_peer *client)
 	arena_init_shared(&ex->arena, HTTP_EXCHANGE_ARENA_BYTES, &ex->heads);
 }
 
-void http_exchange_set_handler(struct http_exchange *ex, const struct http_exchange_handler *handler,
-			       void *user)
+void http_exchange_set_handler(struct http_exchange *ex,
+			       const struct http_exchange_handler *handler, void *user)
 {
 	ex->handler = handler;
 	ex->user = user;
@@ -54,11 +54,13 @@ void http_exchange_forget_head(struct http_exchange *ex)
 	const struct str values[] = {
 		http_headers_get(&r->headers, names[0]),
 		/* Who repeats it has none. */
-		http_headers_count(&r->headers, names[1]) == 1 ? http_headers_get(&r->headers, names[1])
-							       : (struct str){0},
+		http_headers_count(&r->headers, names[1]) == 1
+			? http_headers_get(&r->headers, names[1])
+			: (struct str){0},
 	};
 	size_t count = (values[0].p != NULL) + (values[1].p != NULL);
-	size_t size = r->method.len + r->authority.len + r->path.len + values[0].len + values[1].len;
+	size_t size = r->method.len + r->authority.len + r->path.len + values[0].len +
+		      values[1].len;
 	struct http_request kept = {
 		.query = {r->query.p ? "" : NULL, 0},
 		.target = STR(""),
@@ -84,7 +86,8 @@ void http_exchange_forget_head(struct http_exchange *ex)
 	kept.headers = (struct http_headers){fields, 0, count};
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
 		if (values[i].p)
-			fields[kept.headers.count++] = (struct http_header){names[i], keep(&text, values[i])};
+			fields[kept.headers.count++] = (struct http_header){names[i],
+									    keep(&text, values[i])};
 	arena_release(&ex->arena);
 	ex->arena = arena;
 	ex->request = kept;
@@ -133,7 +136,8 @@ static size_t sequence_length(struct str s)
 	return 0;
 }
 
-/* As the reference writes its errors (contract/envd.md 2.1): "<>&" escaped, invalid bytes replaced. */
+/* As the reference writes its errors (contract/envd.md 2.1): "<>&" escaped, invalid bytes
+ * replaced. */
 static char *put_escaped(char *at, struct str s)
 {
 	static const char hex[] = "0123456789abcdef";

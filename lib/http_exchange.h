@@ -12,9 +12,9 @@
  * no on_body lets the body be discarded. Response writers that get HTTP_FULL stop until on_drained.
  * "100 Continue" is sent when body bytes are first wanted: at http_request_body_start().
  *
- * A request without a body has one that is empty: after http_request_body_start on_body_end comes at
- * once. on_closed comes as soon as the response has ended; what is left of the request body then is
- * discarded.
+ * A request without a body has one that is empty: after http_request_body_start on_body_end comes
+ * at once. on_closed comes as soon as the response has ended; what is left of the request body then
+ * is discarded.
  *
  * A tunnel is the same thing again: after http_response_begin(ex, 101, HTTP_LENGTH_TUNNEL) the
  * "request body" is what the client sends and the "response body" what it receives; on_body_end is
@@ -32,18 +32,19 @@
 struct http_exchange;
 
 struct http_exchange_handler {
-	/* Where the next bytes of the body are to be put, at most *ret_len (more than 0) of them; NULL:
-	 * nowhere in particular. If any come, on_body follows at once and finds them there; it may as well
-	 * find others elsewhere, because not every connection and body can do so. May be NULL. */
+	/* Where the next bytes of the body are to be put, at most *ret_len (more than 0) of them;
+	 * NULL: nowhere in particular. If any come, on_body follows at once and finds them there;
+	 * it may as well find others elsewhere, because not every connection and body can do so.
+	 * May be NULL. */
 	char *(*on_body_room)(struct http_exchange *ex, size_t *ret_len);
 	void (*on_body)(struct http_exchange *ex, const char *data, size_t len);
 	/* The request body is complete (in a tunnel: the client ended its direction). Never called
 	 * for a body that was cut short: that is on_closed with an error. */
 	void (*on_body_end)(struct http_exchange *ex);
 	void (*on_drained)(struct http_exchange *ex);
-	/* 0: the whole response was handed on (its last bytes, fewer than STREAM_LOW_MARK_BYTES, may
-	 * still be on their way to the kernel); negative errno: the peer left, stalled or broke the
-	 * protocol, or the exchange was aborted. */
+	/* 0: the whole response was handed on (its last bytes, fewer than STREAM_LOW_MARK_BYTES,
+	 * may still be on their way to the kernel); negative errno: the peer left, stalled or broke
+	 * the protocol, or the exchange was aborted. */
 	void (*on_closed)(struct http_exchange *ex, int status);
 };
 
@@ -76,31 +77,33 @@ struct http_exchange {
 	struct loop *loop;
 	const struct http_exchange_ops *ops;
 	const struct http_exchange_handler *handler;
-	void *user;       /* the handler's */
+	void *user; /* the handler's */
 	void *server_user; /* what http_server_listen was given */
-	char peer[64];    /* "10.0.0.1:55000" */
+	char peer[64]; /* "10.0.0.1:55000" */
 	/* Of the connection (stream->security), until on_closed has returned; NULL: plain text. */
 	const struct stream_security *security;
-	int status;       /* of the response once begun, else 0 */
+	int status; /* of the response once begun, else 0 */
 	uint64_t received, sent; /* body bytes */
 	uint64_t started_ms;
 	unsigned holds;
 	bool closed;
 	bool is_http2; /* else HTTP/1.<request.minor>; set by whoever makes the exchange */
-	/* The client has ended its direction: it is gone, or waits for the answer and has nothing more
-	 * to say. Who must choose may take it for gone. */
+	/* The client has ended its direction: it is gone, or waits for the answer and has nothing
+	 * more to say. Who must choose may take it for gone. */
 	bool peer_ended;
-	/* For servers that tell clients apart (http_server_config.knows_clients): this one has shown that it
-	 * may be served, so its connection does not make room for others before those of strangers have. */
+	/* For servers that tell clients apart (http_server_config.knows_clients): this one has
+	 * shown that it may be served, so its connection does not make room for others before those
+	 * of strangers have. */
 	bool client_is_known;
 	bool can_lend; /* the socket may be lent, see below; set by who makes the exchange */
-	/* So many bytes of the body, or fewer, are wanted at once, where a connection can see to that; 0: as
-	 * many as there are. Set by handlers. */
+	/* So many bytes of the body, or fewer, are wanted at once, where a connection can see to
+	 * that; 0: as many as there are. Set by handlers. */
 	size_t body_read_max;
 	bool no_body_timeout; /* set by handlers of streams that may rest for hours */
-	/* Set before http_response_begin by handlers of tunnels that may: once the head of the response
-	 * is out, both heads may be forgotten, except what an access log tells of a request: method,
-	 * authority, path, whether there is a query, and the fields User-Agent and Traceparent. */
+	/* Set before http_response_begin by handlers of tunnels that may: once the head of the
+	 * response is out, both heads may be forgotten, except what an access log tells of a
+	 * request: method, authority, path, whether there is a query, and the fields User-Agent and
+	 * Traceparent. */
 	bool forget_head;
 	/* A client that ends its direction after the request is taken to have left (on_closed with
 	 * -ECONNRESET). Off, it is a half-close and still gets its answer. */
@@ -110,9 +113,10 @@ struct http_exchange {
 /* For implementations: whose exchange it is, and its arena. */
 void http_exchange_begin(struct http_exchange *ex, struct stream_peer *client);
 /* Takes the exchange; from now on callbacks go to `handler`. */
-void http_exchange_set_handler(struct http_exchange *ex, const struct http_exchange_handler *handler,
-			       void *user);
-/* For implementations: what `forget_head` allows. Leaves everything as it is when memory is refused. */
+void http_exchange_set_handler(struct http_exchange *ex,
+			       const struct http_exchange_handler *handler, void *user);
+/* For implementations: what `forget_head` allows. Leaves everything as it is when memory is
+ * refused. */
 void http_exchange_forget_head(struct http_exchange *ex);
 /* Keeps the memory past on_closed, for work in flight that will look at the exchange again. */
 void http_exchange_hold(struct http_exchange *ex);
@@ -132,11 +136,12 @@ static inline void http_request_body_resume(struct http_exchange *ex)
 	ex->ops->body_resume(ex);
 }
 
-/* The socket, for a job that receives the next bytes of the body itself, as stream_lend_input gives it:
- * *ret_left at most, which are all but the last; that one tells the connection that the body is complete.
- * Only where can_lend says so, of a body that has begun and has a length (else -EINVAL, also when too little
- * is left; another negative errno: not now). Nothing comes until it is taken back, a client that brings
- * nothing meanwhile is not cut for it, and the response does not end (-EINVAL). */
+/* The socket, for a job that receives the next bytes of the body itself, as stream_lend_input gives
+ * it: *ret_left at most, which are all but the last; that one tells the connection that the body is
+ * complete. Only where can_lend says so, of a body that has begun and has a length (else -EINVAL,
+ * also when too little is left; another negative errno: not now). Nothing comes until it is taken
+ * back, a client that brings nothing meanwhile is not cut for it, and the response does not end
+ * (-EINVAL). */
 static inline int http_request_body_lend(struct http_exchange *ex, uint64_t *ret_left)
 {
 	return ex->ops->body_lend(ex, ret_left);
@@ -151,8 +156,8 @@ static inline void http_request_body_take_back(struct http_exchange *ex, uint64_
  * arena refuses, the exchange is aborted (an arena of that size is an attack or a bug). */
 void http_response_header(struct http_exchange *ex, struct str name, struct str value);
 void http_response_header_copy(struct http_exchange *ex, struct str name, struct str value);
-/* For a body that goes on while others happen: nginx and its like keep what they relay until they have a
- * buffer full, unless the answer forbids it. */
+/* For a body that goes on while others happen: nginx and its like keep what they relay until they
+ * have a buffer full, unless the answer forbids it. */
 static inline void http_response_header_unbuffered(struct http_exchange *ex)
 {
 	http_response_header(ex, STR("X-Accel-Buffering"), STR("no"));
@@ -166,7 +171,8 @@ static inline int http_response_interim(struct http_exchange *ex, int status,
 /* Sends the head. `length`: a byte count or HTTP_LENGTH_*. Framing fields (Content-Length,
  * Transfer-Encoding, Connection, Date) are made here and ignored if added by hand. The head is
  * sent together with the first body bytes if these follow in the same callback.
- * -EPROTO: of an upgrade, it does not fit what the client asked; nothing was sent, another one may be. */
+ * -EPROTO: of an upgrade, it does not fit what the client asked; nothing was sent, another one may
+ * be. */
 static inline int http_response_begin(struct http_exchange *ex, int status, int64_t length)
 {
 	return ex->ops->begin(ex, status, length);
@@ -178,14 +184,16 @@ static inline int http_response_write(struct http_exchange *ex, const struct iov
 {
 	return ex->ops->write(ex, pieces, count);
 }
-/* The socket, for a job that sends the next bytes of the body through it, as stream_lend gives it; no more
- * than are left of what was announced. Only where can_lend says so, and of a body whose length was announced
- * (else -EINVAL). -EAGAIN: wait for on_drained. Nothing else is sent until it is taken back. */
+/* The socket, for a job that sends the next bytes of the body through it, as stream_lend gives it;
+ * no more than are left of what was announced. Only where can_lend says so, and of a body whose
+ * length was announced (else -EINVAL). -EAGAIN: wait for on_drained. Nothing else is sent until it
+ * is taken back. */
 static inline int http_response_lend(struct http_exchange *ex)
 {
 	return ex->ops->lend(ex);
 }
-/* `sent` bytes of the body were sent, and the descriptor is closed. Not needed once the exchange is closed. */
+/* `sent` bytes of the body were sent, and the descriptor is closed. Not needed once the exchange is
+ * closed. */
 static inline void http_response_take_back(struct http_exchange *ex, uint64_t sent)
 {
 	ex->ops->take_back(ex, sent);
@@ -202,7 +210,8 @@ static inline int http_response_finish(struct http_exchange *ex, const struct io
 {
 	return ex->ops->finish(ex, pieces, count);
 }
-/* Bytes written that the kernel has not taken yet: two looks tell a slow reader from a stalled one. */
+/* Bytes written that the kernel has not taken yet: two looks tell a slow reader from a stalled
+ * one. */
 static inline size_t http_response_queued(const struct http_exchange *ex)
 {
 	return ex->closed ? 0 : ex->ops->queued(ex);

@@ -13,8 +13,8 @@ static bool is_authority(struct str s)
 {
 	static const bool forbidden[256] = {
 		['@'] = true, [','] = true, ['/'] = true, ['\\'] = true, ['?'] = true,
-		['#'] = true, ['"'] = true, ['<'] = true, ['>'] = true, ['^'] = true,
-		['`'] = true, ['{'] = true, ['|'] = true, ['}'] = true, [0x7F] = true,
+		['#'] = true, ['"'] = true, ['<'] = true, ['>'] = true,	 ['^'] = true,
+		['`'] = true, ['{'] = true, ['|'] = true, ['}'] = true,	 [0x7F] = true,
 	};
 
 	if (s.len == 0 || s.len > HOST_BYTES_MAX)
@@ -124,7 +124,8 @@ static int check_framing(const struct http_head_facts *facts, int minor,
 	if (facts->codings && facts->lengths)
 		return refuse(refusal, 400, "both Content-Length and Transfer-Encoding");
 	if (facts->codings && !facts->is_chunked)
-		return refuse(refusal, 400, "malformed Transfer-Encoding"); /* the parser disagrees */
+		return refuse(refusal, 400,
+			      "malformed Transfer-Encoding"); /* the parser disagrees */
 	if (facts->lengths > 1)
 		return refuse(refusal, 400, "more than one Content-Length");
 	if (facts->codings && minor == 0)
@@ -178,7 +179,8 @@ int http_head_finish_request(struct http_request *r, const struct http_head_fact
 	else
 		r->length = HTTP_LENGTH_NONE;
 	r->expect_continue = seen.expect_continue && r->minor == 1 && r->length != HTTP_LENGTH_NONE;
-	/* An upgrade after a body is legal but nobody means it; h2c is not spoken (proxy.md S48). */
+	/* An upgrade after a body is legal but nobody means it; h2c is not spoken (proxy.md
+	 * S48). */
 	if (seen.connection_upgrade && seen.upgrade.len && r->minor == 1 &&
 	    r->length == HTTP_LENGTH_NONE && !str_list_has_token(seen.upgrade, STR("h2c")))
 		r->upgrade = seen.upgrade;

@@ -12,8 +12,8 @@ struct http_head_facts {
 	struct str target;
 	uint64_t content_length; /* as the parser will count it */
 	unsigned lengths, codings; /* how many fields of that kind there were */
-	bool is_chunked;         /* the parser will read chunks */
-	bool to_head;            /* the response answers a HEAD request */
+	bool is_chunked; /* the parser will read chunks */
+	bool to_head; /* the response answers a HEAD request */
 };
 
 /* Why a head is refused: the status to answer (for a response only the reason matters). */

@@ -94,8 +94,9 @@ static int count_head_bytes(struct http_parser *p, size_t len)
 {
 	p->head_bytes += len;
 	if (p->head_bytes > HTTP_HEAD_BYTES_MAX)
-		return fail(p, 431, p->in_trailers ? "the trailers are too large"
-						   : "the message head is too large");
+		return fail(p, 431,
+			    p->in_trailers ? "the trailers are too large"
+					   : "the message head is too large");
 	return 0;
 }
 
@@ -118,7 +119,8 @@ static int on_url_complete(llhttp_t *l)
 	return 0;
 }
 
-/* The span is "1.1"; what stands before it tells HTTP from RTSP and ICE, which llhttp also knows. */
+/* The span is "1.1"; what stands before it tells HTTP from RTSP and ICE, which llhttp also
+ * knows. */
 static int on_version(llhttp_t *l, const char *at, size_t len)
 {
 	struct http_parser *p = parser_of(l);
@@ -162,8 +164,8 @@ static int on_header_field(llhttp_t *l, const char *at, size_t len)
 	return status ? status : append_text(p, &p->name, at, len);
 }
 
-/* llhttp has recognised the name by now, and would judge the value of a Content-Length in the trailers, or take
- * a Transfer-Encoding there for one of a body that is over. */
+/* llhttp has recognised the name by now, and would judge the value of a Content-Length in the
+ * trailers, or take a Transfer-Encoding there for one of a body that is over. */
 static int on_header_field_complete(llhttp_t *l)
 {
 	if (parser_of(l)->in_trailers)
@@ -187,10 +189,8 @@ static bool is_framing_name(struct str name)
 {
 	return str_equal_nocase(name, STR("content-length")) ||
 	       str_equal_nocase(name, STR("transfer-encoding")) ||
-	       str_equal_nocase(name, STR("host")) ||
-	       str_equal_nocase(name, STR("connection")) ||
-	       str_equal_nocase(name, STR("upgrade")) ||
-	       str_equal_nocase(name, STR("trailer"));
+	       str_equal_nocase(name, STR("host")) || str_equal_nocase(name, STR("connection")) ||
+	       str_equal_nocase(name, STR("upgrade")) || str_equal_nocase(name, STR("trailer"));
 }
 
 static int check_coding(struct http_parser *p, struct str value)
@@ -220,7 +220,8 @@ static int on_header_value_complete(llhttp_t *l)
 	if (p->in_trailers && is_framing_name(name))
 		return 0;
 	if (fields->count >= (p->in_trailers ? HTTP_TRAILERS_MAX : HTTP_HEADERS_MAX))
-		return fail(p, 431, p->in_trailers ? "too many trailers" : "too many header fields");
+		return fail(p, 431,
+			    p->in_trailers ? "too many trailers" : "too many header fields");
 	if (!p->in_trailers) {
 		if (name.len == 17 && str_equal_nocase(name, STR("transfer-encoding")))
 			status = check_coding(p, value);
@@ -366,7 +367,8 @@ void http_parser_init_response(struct http_parser *p, struct arena *arena,
 	machine(p)->data = p;
 }
 
-/* Every line of a head ends with CR LF and none begins with a blank. llhttp lets some others pass. */
+/* Every line of a head ends with CR LF and none begins with a blank. llhttp lets some others
+ * pass. */
 static int check_lines(struct http_parser *p, const char *data, size_t len)
 {
 	const char *at = data, *end = data + len;
@@ -397,11 +399,12 @@ static void explain(struct http_parser *p, llhttp_errno_t error)
 		 !p->head_done)
 		status = 501;
 	/* llhttp's own reasons quote no input. */
-	fail(p, status, status == 505 ? "only HTTP/1.0 and HTTP/1.1 are spoken here"
-			: status == 501 && error == HPE_INVALID_METHOD ? "unknown method"
-			: status == 501 ? "this transfer coding is not supported"
-			: p->head_done	? "malformed message body"
-					: "malformed message head");
+	fail(p, status,
+	     status == 505 ? "only HTTP/1.0 and HTTP/1.1 are spoken here"
+	     : status == 501 && error == HPE_INVALID_METHOD ? "unknown method"
+	     : status == 501 ? "this transfer coding is not supported"
+	     : p->head_done  ? "malformed message body"
+			     : "malformed message head");
 }
 
 static enum http_parse_event failed(struct http_parser *p)
@@ -449,11 +452,13 @@ static bool is_beyond_ascii(char c)
 }
 
 /*
- * How much of a request line llhttp is shown at once, and what: in the middle of the target stand-ins for
- * bytes beyond ASCII, which then are in the target as they came; everywhere else such bytes are shown, and
- * refused. That llhttp has the target's beginning means that it has seen all of it up to here.
+ * How much of a request line llhttp is shown at once, and what: in the middle of the target
+ * stand-ins for bytes beyond ASCII, which then are in the target as they came; everywhere else such
+ * bytes are shown, and refused. That llhttp has the target's beginning means that it has seen all
+ * of it up to here.
  */
-static size_t choose_shown(struct http_parser *p, const char *data, size_t len, const char **ret_shown)
+static size_t choose_shown(struct http_parser *p, const char *data, size_t len,
+			   const char **ret_shown)
 {
 	size_t count = 0;
 
@@ -531,7 +536,8 @@ enum http_parse_event http_parser_next(struct http_parser *p, const char *data, 
 		case STOP_NONE:
 			break;
 		case STOP_HEAD:
-			p->head_told = p->rerun = true; /* the end may follow without another byte */
+			p->head_told = p->rerun =
+				true; /* the end may follow without another byte */
 			return HTTP_PARSE_HEAD;
 		case STOP_BODY:
 			*ret_body = p->body;
@@ -572,11 +578,12 @@ enum http_parse_event http_parser_next_joined(struct http_parser *p, const char 
 		return event;
 	memcpy(room, ret_body->p, ret_body->len);
 	joined = ret_body->len;
-	/* No piece can be longer than what is offered, so each fits. What ends this, other than want
-	 * of bytes or room, is reported again by the next call. */
+	/* No piece can be longer than what is offered, so each fits. What ends this, other than
+	 * want of bytes or room, is reported again by the next call. */
 	while (joined < room_size && *ret_used < len) {
 		event = http_parser_next(p, data + *ret_used,
-					 size_min(len - *ret_used, room_size - joined), &now, &piece);
+					 size_min(len - *ret_used, room_size - joined), &now,
+					 &piece);
 		*ret_used += now;
 		if (event == HTTP_PARSE_BODY) {
 			memcpy(room + joined, piece.p, piece.len);

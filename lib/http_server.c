@@ -13,7 +13,8 @@
 
 /* Accepted at one go before other events get their turn. */
 #define ACCEPT_BATCH 64
-/* Descriptors may come free outside this server, so a pause for want of them also ends by itself. */
+/* Descriptors may come free outside this server, so a pause for want of them also ends by
+ * itself. */
 #define ACCEPT_RETRY_MS 100
 
 struct http_server {
@@ -61,7 +62,8 @@ static void tell_that_some_go(struct http_server *server, uint64_t now)
 		return;
 	server->told_ms = now;
 	log_warn("http", "connections without a request make room for others",
-		 LOG_I("connections", server->shared.count), LOG_I("max", server->shared.config.connections_max));
+		 LOG_I("connections", server->shared.count),
+		 LOG_I("max", server->shared.config.connections_max));
 }
 
 /* Who only keeps a connection open must not keep others out. True when one goes. */
@@ -75,9 +77,10 @@ static bool make_room(struct http_server *server)
 		tell_that_some_go(server, now);
 		return true;
 	}
-	LIST_FOR_EACH(node, &server->guests) {
-		struct http_server_guest *guest =
-			container_of(node, struct http_server_guest, node);
+	LIST_FOR_EACH(node, &server->guests)
+	{
+		struct http_server_guest *guest = container_of(node, struct http_server_guest,
+							       node);
 
 		if (guest->idle_since_ms &&
 		    (!longest || guest->idle_since_ms < longest->idle_since_ms))
@@ -89,14 +92,14 @@ static bool make_room(struct http_server *server)
 	return true;
 }
 
-/* Says that there is no room. What the client has sent is taken first: closing with bytes that were not
- * read is a reset, which could overtake the answer. */
+/* Says that there is no room. What the client has sent is taken first: closing with bytes that were
+ * not read is a reset, which could overtake the answer. */
 static void turn_away(const struct http_server *server, int fd)
 {
-	static const struct str usual =
-		STR("HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
-		    "Retry-After: 1\r\nConnection: close\r\nContent-Length: 21\r\n\r\n"
-		    "too many connections\n");
+	static const struct str usual = STR(
+		"HTTP/1.1 503 Service Unavailable\r\nContent-Type: text/plain; charset=utf-8\r\n"
+		"Retry-After: 1\r\nConnection: close\r\nContent-Length: 21\r\n\r\n"
+		"too many connections\n");
 	const struct http_server_config *config = &server->shared.config;
 	struct str answer = config->full_answer.len ? config->full_answer : usual;
 	char taken[4096];
@@ -440,7 +443,8 @@ uint64_t http_server_stopping_since_ms(const struct http_server *server)
 
 bool http_server_is_waiting(const struct http_server *server)
 {
-	return server->shared.stopping && loop_now_ms(server->shared.loop) < server->shared.stop_idle_ms;
+	return server->shared.stopping &&
+	       loop_now_ms(server->shared.loop) < server->shared.stop_idle_ms;
 }
 
 void http_server_enter(struct http_server *server, struct http_server_guest *guest)
@@ -479,8 +483,8 @@ static void tell_guests(struct http_server *server, bool abort)
 
 	list_init(&told);
 	while (!list_is_empty(&server->guests)) {
-		struct http_server_guest *guest =
-			container_of(server->guests.next, struct http_server_guest, node);
+		struct http_server_guest *guest = container_of(server->guests.next,
+							       struct http_server_guest, node);
 
 		list_remove(&guest->node);
 		list_append(&told, &guest->node);
@@ -497,7 +501,7 @@ static void poke_conns(const struct list_node *conns)
 	struct list_node *node;
 
 	LIST_FOR_EACH(node, conns)
-		http_conn_poke(container_of(node, struct http_conn, node));
+	http_conn_poke(container_of(node, struct http_conn, node));
 }
 
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user)
@@ -534,7 +538,8 @@ static void abort_conns(struct list_node *conns)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, conns) {
+	LIST_FOR_EACH(node, conns)
+	{
 		struct http_conn *c = container_of(node, struct http_conn, node);
 
 		c->reset_wanted = true;

@@ -1,14 +1,14 @@
 /*
  * Listens and turns accepted connections into exchanges. Refuses nothing silently: beyond
- * `connections_max` accepted connections, or when descriptors run out, one that has no request is closed,
- * and accepting pauses (the kernel's queue holds new ones) until one is gone; the loop never spins. Those
- * of clients that are not known go first, the longest silent of them, also with a request that is not
- * complete or has been answered; then the one that has been idle for longest. When for
- * HTTP_QUEUE_PATIENCE_MS none has gone, who waits in the queue is answered 503 by way of a descriptor kept
- * for that (or, where TLS would have to be spoken, closed).
+ * `connections_max` accepted connections, or when descriptors run out, one that has no request is
+ * closed, and accepting pauses (the kernel's queue holds new ones) until one is gone; the loop
+ * never spins. Those of clients that are not known go first, the longest silent of them, also with
+ * a request that is not complete or has been answered; then the one that has been idle for longest.
+ * When for HTTP_QUEUE_PATIENCE_MS none has gone, who waits in the queue is answered 503 by way of a
+ * descriptor kept for that (or, where TLS would have to be spoken, closed).
  *
- * What is not plain HTTP/1 plugs in at two places. `on_accept` gets every accepted connection before
- * a byte was read, may put a stream of its own around it (TLS), and hands that back with
+ * What is not plain HTTP/1 plugs in at two places. `on_accept` gets every accepted connection
+ * before a byte was read, may put a stream of its own around it (TLS), and hands that back with
  * http_server_adopt. `on_http2` gets every connection that speaks HTTP/2, and keeps it:
  *
  *  - one whose very first bytes are HTTP/2's preface ("PRI * HTTP/2.0..."): the server has seen to
@@ -37,10 +37,10 @@ struct http_server;
 /* In milliseconds; 0: as in lib/limits.h. */
 struct http_server_timeouts {
 	unsigned first_byte, head, body_idle, write_stall, linger, linger_total;
-	/* HTTP/2 alone: silence of a client with requests open until it is asked for a sign of life,
-	 * and how long it has for that; how long an orderly stop takes before http_server_abort, and the
-	 * notice of it waits for a moment without a request; how long a connection without requests
-	 * keeps its memory. */
+	/* HTTP/2 alone: silence of a client with requests open until it is asked for a sign of
+	 * life, and how long it has for that; how long an orderly stop takes before
+	 * http_server_abort, and the notice of it waits for a moment without a request; how long a
+	 * connection without requests keeps its memory. */
 	unsigned ping_silence, ping_wait, drain, drain_quiet, rest;
 };
 
@@ -48,7 +48,8 @@ struct http_server_config {
 	/* Both may be NULL: HTTP/1 in plain text, and the preface is a bad request. */
 	void (*on_accept)(struct http_server *server, struct stream *stream, const char *peer);
 	void *accept_user; /* for on_accept, by http_server_config_of */
-	/* Whose an accepted connection is, for struct stream's `peer`; it may be nobody's (NULL). May be NULL. */
+	/* Whose an accepted connection is, for struct stream's `peer`; it may be nobody's (NULL).
+	 * May be NULL. */
 	struct stream_peer *(*identify)(void *user, const struct sockaddr *address);
 	void *identify_user;
 	/* `early` (preface included) and `peer` are valid during the call only. */
@@ -56,33 +57,37 @@ struct http_server_config {
 			 struct str early);
 	/* Head complete; must end up setting a handler (http_respond does). */
 	void (*dispatch)(struct http_exchange *ex);
-	/* Called instead of the built-in plain answer when a request cannot be parsed; may be NULL. It
-	 * must respond at once; of the request only what was read before the fault is filled in. */
+	/* Called instead of the built-in plain answer when a request cannot be parsed; may be NULL.
+	 * It must respond at once; of the request only what was read before the fault is filled
+	 * in. */
 	void (*on_bad_request)(struct http_exchange *ex, int status, const char *reason);
-	/* For logs: every exchange, after its handler's on_closed and with the same status. May be NULL. */
+	/* For logs: every exchange, after its handler's on_closed and with the same status. May be
+	 * NULL. */
 	void (*on_finished)(struct http_exchange *ex, int status);
 	void *user; /* becomes ex->server_user */
 	unsigned idle_timeout_ms; /* 0: HTTP_IDLE_TIMEOUT_MS */
 	size_t connections_max; /* 0: HTTP_CONNECTIONS_MAX */
 	/* Exchanges say whose client is known; without this all are alike. */
 	bool knows_clients;
-	/* Kept at the number of open connections (guests included) of all servers that have this one; for
-	 * other threads to read. NULL: not wanted. */
+	/* Kept at the number of open connections (guests included) of all servers that have this
+	 * one; for other threads to read. NULL: not wanted. */
 	_Atomic uint64_t *connections_open;
-	/* Of every error that is answered without the handler, because it was told that its exchange is over
-	 * (a body that breaks off or makes no sense); {{NULL, 0}, ...}: none. */
+	/* Of every error that is answered without the handler, because it was told that its
+	 * exchange is over (a body that breaks off or makes no sense); {{NULL, 0}, ...}: none. */
 	struct http_header error_field;
-	struct str full_answer; /* a whole response, for who finds no room; {NULL, 0}: a plain one */
-	bool reuse_port;   /* SO_REUSEPORT: one listening socket per loop */
+	struct str
+		full_answer; /* a whole response, for who finds no room; {NULL, 0}: a plain one */
+	bool reuse_port; /* SO_REUSEPORT: one listening socket per loop */
 	bool send_date;
 	const struct http_server_timeouts *timeouts; /* copied; NULL for the usual ones */
 };
 
 /* `address` is "127.0.0.1" or "::1" style; port 0 lets the kernel choose. */
 int http_server_listen(struct loop *loop, const struct http_server_config *config,
-		       const char *address, unsigned port, struct http_server **ret_server) NODISCARD;
-/* The same on a socket that somebody else bound, who may go on listening on it, too; takes ownership of
- * `fd` on success. */
+		       const char *address, unsigned port,
+		       struct http_server **ret_server) NODISCARD;
+/* The same on a socket that somebody else bound, who may go on listening on it, too; takes
+ * ownership of `fd` on success. */
 int http_server_listen_on(struct loop *loop, const struct http_server_config *config, int fd,
 			  struct http_server **ret_server) NODISCARD;
 /* 0 for a socket in the file system. */
@@ -107,8 +112,8 @@ bool http_server_is_waiting(const struct http_server *server);
 struct http_server_guest {
 	struct list_node node;
 	struct http_server *server;
-	/* End in order: at once when idle, else when what runs is over. Comes when the server stops,
-	 * and to make room when `idle_since_ms` says so. */
+	/* End in order: at once when idle, else when what runs is over. Comes when the server
+	 * stops, and to make room when `idle_since_ms` says so. */
 	void (*on_stop)(struct http_server_guest *guest);
 	/* End now, by a reset. */
 	void (*on_abort)(struct http_server_guest *guest);
@@ -124,9 +129,9 @@ size_t http_server_connections(const struct http_server *server);
 /* Stops accepting; idle connections close, busy ones finish their exchange and close ("Connection:
  * close"). `stopped` is called once nothing is left. */
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user);
-/* The same for a server whose successor has the listening socket already: a request may be on its way on
- * a connection between two, so these are closed only when they have been idle for so long, or after
- * the next answer, which says "Connection: close". */
+/* The same for a server whose successor has the listening socket already: a request may be on its
+ * way on a connection between two, so these are closed only when they have been idle for so long,
+ * or after the next answer, which says "Connection: close". */
 void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
 			     void (*stopped)(void *user), void *user);
 /* Resets what is still open after http_server_stop. */

@@ -82,7 +82,8 @@ static bool is_made_here(struct str name, const struct http_framing *framing)
 
 static size_t fields_bound(const struct http_headers *headers, const struct http_framing *framing)
 {
-	/* The lines of put_fields that are not among the headers, without their values, come to less than this. */
+	/* The lines of put_fields that are not among the headers, without their values, come to
+	 * less than this. */
 	size_t size = 160 + framing->connection.len + framing->upgrade.len + framing->date.len;
 
 	for (size_t i = 0; i < headers->count; i++)
@@ -135,7 +136,8 @@ int http_write_request_head(struct arena *arena, struct str method, struct str t
 			    const struct http_headers *headers, const struct http_framing *framing,
 			    struct str *ret_head)
 {
-	char *head = arena_alloc(arena, fields_bound(headers, framing) + method.len + target.len + 16);
+	char *head = arena_alloc(arena,
+				 fields_bound(headers, framing) + method.len + target.len + 16);
 	char *at = head;
 
 	if (!head)

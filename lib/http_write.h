@@ -10,7 +10,7 @@
 #include "lib/http.h"
 
 struct http_framing {
-	int64_t length;        /* >= 0: Content-Length; _CHUNKED: Transfer-Encoding; else neither */
+	int64_t length; /* >= 0: Content-Length; _CHUNKED: Transfer-Encoding; else neither */
 	struct str connection; /* {NULL, 0}: no such line; the same below */
 	struct str upgrade;
 	struct str date; /* with it, a Date among the fields is left out */

@@ -14,10 +14,10 @@ static_assert(JOB_LONG + 1 == LOOP_JOB_QUEUES, "a queue for each class");
 /* Belongs to its thread, as does what it tells about. */
 static __thread bool stack_is_own;
 
-/* Children that get a copy of envd are born on the loop's thread and have no use for the stacks of the
- * pool, each of which costs the clone, and then the exec, a table of pages: together 40 µs of a command's
- * start. What libc knows of the thread is in its last page. fork() of libc writes there, in the child;
- * glibc's programs may use it. */
+/* Children that get a copy of envd are born on the loop's thread and have no use for the stacks of
+ * the pool, each of which costs the clone, and then the exec, a table of pages: together 40 µs of a
+ * command's start. What libc knows of the thread is in its last page. fork() of libc writes there,
+ * in the child; glibc's programs may use it. */
 static void keep_stack_from_children(void)
 {
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin, end;
@@ -51,7 +51,8 @@ static void on_work(uv_work_t *work)
 
 static void on_done(uv_work_t *work, int status);
 
-/* Guards what jobs with threads of their own hand back. Whoever has taken one from there may close the loop. */
+/* Guards what jobs with threads of their own hand back. Whoever has taken one from there may close
+ * the loop. */
 static pthread_mutex_t returned_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void *run_alone(void *user)
@@ -124,7 +125,8 @@ static bool may_run(const struct loop *loop, enum job_class class)
 	case JOB_BEGIN:
 		return may_block && loop->pieces_waiting < JOB_PIECES_WAITING_MAX;
 	case JOB_LONG:
-		return may_block && loop->bulk_running < JOB_BULK_MAX && loop->long_running < JOB_LONG_MAX;
+		return may_block && loop->bulk_running < JOB_BULK_MAX &&
+		       loop->long_running < JOB_LONG_MAX;
 	case JOB_BULK:
 	case JOB_PIECE:
 		return may_block && loop->bulk_running < JOB_BULK_MAX;
@@ -137,7 +139,8 @@ static bool touches_files(enum job_class class)
 	return class != JOB_QUICK && class != JOB_COMPUTE && class != JOB_START;
 }
 
-/* Those that wait for a dead file system must not keep the others out, nor may a burst of starts. */
+/* Those that wait for a dead file system must not keep the others out, nor may a burst of
+ * starts. */
 static size_t *count_of_kind(struct loop *loop, enum job_class class)
 {
 	if (class == JOB_START)
@@ -147,7 +150,8 @@ static size_t *count_of_kind(struct loop *loop, enum job_class class)
 
 static bool is_crowded(struct loop *loop, enum job_class class)
 {
-	return *count_of_kind(loop, class) >= (class == JOB_START ? JOB_STARTS_QUEUE_MAX : JOB_QUEUE_MAX);
+	return *count_of_kind(loop, class) >=
+	       (class == JOB_START ? JOB_STARTS_QUEUE_MAX : JOB_QUEUE_MAX);
 }
 
 static void count_one(struct loop *loop, enum job_class class, int change)
@@ -156,8 +160,8 @@ static void count_one(struct loop *loop, enum job_class class, int change)
 	*count_of_kind(loop, class) += (size_t)change;
 }
 
-/* The first work starts the pool. Its stacks are as large as the limit is then, and where somebody has
- * set that low, a deep call would write into the stack of the next thread. */
+/* The first work starts the pool. Its stacks are as large as the limit is then, and where somebody
+ * has set that low, a deep call would write into the stack of the next thread. */
 static int start_pool(struct job *job)
 {
 	struct rlimit before, wanted;
@@ -181,7 +185,8 @@ static int queue(struct job *job)
 	int status;
 
 	pthread_mutex_lock(&lock);
-	status = has_started ? uv_queue_work(&job->loop->uv, &job->work, on_work, on_done) : start_pool(job);
+	status = has_started ? uv_queue_work(&job->loop->uv, &job->work, on_work, on_done)
+			     : start_pool(job);
 	has_started = true;
 	pthread_mutex_unlock(&lock);
 	return status;
@@ -210,7 +215,8 @@ static void count_waiting(const struct job *job, int change)
 	size_t before = atomic_load_explicit(waiting, memory_order_relaxed);
 
 	if (touches_files(job->class))
-		atomic_store_explicit(waiting, before + (size_t)(ssize_t)change, memory_order_relaxed);
+		atomic_store_explicit(waiting, before + (size_t)(ssize_t)change,
+				      memory_order_relaxed);
 	if (job->class == JOB_PIECE)
 		job->loop->pieces_waiting += (size_t)(ssize_t)change;
 }
@@ -238,15 +244,16 @@ static struct job *first_of(const struct loop *loop, enum job_class class)
 {
 	const struct list_node *queue = &loop->jobs_waiting[class];
 
-	return list_is_empty(queue) || !may_run(loop, class) ? NULL
-							     : container_of(queue->next, struct job, node);
+	return list_is_empty(queue) || !may_run(loop, class)
+		       ? NULL
+		       : container_of(queue->next, struct job, node);
 }
 
 static struct job *oldest_but_pieces(const struct loop *loop)
 {
 	struct job *oldest = NULL;
 
-	for (enum job_class class = 0; class < LOOP_JOB_QUEUES; class++) {
+	for (enum job_class class = 0; class < LOOP_JOB_QUEUES; class ++) {
 		struct job *job = class == JOB_PIECE ? NULL : first_of(loop, class);
 
 		if (job && (!oldest || job->place < oldest->place))
@@ -255,8 +262,8 @@ static struct job *oldest_but_pieces(const struct loop *loop)
 	return oldest;
 }
 
-/* In order, but a job that must wait on does not hold up one that need not, and pieces come before what
- * begins and take turns with the other bulk jobs. */
+/* In order, but a job that must wait on does not hold up one that need not, and pieces come before
+ * what begins and take turns with the other bulk jobs. */
 static struct job *next_waiting(const struct loop *loop)
 {
 	struct job *piece = first_of(loop, JOB_PIECE), *other = oldest_but_pieces(loop);
@@ -372,7 +379,8 @@ static void on_look(uv_timer_t *timer)
 		struct job *job = container_of(node, struct job, fresh);
 
 		next = node->next;
-		if (++job->looks >= JOB_STUCK_LOOKS && job->class != JOB_LONG && loop->jobs_stuck < JOB_STUCK_MAX)
+		if (++job->looks >= JOB_STUCK_LOOKS && job->class != JOB_LONG &&
+		    loop->jobs_stuck < JOB_STUCK_MAX)
 			pass_over(job);
 	}
 	submit_waiting(loop);

@@ -43,7 +43,7 @@ static _Thread_local struct {
 	bool refused;
 	struct str text;
 	const struct lifted *lifted; /* the next to be put back */
-	size_t ordinal;              /* of the next string value converted */
+	size_t ordinal; /* of the next string value converted */
 } parse;
 
 static bool ready;
@@ -80,7 +80,8 @@ static int fail_at(struct str text, size_t offset, struct err *err, const char *
 			column = 1;
 		}
 	}
-	return err_set(err, ERR_INVALID_ARGUMENT, "syntax error (line %zu:%zu): %s", line, column, what);
+	return err_set(err, ERR_INVALID_ARGUMENT, "syntax error (line %zu:%zu): %s", line, column,
+		       what);
 }
 
 #define EACH_BYTE(c) (UINT64_C(0x0101010101010101) * (c))
@@ -98,12 +99,13 @@ static size_t plain_run(const char *p, size_t len)
 		backslash = bytes ^ EACH_BYTE('\\');
 		/* The high bit of a byte shows that something in the eight is not plain. */
 		if ((bytes | ((bytes - EACH_BYTE(0x20)) & ~bytes) |
-		     ((quote - EACH_BYTE(1)) & ~quote) | ((backslash - EACH_BYTE(1)) & ~backslash)) &
+		     ((quote - EACH_BYTE(1)) & ~quote) |
+		     ((backslash - EACH_BYTE(1)) & ~backslash)) &
 		    EACH_BYTE(0x80))
 			break;
 	}
-	while (i < len && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 && p[i] != '"' &&
-	       p[i] != '\\')
+	while (i < len && (unsigned char)p[i] >= 0x20 && (unsigned char)p[i] < 0x80 &&
+	       p[i] != '"' && p[i] != '\\')
 		i++;
 	return i;
 }
@@ -138,7 +140,8 @@ static size_t survey_string(struct str text, size_t start, struct survey *survey
 		return end;
 	lifted = parse_alloc(sizeof(*lifted));
 	if (lifted) {
-		*lifted = (struct lifted){.ordinal = survey->strings - 1, .offset = start, .len = plain};
+		*lifted = (struct lifted){
+			.ordinal = survey->strings - 1, .offset = start, .len = plain};
 		*survey->last = lifted;
 		survey->last = &lifted->next;
 	}
@@ -305,7 +308,9 @@ static json_t *load(struct str text, struct err *err)
 	if (!str_is_utf8(str_of(error.text)))
 		snprintf(error.text, sizeof(error.text), "invalid token");
 	if (!tree && !parse.refused)
-		fail_at(text, original_offset(survey.first, error.position > 0 ? (size_t)error.position - 1 : 0),
+		fail_at(text,
+			original_offset(survey.first,
+					error.position > 0 ? (size_t)error.position - 1 : 0),
 			err, error.text);
 	parse.lifted = survey.first;
 	return tree;

@@ -93,7 +93,8 @@ const struct json_value *json_get(const struct json_value *v, struct str key);
 const struct json_value *json_get_nocase(const struct json_value *v, struct str key);
 
 /* "..." with the escapes JSON needs, plus \u003c \u003e \u0026 when `html_safe` (as the reference
- * writes its errors); each byte of invalid UTF-8 becomes one U+FFFD. -ENOSPC/-ENOMEM from the buf. */
+ * writes its errors); each byte of invalid UTF-8 becomes one U+FFFD. -ENOSPC/-ENOMEM from the
+ * buf. */
 int json_write_string(struct buf *b, struct str s, bool html_safe) NODISCARD;
 
 #endif

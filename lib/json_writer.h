@@ -1,9 +1,10 @@
 /*
- * Writes JSON into a buf, piece by piece, without a tree: commas, colons and escapes are its business. A failure of
- * the buf is remembered, and what is written afterwards is dropped, so only the end has to be asked.
+ * Writes JSON into a buf, piece by piece, without a tree: commas, colons and escapes are its
+ * business. A failure of the buf is remembered, and what is written afterwards is dropped, so only
+ * the end has to be asked.
  *
- * `key` is the member's name within an object, and NULL within an array and for the outermost value. Keys are
- * written as they are: constants without anything to escape.
+ * `key` is the member's name within an object, and NULL within an array and for the outermost
+ * value. Keys are written as they are: constants without anything to escape.
  */
 #ifndef LIB_JSON_WRITER_H
 #define LIB_JSON_WRITER_H

@@ -54,7 +54,8 @@ static inline void list_splice(struct list_node *to, struct list_node *from)
 	list_init(from);
 }
 
-#define LIST_FOR_EACH(node, head) for ((node) = (head)->next; (node) != (head); (node) = (node)->next)
+#define LIST_FOR_EACH(node, head) \
+	for ((node) = (head)->next; (node) != (head); (node) = (node)->next)
 #define LIST_FOR_EACH_SAFE(node, following, head) \
 	for ((node) = (head)->next, (following) = (node)->next; (node) != (head); \
 	     (node) = (following), (following) = (node)->next)

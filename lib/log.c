@@ -15,7 +15,7 @@ static struct {
 	enum log_format format;
 	struct sink sink;
 	bool files_held;
-	bool is_torn;   /* the last line went out in part */
+	bool is_torn; /* the last line went out in part */
 	pthread_mutex_t lock; /* held from asking for room to using it */
 	atomic_ulong dropped;
 	void (*hook)(const char *line, size_t len, void *user);
@@ -54,7 +54,8 @@ void log_hold_files(bool held)
 	pthread_mutex_unlock(&logger_state.lock);
 }
 
-void log_set_copy(enum log_level level, void (*copy)(const char *line, size_t len, void *user), void *user)
+void log_set_copy(enum log_level level, void (*copy)(const char *line, size_t len, void *user),
+		  void *user)
 {
 	pthread_mutex_lock(&logger_state.copy_lock);
 	logger_state.copy = copy;
@@ -246,8 +247,8 @@ static bool emit(const struct line *line)
 	return is_out;
 }
 
-static void format(struct line *line, enum log_level level, const char *logger,
-		   const char *message, const struct log_field *fields)
+static void format(struct line *line, enum log_level level, const char *logger, const char *message,
+		   const struct log_field *fields)
 {
 	line->len = 0;
 	if (logger_state.format == LOG_JSON)

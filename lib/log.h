@@ -23,16 +23,17 @@ struct log_field {
 	int64_t number;
 };
 
-/* `fd` is borrowed and stays as it is (not made non-blocking: others may share it); -1 turns logging
- * off. */
+/* `fd` is borrowed and stays as it is (not made non-blocking: others may share it); -1 turns
+ * logging off. */
 void log_init(enum log_level level, enum log_format format, int fd);
 /* While held, a log that is a file gets nothing (the lines count as dropped): for the time in which
  * its file system is frozen and every write to it would block. Waits for a line under way. */
 void log_hold_files(bool held);
 /* Every line of this level or a graver one also goes to `copy`, as JSON, wherever else it goes and
- * whether or not it finds room there; from any thread, one at a time. It must not wait, nor log. Once
- * this returns the function before it is not called any more; NULL: nowhere. */
-void log_set_copy(enum log_level level, void (*copy)(const char *line, size_t len, void *user), void *user);
+ * whether or not it finds room there; from any thread, one at a time. It must not wait, nor log.
+ * Once this returns the function before it is not called any more; NULL: nowhere. */
+void log_set_copy(enum log_level level, void (*copy)(const char *line, size_t len, void *user),
+		  void *user);
 bool log_enabled(enum log_level level);
 /* `fields` ends with a LOG_FIELD_END entry. Use the macros below. */
 void log_write(enum log_level level, const char *logger, const char *message,
@@ -48,16 +49,18 @@ void log_set_hook(void (*hook)(const char *line, size_t len, void *user), void *
 #define LOG_B(field, value) \
 	((struct log_field){.name = (field), .type = LOG_FIELD_BOOL, .number = (value)})
 
-#define LOG_AT(level, logger, message, ...)                                                     \
-	do {                                                                                    \
-		if (log_enabled(level))                                                         \
-			log_write((level), (logger), (message),                                 \
-				  (const struct log_field[]){__VA_ARGS__ __VA_OPT__(,)          \
-							     {.type = LOG_FIELD_END}});         \
+#define LOG_AT(level, logger, message, ...) \
+	do { \
+		if (log_enabled(level)) \
+			log_write((level), (logger), (message), \
+				  (const struct log_field[]){ \
+					  __VA_ARGS__ __VA_OPT__(, ){.type = LOG_FIELD_END}}); \
 	} while (0)
-#define log_error(logger, message, ...) LOG_AT(LOG_ERROR, logger, message __VA_OPT__(,) __VA_ARGS__)
-#define log_warn(logger, message, ...) LOG_AT(LOG_WARN, logger, message __VA_OPT__(,) __VA_ARGS__)
-#define log_info(logger, message, ...) LOG_AT(LOG_INFO, logger, message __VA_OPT__(,) __VA_ARGS__)
-#define log_debug(logger, message, ...) LOG_AT(LOG_DEBUG, logger, message __VA_OPT__(,) __VA_ARGS__)
+#define log_error(logger, message, ...) \
+	LOG_AT(LOG_ERROR, logger, message __VA_OPT__(, ) __VA_ARGS__)
+#define log_warn(logger, message, ...) LOG_AT(LOG_WARN, logger, message __VA_OPT__(, ) __VA_ARGS__)
+#define log_info(logger, message, ...) LOG_AT(LOG_INFO, logger, message __VA_OPT__(, ) __VA_ARGS__)
+#define log_debug(logger, message, ...) \
+	LOG_AT(LOG_DEBUG, logger, message __VA_OPT__(, ) __VA_ARGS__)
 
 #endif

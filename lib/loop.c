@@ -36,8 +36,8 @@ static void on_check(uv_check_t *handle)
 {
 	struct loop *loop = container_of(handle, struct loop, look_check);
 
-	/* Of the moment before the kernel was asked: who is stopped while it waits for an answer gets none when
-	 * it goes on (EINTR), however long that was. */
+	/* Of the moment before the kernel was asked: who is stopped while it waits for an answer
+	 * gets none when it goes on (EINTR), however long that was. */
 	loop->looked_ms = loop->asked_ms;
 }
 
@@ -91,8 +91,8 @@ bool loop_is_empty(struct loop *loop)
 	size_t foreign = 0;
 
 	uv_walk(&loop->uv, count_foreign, &foreign);
-	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 && list_is_empty(&loop->later) &&
-	       loop->alarms.count == 0;
+	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 &&
+	       list_is_empty(&loop->later) && loop->alarms.count == 0;
 }
 
 void loop_fini(struct loop *loop)

@@ -22,29 +22,32 @@
 struct loop {
 	uv_loop_t uv;
 	uv_prepare_t later_prepare; /* runs the deferred calls before the loop sleeps */
-	uv_idle_t later_idle;       /* keeps the loop from sleeping while some are queued */
-	uv_check_t look_check;      /* notes when what is ready was last looked at */
-	uint64_t asked_ms;          /* when it began to look */
+	uv_idle_t later_idle; /* keeps the loop from sleeping while some are queued */
+	uv_check_t look_check; /* notes when what is ready was last looked at */
+	uint64_t asked_ms; /* when it began to look */
 	uint64_t looked_ms;
 	struct list_node later;
 	struct alarms alarms;
-	size_t jobs_running; /* queued ones included; of these, those that touch files, start, do other things: */
+	size_t jobs_running; /* queued ones included; of these, those that touch files, start, do
+				other things: */
 	size_t file_jobs, start_jobs, other_jobs;
 	struct list_node jobs_waiting[LOOP_JOB_QUEUES]; /* held back; see lib/job.h */
-	uint64_t jobs_held_back;	  /* so many have been, ever */
-	_Atomic size_t file_jobs_waiting; /* of these, those that touch files; the pool looks at it */
+	uint64_t jobs_held_back; /* so many have been, ever */
+	_Atomic size_t
+		file_jobs_waiting; /* of these, those that touch files; the pool looks at it */
 	size_t bulk_running, long_running, files_running, compute_running, starts_running;
 	size_t pieces_waiting;
 	bool piece_was_last; /* to get its turn */
-	struct list_node file_jobs_fresh; /* those that touch files, run, and are not stuck; see lib/job.h */
-	size_t jobs_stuck, jobs_alone;	  /* alone: with a thread of their own */
-	struct job *jobs_returned;	  /* of these; guarded by a lock of lib/job.c */
-	uv_async_t jobs_return;		  /* says that there are some */
+	struct list_node
+		file_jobs_fresh; /* those that touch files, run, and are not stuck; see lib/job.h */
+	size_t jobs_stuck, jobs_alone; /* alone: with a thread of their own */
+	struct job *jobs_returned; /* of these; guarded by a lock of lib/job.c */
+	uv_async_t jobs_return; /* says that there are some */
 	uv_timer_t jobs_look;
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 	uv_poll_t hangup_poll; /* of lib/hangup.h */
 	int hangup_fd;
-	size_t hangups;	       /* that are watched; they keep the loop running */
+	size_t hangups; /* that are watched; they keep the loop running */
 };
 
 /* A deferred call: embedded by its owner, runs once, from the loop, with no caller below it. */
@@ -62,8 +65,9 @@ void loop_fini(struct loop *loop);
 bool loop_is_empty(struct loop *loop);
 /* Monotonic milliseconds, cached per loop iteration. */
 uint64_t loop_now_ms(struct loop *loop);
-/* For who judges a peer by what it has not done: whether `due_ms` is over and what has become ready by then has
- * been looked at. After a standstill (a paused sandbox, a busy host) timers are due before that. */
+/* For who judges a peer by what it has not done: whether `due_ms` is over and what has become ready
+ * by then has been looked at. After a standstill (a paused sandbox, a busy host) timers are due
+ * before that. */
 bool loop_is_past(const struct loop *loop, uint64_t due_ms);
 /* How long a timer has to wait before it asks that, again if need be; never 0. */
 uint64_t loop_wait_ms(const struct loop *loop, uint64_t due_ms);

@@ -9,7 +9,8 @@ static void say(int fd, const char *const *pieces, size_t count)
 			return;
 }
 #define SAY(fd, ...) \
-	say(fd, (const char *const[]){__VA_ARGS__}, ARRAY_LENGTH(((const char *const[]){__VA_ARGS__})))
+	say(fd, (const char *const[]){__VA_ARGS__}, \
+	    ARRAY_LENGTH(((const char *const[]){__VA_ARGS__})))
 
 void options_print(int fd, const struct option *options, const char *program, const char *summary)
 {
@@ -20,7 +21,8 @@ void options_print(int fd, const struct option *options, const char *program, co
 
 	SAY(fd, "Usage of ", program, ":\n", summary);
 	for (; options->name; options++)
-		SAY(fd, "  -", options->name, value_names[options->type], "\n    \t", options->help, "\n");
+		SAY(fd, "  -", options->name, value_names[options->type], "\n    \t", options->help,
+		    "\n");
 }
 
 static const struct option *find(const struct option *options, struct str name)
@@ -97,27 +99,29 @@ enum options_result options_read(const struct option *options, int argc, char **
 			break;
 		}
 		value = strchr(argument, '=');
-		name = (struct str){argument, value ? (size_t)(value - argument) : strlen(argument)};
+		name = (struct str){argument,
+				    value ? (size_t)(value - argument) : strlen(argument)};
 		value = value ? value + 1 : NULL;
 		option = find(options, name);
 		if (!option && (str_equal(name, STR("h")) || str_equal(name, STR("help"))))
 			return OPTIONS_HELP;
 		if (!option) {
-			snprintf(mistake, OPTIONS_MISTAKE_BYTES, "flag provided but not defined: -%.*s",
+			snprintf(mistake, OPTIONS_MISTAKE_BYTES,
+				 "flag provided but not defined: -%.*s",
 				 (int)size_min(name.len, 200), name.p);
 			return OPTIONS_BAD;
 		}
 		if (option->type != OPTION_BOOL && !value) {
 			if (i + 1 >= argc) {
-				snprintf(mistake, OPTIONS_MISTAKE_BYTES, "flag needs an argument: -%s",
-					 option->name);
+				snprintf(mistake, OPTIONS_MISTAKE_BYTES,
+					 "flag needs an argument: -%s", option->name);
 				return OPTIONS_BAD;
 			}
 			value = argv[++i];
 		}
 		if (!set_value(option, value)) {
-			snprintf(mistake, OPTIONS_MISTAKE_BYTES, "invalid value \"%.200s\" for flag -%s",
-				 value, option->name);
+			snprintf(mistake, OPTIONS_MISTAKE_BYTES,
+				 "invalid value \"%.200s\" for flag -%s", value, option->name);
 			return OPTIONS_BAD;
 		}
 	}

@@ -30,8 +30,8 @@ enum options_result options_parse(const struct option *options, const char *prog
 				  const char *summary, int argc, char **argv, int *ret_rest);
 
 #define OPTIONS_MISTAKE_BYTES 512
-/* The two halves of it, for who wants to say it otherwise. `mistake` is filled for OPTIONS_BAD: one line,
- * without its end. */
+/* The two halves of it, for who wants to say it otherwise. `mistake` is filled for OPTIONS_BAD: one
+ * line, without its end. */
 enum options_result options_read(const struct option *options, int argc, char **argv, int *ret_rest,
 				 char mistake[OPTIONS_MISTAKE_BYTES]);
 void options_print(int fd, const struct option *options, const char *program, const char *summary);

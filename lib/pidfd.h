@@ -1,6 +1,7 @@
 /*
- * Process descriptors by number: libraries and headers older than the kernel have no names for these
- * calls. Both may be refused, by old kernels and by filters (ENOSYS, EPERM); who calls knows another way.
+ * Process descriptors by number: libraries and headers older than the kernel have no names for
+ * these calls. Both may be refused, by old kernels and by filters (ENOSYS, EPERM); who calls knows
+ * another way.
  */
 #ifndef LIB_PIDFD_H
 #define LIB_PIDFD_H

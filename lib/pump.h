@@ -1,8 +1,8 @@
 /*
  * Joins two connected streams: what one side sends the other gets, both ways, each at the pace of
  * whoever takes it, until both have ended. An end of one direction is passed on as just that; a
- * broken side breaks the other (RST). Bytes that one side does not take are never more than one read
- * of the other's (LOOP_SCRATCH_BYTES).
+ * broken side breaks the other (RST). Bytes that one side does not take are never more than one
+ * read of the other's (LOOP_SCRATCH_BYTES).
  */
 #ifndef LIB_PUMP_H
 #define LIB_PUMP_H

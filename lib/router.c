@@ -80,7 +80,8 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 		return;
 	c->is_over = true;
 	if (buf_length(&c->body) + len > c->route->body_bytes_max)
-		http_respond_error(ex, 413, "the body is larger than %zu bytes", c->route->body_bytes_max);
+		http_respond_error(ex, 413, "the body is larger than %zu bytes",
+				   c->route->body_bytes_max);
 	else
 		http_respond_error(ex, 503, "too many requests with large bodies at once");
 	drop_body(c);
@@ -125,7 +126,8 @@ void router_serve(const struct router *router, const struct route *route, struct
 		return;
 	}
 	if (ex->request.length > 0 && (uint64_t)ex->request.length > route->body_bytes_max) {
-		http_respond_error(ex, 413, "the body is larger than %zu bytes", route->body_bytes_max);
+		http_respond_error(ex, 413, "the body is larger than %zu bytes",
+				   route->body_bytes_max);
 		return;
 	}
 	c = arena_new(&ex->arena, struct collection);

@@ -33,21 +33,22 @@ struct stream_peer {
 };
 
 struct stream_events {
-	/* Where what comes next is to be put, at most *ret_len bytes; NULL: wherever the stream likes. The
-	 * on_read of those bytes follows at once, or none. Only of streams that carry bytes as they are;
-	 * the others may not ask. May be NULL. */
+	/* Where what comes next is to be put, at most *ret_len bytes; NULL: wherever the stream
+	 * likes. The on_read of those bytes follows at once, or none. Only of streams that carry
+	 * bytes as they are; the others may not ask. May be NULL. */
 	char *(*on_room)(struct stream *s, size_t *ret_len);
 	void (*on_read)(struct stream *s, const char *data, size_t len);
-	/* 0: the peer ended its direction (EOF), at most once. Negative errno: the stream is broken,
-	 * at most once; it may follow an EOF, when writing to the peer fails later. */
+	/* 0: the peer ended its direction (EOF), at most once. Negative errno: the stream is
+	 * broken, at most once; it may follow an EOF, when writing to the peer fails later. */
 	void (*on_end)(struct stream *s, int status);
-	/* Only of TCP, and only while it is not being read: the peer is gone (`reset`) or has ended its
-	 * direction. What it had sent before can still be read, and on_end still comes. May be NULL. */
+	/* Only of TCP, and only while it is not being read: the peer is gone (`reset`) or has ended
+	 * its direction. What it had sent before can still be read, and on_end still comes. May be
+	 * NULL. */
 	void (*on_hangup)(struct stream *s, bool reset);
 	/* The queue fell below the low mark after a write had returned STREAM_FULL. */
 	void (*on_drained)(struct stream *s);
-	/* After stream_shutdown: everything queued was handed to the kernel, and our end with it (or
-	 * never will be: the stream broke). May be NULL. */
+	/* After stream_shutdown: everything queued was handed to the kernel, and our end with it
+	 * (or never will be: the stream broke). May be NULL. */
 	void (*on_shut)(struct stream *s);
 	void (*on_closed)(struct stream *s);
 };
@@ -80,12 +81,12 @@ struct stream {
 	size_t queued; /* see stream_queued */
 	/* STREAM_FULL above the one, on_drained at the other; by default those of lib/limits.h. */
 	size_t high_mark, low_mark;
-	/* What carries this one's bytes, as TCP does under TLS, and has the queue and the marks that
-	 * count; NULL: the kernel does. */
+	/* What carries this one's bytes, as TCP does under TLS, and has the queue and the marks
+	 * that count; NULL: the kernel does. */
 	struct stream *carrier;
 	const struct stream_security *security; /* NULL: plain text */
-	/* Whose connection it is, and that of what it carries; NULL: nobody counts. Lives as long as the stream
-	 * that has the descriptor, which tells of its end. */
+	/* Whose connection it is, and that of what it carries; NULL: nobody counts. Lives as long
+	 * as the stream that has the descriptor, which tells of its end. */
 	struct stream_peer *peer;
 };
 
@@ -108,12 +109,12 @@ static inline bool stream_can_lend(const struct stream *s)
 {
 	return s->ops->lend;
 }
-/* A descriptor of the stream's socket, which does not block, for a job that sends through it (file_send.h).
- * It is the caller's, who closes it when the job has ended and then calls stream_take_back. Until then what
- * is written waits. The stream may be closed in between: then there is nothing to take back, and the peer
- * sees it as soon as the descriptor is closed, too.
- * -EAGAIN: bytes are waiting, on_drained comes; another negative errno: not now, or never, and nothing has
- * changed. */
+/* A descriptor of the stream's socket, which does not block, for a job that sends through it
+ * (file_send.h). It is the caller's, who closes it when the job has ended and then calls
+ * stream_take_back. Until then what is written waits. The stream may be closed in between: then
+ * there is nothing to take back, and the peer sees it as soon as the descriptor is closed, too.
+ * -EAGAIN: bytes are waiting, on_drained comes; another negative errno: not now, or never, and
+ * nothing has changed. */
 static inline int stream_lend(struct stream *s)
 {
 	return s->ops->lend(s);
@@ -122,9 +123,10 @@ static inline void stream_take_back(struct stream *s)
 {
 	s->ops->take_back(s);
 }
-/* The same for a job that receives (lent_socket.h), while the stream is not being read, to which the caller sees
- * until the job has ended. Then there is nothing to take back: who reads again finds what is left, be it the end.
- * A negative errno: there is nothing more to come, or it cannot be done. */
+/* The same for a job that receives (lent_socket.h), while the stream is not being read, to which
+ * the caller sees until the job has ended. Then there is nothing to take back: who reads again
+ * finds what is left, be it the end. A negative errno: there is nothing more to come, or it cannot
+ * be done. */
 static inline int stream_lend_input(struct stream *s)
 {
 	return s->ops->lend_input(s);
@@ -135,8 +137,8 @@ static inline int stream_shutdown(struct stream *s)
 {
 	return s->ops->shutdown(s);
 }
-/* What is still queued is dropped either way; who wants it delivered shuts down first. `reset`: make
- * the peer see an abort (RST) rather than an orderly end. */
+/* What is still queued is dropped either way; who wants it delivered shuts down first. `reset`:
+ * make the peer see an abort (RST) rather than an orderly end. */
 static inline void stream_close(struct stream *s, bool reset)
 {
 	s->ops->close(s, reset);

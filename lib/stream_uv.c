@@ -25,18 +25,19 @@ struct stream_uv {
 		uv_pipe_t pipe;
 	} handle;
 	void (*on_connected)(struct stream *stream, int status);
-	struct later later; /* reports a broken write or a drain from the loop, never re-entrantly */
+	struct later
+		later; /* reports a broken write or a drain from the loop, never re-entrantly */
 	struct hangup hangup; /* a peer that leaves while nobody reads */
-	struct buf queue;    /* what comes after the write in flight */
-	char *in_flight;     /* owned until the write's callback */
+	struct buf queue; /* what comes after the write in flight */
+	char *in_flight; /* owned until the write's callback */
 	size_t in_flight_len;
 	int broken; /* negative errno of a failed write */
 	bool closing, writing, shut, shutdown_wanted, full, ended, failed, reading;
 	bool lent; /* somebody else writes */
 };
 
-/* What libuv keeps while it connects, writes or shuts down; its callback frees it. Streams that rest do
- * without. */
+/* What libuv keeps while it connects, writes or shuts down; its callback frees it. Streams that
+ * rest do without. */
 static void *request_new(struct stream_uv *s, size_t size)
 {
 	uv_req_t *request = xmalloc(size);
@@ -99,7 +100,8 @@ static void on_later(struct later *later)
 	if (s->closing)
 		return;
 	if (s->broken) {
-		/* While it is being read, the reading side finds out by itself, after the last bytes. */
+		/* While it is being read, the reading side finds out by itself, after the last
+		 * bytes. */
 		if (!s->reading)
 			report_end(s, s->broken);
 		return;
@@ -212,7 +214,8 @@ static void start_shutdown(struct stream_uv *s)
 		if (uv_shutdown(request, &s->handle.uv, on_shutdown) < 0)
 			free(request);
 	} else if (S_ISFIFO(kind.st_mode)) {
-		close_stream(&s->stream, false); /* a pipe's one direction ends with the descriptor */
+		close_stream(&s->stream,
+			     false); /* a pipe's one direction ends with the descriptor */
 	}
 }
 
@@ -441,7 +444,8 @@ static void close_stream(struct stream *stream, bool reset)
 	later_cancel(&s->later);
 	hangup_forget(stream->loop, &s->hangup);
 	if (reset && s->handle.any.type == UV_TCP) {
-		/* uv_tcp_close_reset refuses while a shutdown is pending; the option alone does it. */
+		/* uv_tcp_close_reset refuses while a shutdown is pending; the option alone does
+		 * it. */
 		struct linger linger = {.l_onoff = 1, .l_linger = 0};
 		uv_os_fd_t fd;
 
@@ -525,7 +529,8 @@ static void on_connected(uv_connect_t *request, int status)
 	s->on_connected(&s->stream, status);
 }
 
-/* The handle with its socket. On failure `s` is freed: libuv keeps nothing of a handle without one. */
+/* The handle with its socket. On failure `s` is freed: libuv keeps nothing of a handle without
+ * one. */
 static int open_socket(struct stream_uv *s, int fd, int family)
 {
 	int status;
@@ -547,7 +552,8 @@ static int open_socket(struct stream_uv *s, int fd, int family)
 	return status;
 }
 
-static int start_connecting(struct loop *loop, int fd, bool to_write, const struct sockaddr *address,
+static int start_connecting(struct loop *loop, int fd, bool to_write,
+			    const struct sockaddr *address,
 			    void (*connected)(struct stream *stream, int status),
 			    struct stream **ret_stream)
 {
@@ -598,7 +604,8 @@ int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
 		      struct stream **ret_stream)
 {
 	if (address->sa_family == AF_UNIX)
-		return connect_locally(loop, (const struct sockaddr_un *)address, connected, ret_stream);
+		return connect_locally(loop, (const struct sockaddr_un *)address, connected,
+				       ret_stream);
 	return start_connecting(loop, -1, false, address, connected, ret_stream);
 }
 

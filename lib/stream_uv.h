@@ -8,18 +8,20 @@
 #include "lib/stream.h"
 
 /* Accepts the pending connection of `listener` (a uv_tcp_t). TCP_NODELAY is set. */
-int stream_uv_accept(struct loop *loop, uv_stream_t *listener, struct stream **ret_stream) NODISCARD;
+int stream_uv_accept(struct loop *loop, uv_stream_t *listener,
+		     struct stream **ret_stream) NODISCARD;
 /* A connected TCP socket; takes ownership of `fd` only on success. */
 int stream_uv_open_tcp(struct loop *loop, int fd, struct stream **ret_stream) NODISCARD;
-/* Starts connecting, by TCP or to a Unix socket. `on_connected` comes once, from the loop: 0, or a negative errno, after which the
- * stream is good for stream_close only; it does not come after stream_close. Until then the stream
- * neither reads nor writes. -errno (no stream) when it fails at once, as with -EMFILE. */
+/* Starts connecting, by TCP or to a Unix socket. `on_connected` comes once, from the loop: 0, or a
+ * negative errno, after which the stream is good for stream_close only; it does not come after
+ * stream_close. Until then the stream neither reads nor writes. -errno (no stream) when it fails at
+ * once, as with -EMFILE. */
 int stream_uv_connect(struct loop *loop, const struct sockaddr *address,
 		      void (*on_connected)(struct stream *stream, int status),
 		      struct stream **ret_stream) NODISCARD;
-/* The same for who writes at once when it is connected: the handshake's last segment waits for these first
- * bytes, which saves a packet, and lets the peer see both together. `fd`: a TCP socket made elsewhere,
- * non-blocking and of that family, of which it takes ownership; -1: none. */
+/* The same for who writes at once when it is connected: the handshake's last segment waits for
+ * these first bytes, which saves a packet, and lets the peer see both together. `fd`: a TCP socket
+ * made elsewhere, non-blocking and of that family, of which it takes ownership; -1: none. */
 int stream_uv_connect_to_write(struct loop *loop, int fd, const struct sockaddr *address,
 			       void (*on_connected)(struct stream *stream, int status),
 			       struct stream **ret_stream) NODISCARD;

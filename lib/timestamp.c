@@ -1,7 +1,7 @@
 #include "lib/timestamp.h"
 
 #define SECONDS_MIN (-62135596800) /* 0001-01-01T00:00:00Z */
-#define SECONDS_MAX 253402300799   /* 9999-12-31T23:59:59Z */
+#define SECONDS_MAX 253402300799 /* 9999-12-31T23:59:59Z */
 #define DAY_SECONDS 86400
 #define NANOS_DIGITS 9
 
@@ -21,9 +21,11 @@ static void date_from_days(int64_t days, int64_t *ret_year, int *ret_month, int 
 	int64_t z = days + 719468;
 	int64_t era = z / 146097;
 	int64_t day_of_era = z - era * 146097;
-	int64_t year_of_era =
-		(day_of_era - day_of_era / 1460 + day_of_era / 36524 - day_of_era / 146096) / 365;
-	int64_t day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+	int64_t year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36524 -
+			       day_of_era / 146096) /
+			      365;
+	int64_t day_of_year = day_of_era -
+			      (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
 	int64_t month = (5 * day_of_year + 2) / 153;
 
 	*ret_day = (int)(day_of_year - (153 * month + 2) / 5 + 1);
@@ -53,8 +55,8 @@ static struct str write_with(int64_t seconds, int32_t fraction, int digits, char
 		days--;
 	}
 	date_from_days(days, &year, &month, &day);
-	len = snprintf(ret_text, TIMESTAMP_BYTES, "%04d-%02d-%02dT%02d:%02d:%02d", (int)year, month, day,
-		       (int)(of_day / 3600), (int)(of_day / 60 % 60), (int)(of_day % 60));
+	len = snprintf(ret_text, TIMESTAMP_BYTES, "%04d-%02d-%02dT%02d:%02d:%02d", (int)year, month,
+		       day, (int)(of_day / 3600), (int)(of_day / 60 % 60), (int)(of_day % 60));
 	if (digits)
 		len += snprintf(ret_text + len, TIMESTAMP_BYTES - (size_t)len, ".%0*d", digits,
 				(int)fraction);
@@ -141,7 +143,8 @@ static int days_in_month(int year, int month)
 {
 	static const int days[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 
-	return days[month - 1] + (month == 2 && (year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)));
+	return days[month - 1] +
+	       (month == 2 && (year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)));
 }
 
 int timestamp_parse(struct str text, unsigned leniency, int64_t *ret_seconds, int32_t *ret_nanos)
@@ -153,8 +156,8 @@ int timestamp_parse(struct str text, unsigned leniency, int64_t *ret_seconds, in
 	    !take(&text, "-") || !take_number(&text, 2, &day) || !take(&text, small ? "Tt" : "T") ||
 	    !take_number(&text, 2, &hour) || !take(&text, ":") || !take_number(&text, 2, &minute) ||
 	    !take(&text, ":") || !take_number(&text, 2, &second) ||
-	    !take_fraction(&text, &digits, ret_nanos) || !take_zone(&text, small ? "Zz" : "Z", &offset_s) ||
-	    text.len > 0)
+	    !take_fraction(&text, &digits, ret_nanos) ||
+	    !take_zone(&text, small ? "Zz" : "Z", &offset_s) || text.len > 0)
 		return -EINVAL;
 	if (month < 1 || month > 12 || day < 1 || day > days_in_month(year, month) || hour > 23 ||
 	    minute > 59 || second > 59 ||

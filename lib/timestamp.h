@@ -1,6 +1,6 @@
 /*
- * Instants as RFC 3339 writes them, google.protobuf.Timestamp's JSON form among them. Independent of libc's
- * time zone machinery, which reads files.
+ * Instants as RFC 3339 writes them, google.protobuf.Timestamp's JSON form among them. Independent
+ * of libc's time zone machinery, which reads files.
  */
 #ifndef LIB_TIMESTAMP_H
 #define LIB_TIMESTAMP_H
@@ -21,8 +21,9 @@ enum timestamp_leniency {
 struct str timestamp_write(int64_t seconds, int32_t nanos, char *ret_text);
 /* The same with always 3 digits, as logs have it. */
 struct str timestamp_write_ms(int64_t seconds, int32_t nanos, char *ret_text);
-/* Seconds since 1970 and what comes on top of them. -EINVAL for anything but RFC 3339, -ERANGE outside the
- * years 1 to 9999 of UTC, and for a text in the year 0. */
-int timestamp_parse(struct str text, unsigned leniency, int64_t *ret_seconds, int32_t *ret_nanos) NODISCARD;
+/* Seconds since 1970 and what comes on top of them. -EINVAL for anything but RFC 3339, -ERANGE
+ * outside the years 1 to 9999 of UTC, and for a text in the year 0. */
+int timestamp_parse(struct str text, unsigned leniency, int64_t *ret_seconds,
+		    int32_t *ret_nanos) NODISCARD;
 
 #endif

@@ -14,6 +14,7 @@ os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 
 LINES_WARN = 600
 LINES_MAX = 700
+COLUMNS_MAX = 100
 
 # Library headers and the only files that may include them.
 WRAPPED = [
@@ -248,10 +249,19 @@ def check_text():
                 yield where + "unfinished business belongs in an issue, a known bound is marked LIMIT:"
             if re.match(r" {8}", line):
                 yield where + "indent with tabs"
-            if len(line.expandtabs(8)) > (132 if path.startswith("tests/") else 115):
+            if len(line.expandtabs(8)) > COLUMNS_MAX:
                 yield where + f"{len(line.expandtabs(8))} columns"
         if C_KEYWORD_SPACE.search(code_of(path)):
             yield f"{path}: a blank belongs after if, for, while, switch"
+
+
+def check_format():
+    result = run("packaging/clang-format.sh", "--dry-run", "-Werror", *C_FILES)
+    wrong = sorted(set(re.findall(r"^([^\s:]+):\d+:\d+: error:", result.stderr, flags=re.M)))
+    for path in wrong:
+        yield f"{path}: is not laid out as .clang-format says; `make format` does it"
+    if result.returncode and not wrong:
+        yield result.stderr.strip()
 
 
 def check_nothing_generated_is_tracked():

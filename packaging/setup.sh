@@ -145,6 +145,10 @@ if wants client; then
 fi
 
 if wants check; then
+	if ! packaging/clang-format.sh --version >/dev/null 2>&1; then
+		python3 -m venv build/clang-format
+		build/clang-format/bin/pip install --quiet --disable-pip-version-check clang-format==14.0.6
+	fi
 	tests/conformance/install.sh
 	tests/conformance/install-h2spec.sh
 fi

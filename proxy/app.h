@@ -1,6 +1,7 @@
 /*
  * The parts of the running program. main.c puts them together; app_end.c takes them down again, in
- * order: at SIGTERM and SIGINT (drain, then reset what is left), or, at SIGUSR2, once a successor serves.
+ * order: at SIGTERM and SIGINT (drain, then reset what is left), or, at SIGUSR2, once a successor
+ * serves.
  */
 #ifndef PROXY_APP_H
 #define PROXY_APP_H
@@ -45,8 +46,8 @@ struct app {
 	size_t descriptors;
 };
 
-/* Signals that end nothing, as long as nobody listens to them: held back in this thread, and in those that it
- * starts from now on. First of all. */
+/* Signals that end nothing, as long as nobody listens to them: held back in this thread, and in
+ * those that it starts from now on. First of all. */
 void app_end_hold_signals(void);
 /* Its handles; before anything else is opened. */
 void app_end_open(struct app *app);

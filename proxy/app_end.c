@@ -30,8 +30,8 @@ static void close_rest(struct app *app)
 {
 	sigaction(SIGALRM, &(struct sigaction){.sa_handler = leave}, NULL);
 	alarm(SHUTDOWN_HARD_MS / 1000);
-	/* One that comes in the last moment must not turn an orderly end into a death by signal. No other thread
-	 * takes it. */
+	/* One that comes in the last moment must not turn an orderly end into a death by signal. No
+	 * other thread takes it. */
 	mask_signals(SIG_BLOCK, end_signals, ARRAY_LENGTH(end_signals));
 	mask_signals(SIG_BLOCK, other_signals, ARRAY_LENGTH(other_signals));
 	sighup_close(&app->sighup);
@@ -119,7 +119,8 @@ static void advance(struct app *app, enum app_phase phase)
 	case PHASE_ENDING:
 		waking_close(&app->waking);
 		uv_timer_start(&app->timer, on_time,
-			       PROXY_ADMIN_ENDING_MS + (app->left_to_successor ? PROXY_ADMIN_HANDOVER_IDLE_MS : 0),
+			       PROXY_ADMIN_ENDING_MS +
+				       (app->left_to_successor ? PROXY_ADMIN_HANDOVER_IDLE_MS : 0),
 			       0);
 		close_admin(app, 0);
 		if (!app->left_to_successor)
@@ -170,8 +171,9 @@ void app_end_drained(void *user)
 	uv_async_send(&app->drained);
 }
 
-/* The first signal drains, the second does not wait any longer (contract/proxy.md S95). Who drains because
- * a successor serves hears of it first, too: a service manager that stops both tells each of them once. */
+/* The first signal drains, the second does not wait any longer (contract/proxy.md S95). Who drains
+ * because a successor serves hears of it first, too: a service manager that stops both tells each
+ * of them once. */
 static void stop(struct app *app)
 {
 	bool first = !app->told_to_end;
@@ -290,8 +292,9 @@ static void on_usr2(uv_signal_t *handle, int number)
 	}
 	log_info("proxy", "starting a successor");
 	tickets = copy_tickets(app);
-	if (handover_begin(&app->loop, app->catalog, app->argv, sockets, collect_sockets(app, sockets),
-			   tickets.len ? &tickets : NULL, &events, app, &app->successor, &err) < 0)
+	if (handover_begin(&app->loop, app->catalog, app->argv, sockets,
+			   collect_sockets(app, sockets), tickets.len ? &tickets : NULL, &events,
+			   app, &app->successor, &err) < 0)
 		log_error("proxy", "no successor, going on", LOG_S("reason", err.message));
 	wipe(&tickets, sizeof(tickets));
 }
@@ -320,7 +323,7 @@ void app_end_start(struct app *app)
 	uv_signal_start(&app->on_term, on_term, SIGTERM);
 	uv_signal_start(&app->on_int, on_int, SIGINT);
 	uv_signal_start(&app->on_usr2, on_usr2, SIGUSR2);
-	sighup_start(&app->sighup, app->access_log_fd > 2 ? app->config.access_log : NULL, &app->access_sink,
-		     &app->access_log_fd, app->certificates);
+	sighup_start(&app->sighup, app->access_log_fd > 2 ? app->config.access_log : NULL,
+		     &app->access_sink, &app->access_log_fd, app->certificates);
 	mask_signals(SIG_UNBLOCK, other_signals, ARRAY_LENGTH(other_signals));
 }

@@ -10,7 +10,8 @@
 static const char summary[] =
 	"Routes <port>-<sandboxid>.<domain> to that port of that sandbox.\n"
 	"\"proxy dev-certificate DIR\" makes certificates for this machine (-help says more).\n"
-	"Prints \"proxy listening on ADDRESS:PORT, TLS on ADDRESS:PORT, admin on ADDRESS:PORT\", as far as there\n"
+	"Prints \"proxy listening on ADDRESS:PORT, TLS on ADDRESS:PORT, admin on ADDRESS:PORT\", "
+	"as far as there\n"
 	"are these, when it is ready.\n";
 
 int config_parse_endpoint(struct str text, struct config_endpoint *ret_endpoint)
@@ -135,8 +136,8 @@ static enum options_result complain(const char *what)
 	return OPTIONS_BAD;
 }
 
-/* The workers share a port, so the kernel would share it between the two as well: half of the clients would speak
- * TLS to the listener without. */
+/* The workers share a port, so the kernel would share it between the two as well: half of the
+ * clients would speak TLS to the listener without. */
 static bool are_the_same(const struct config_endpoint *a, const struct config_endpoint *b)
 {
 	return !a->none && !b->none && a->port != 0 && a->port == b->port &&
@@ -184,12 +185,16 @@ static bool is_for_this_machine(const struct config_endpoint *admin)
 static enum options_result check_admin(struct config *config, const char *admin_text)
 {
 	if (parse_admin(str_of(admin_text), &config->admin) < 0)
-		return complain("-admin must be ADDRESS:PORT with an IP address, unix:PATH, or \"none\"");
-	if (is_for_this_machine(&config->admin) || config->admin_token_file || config->admin_is_open)
+		return complain(
+			"-admin must be ADDRESS:PORT with an IP address, unix:PATH, or \"none\"");
+	if (is_for_this_machine(&config->admin) || config->admin_token_file ||
+	    config->admin_is_open)
 		return OPTIONS_OK;
 	fprintf(stderr,
-		"proxy: -admin %s: everybody who reaches this port could change where requests go and read\n"
-		"tokens of sandboxes. Give it a token (-admin-token-file FILE), or an address of this machine\n"
+		"proxy: -admin %s: everybody who reaches this port could change where requests go "
+		"and read\n"
+		"tokens of sandboxes. Give it a token (-admin-token-file FILE), or an address of "
+		"this machine\n"
 		"alone (127.0.0.1:PORT or unix:PATH); -admin-open leaves it open.\n",
 		admin_text);
 	return OPTIONS_BAD;
@@ -198,8 +203,8 @@ static enum options_result check_admin(struct config *config, const char *admin_
 static enum options_result check(struct config *config)
 {
 	if (config->workers == 0)
-		config->workers = (int64_t)size_min(
-			(size_t)sysconf(_SC_NPROCESSORS_ONLN), PROXY_WORKERS_MAX);
+		config->workers = (int64_t)size_min((size_t)sysconf(_SC_NPROCESSORS_ONLN),
+						    PROXY_WORKERS_MAX);
 	_Static_assert(PROXY_WORKERS_MAX == 64, "as the next text says");
 	if (config->workers < 1 || config->workers > PROXY_WORKERS_MAX)
 		return complain("-workers must be from 1 to 64");
@@ -219,7 +224,8 @@ static enum options_result check(struct config *config)
 			return complain("-load-balancer must be ADDRESS or ADDRESS/BITS");
 	for (size_t i = 0; i < config->probe_texts.count; i++)
 		if (probe_rules_add(&config->probes, str_of(config->probe_texts.items[i])) < 0)
-			return complain("-probe must be \"METHOD PORT PATH\", and not be given too often");
+			return complain(
+				"-probe must be \"METHOD PORT PATH\", and not be given too often");
 	if (config->access_cookie_seconds < 1 || config->access_cookie_seconds > INT32_MAX)
 		return complain("-access-cookie-seconds must be positive");
 	if ((config->wake_token_file || config->wake_unknown) && !config->wake_url)
@@ -238,35 +244,44 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	int rest;
 	const struct option options[] = {
 		{"listen", OPTION_STRING, &listen_text,
-		 "ADDRESS:PORT for sandbox traffic (default 127.0.0.1:3002; without ADDRESS: all of IPv4;\n"
+		 "ADDRESS:PORT for sandbox traffic (default 127.0.0.1:3002; without ADDRESS: all "
+		 "of IPv4;\n"
 		 "    \tport 0: the kernel chooses), or \"none\""},
 		{"listen-tls", OPTION_STRING, &listen_tls_text,
 		 "ADDRESS:PORT for the same over TLS (default \"none\")"},
 		{"certificate", OPTION_LIST, &config->certificates,
-		 "CERT.pem,KEY.pem, or one file with both, or a directory of NAME.crt with NAME.key; the first "
+		 "CERT.pem,KEY.pem, or one file with both, or a directory of NAME.crt with "
+		 "NAME.key; the first "
 		 "one is the default"},
 		{"admin", OPTION_STRING, &admin_text,
-		 "ADDRESS:PORT of the admin API (default 127.0.0.1:3003), or unix:PATH, or \"none\""},
+		 "ADDRESS:PORT of the admin API (default 127.0.0.1:3003), or unix:PATH, or "
+		 "\"none\""},
 		{"admin-token-file", OPTION_STRING, &config->admin_token_file,
 		 "file with the bearer token that the admin API asks for"},
 		{"admin-open", OPTION_BOOL, &config->admin_is_open,
 		 "serve the admin API without a token also where other machines reach it"},
 		{"sandbox", OPTION_LIST, &config->sandboxes,
-		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST[;PORT=HOST]...][,limit=N]"
+		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST[;PORT=HOST]...][,"
+		 "limit=N]"
 		 "[,state=NAME][,resume=any|off][,envdhash=SHA256]; "
 		 "may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
-		 "sandbox id for requests to localhost, an IP address or sandbox.DOMAIN without (usable) routing "
+		 "sandbox id for requests to localhost, an IP address or sandbox.DOMAIN without "
+		 "(usable) routing "
 		 "headers"},
 		{"connections-max", OPTION_INT, &config->connections_max,
-		 "clients' connections at once, over all workers and listeners; more wait until one ends\n"
-		 "    \t(default: as many as descriptors allow, with a second one for each towards its sandbox;\n"
+		 "clients' connections at once, over all workers and listeners; more wait until "
+		 "one ends\n"
+		 "    \t(default: as many as descriptors allow, with a second one for each towards "
+		 "its sandbox;\n"
 		 "    \twith a larger number requests may find none, which is answered 503)"},
 		{"load-balancer", OPTION_LIST, &config->load_balancers,
-		 "ADDRESS or ADDRESS/BITS of peers that stand for many clients: unlike other addresses they have\n"
+		 "ADDRESS or ADDRESS/BITS of peers that stand for many clients: unlike other "
+		 "addresses they have\n"
 		 "    \tno share of their own"},
 		{"user", OPTION_STRING, &config->user,
-		 "who to become once the sockets are open; must be able to read what is read later"},
+		 "who to become once the sockets are open; must be able to read what is read "
+		 "later"},
 		{"workers", OPTION_INT, &config->workers, "threads (default: one per core)"},
 		{"allow-loopback-upstreams", OPTION_BOOL, &config->allow_loopback,
 		 "sandboxes added through the admin API may be on 127.0.0.0/8 and ::1"},
@@ -283,7 +298,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"redis-set-notifications", OPTION_BOOL, &config->sources.redis_set_notifications,
 		 "turn keyspace notifications on in that Redis (else it should have Kg$xe)"},
 		{"behind-tls", OPTION_BOOL, &config->behind_tls,
-		 "clients come over https that ends in front of the proxy: its cookies are for https alone"},
+		 "clients come over https that ends in front of the proxy: its cookies are for "
+		 "https alone"},
 		{"access-cookie-seconds", OPTION_INT, &config->access_cookie_seconds,
 		 "how long a browser that came by a link may use a private port (default 43200)"},
 		{"dns-template", OPTION_STRING, &config->sources.dns_template,
@@ -293,12 +309,15 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"embed-origin", OPTION_LIST, &config->embed_origins,
 		 "https://name[:port] of a dashboard whose pages may show private ports in frames"},
 		{"probe", OPTION_LIST, &config->probe_texts,
-		 "\"METHOD PORT PATH\" (each may be *) of requests that neither wake sandboxes nor count as "
+		 "\"METHOD PORT PATH\" (each may be *) of requests that neither wake sandboxes nor "
+		 "count as "
 		 "activity, as \"GET 49983 /health\""},
 		{"wake-url", OPTION_STRING, &config->wake_url,
-		 "http://host[:port]/path that is asked to wake paused sandboxes whose policy is resume=any"},
+		 "http://host[:port]/path that is asked to wake paused sandboxes whose policy is "
+		 "resume=any"},
 		{"wake-unknown", OPTION_BOOL, &config->wake_unknown,
-		 "ask it also about sandboxes that nobody knows, passing on the client's tokens to be checked"},
+		 "ask it also about sandboxes that nobody knows, passing on the client's tokens to "
+		 "be checked"},
 		{"wake-token-file", OPTION_STRING, &config->wake_token_file,
 		 "file with the bearer token for it"},
 		{"wake-timeout-ms", OPTION_INT, &config->wake_timeout_ms,
@@ -312,7 +331,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"drain-delay-ms", OPTION_INT, &config->drain_delay_ms,
 		 "after SIGTERM keep accepting this long while /health says 503 (default 0)"},
 		{"verbose", OPTION_BOOL, &config->verbose, "log at debug level"},
-		{"version", OPTION_BOOL, &version, "print this program's version and how it was built, and exit"},
+		{"version", OPTION_BOOL, &version,
+		 "print this program's version and how it was built, and exit"},
 		{0},
 	};
 
@@ -323,7 +343,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	config->wake_waiters = PROXY_WAKE_WAITERS_MAX;
 	result = options_parse(options, "proxy", summary, argc, argv, &rest);
 	if (result == OPTIONS_OK && version) {
-		printf("proxy %s\ncommit %s\nprofile %s\n", BUILD_VERSION, BUILD_COMMIT, BUILD_PROFILE);
+		printf("proxy %s\ncommit %s\nprofile %s\n", BUILD_VERSION, BUILD_COMMIT,
+		       BUILD_PROFILE);
 		result = OPTIONS_HELP;
 	}
 	if (result == OPTIONS_OK && rest < argc)

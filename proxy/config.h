@@ -15,21 +15,23 @@
 
 struct config_endpoint {
 	char address[CONFIG_ADDRESS_BYTES]; /* IP literal; of the admin API also "unix:PATH" */
-	unsigned port;			    /* 0: the kernel chooses */
+	unsigned port; /* 0: the kernel chooses */
 	bool none;
 };
 
 struct config {
-	struct config_endpoint listen, listen_tls, admin; /* one of the first two at least is there */
+	struct config_endpoint listen, listen_tls,
+		admin; /* one of the first two at least is there */
 	const char *default_sandbox; /* NULL: none */
-	const char *access_log;	     /* NULL: none; "-": stdout; else a file that is appended to */
+	const char *access_log; /* NULL: none; "-": stdout; else a file that is appended to */
 	const char *admin_token_file;
 	bool admin_is_open; /* also without a token, where others reach it */
 	const char *user; /* to become once all is open; NULL: nobody else */
 	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct sources_config sources;
 	struct option_list sandboxes, certificates, probe_texts, embed_origins, load_balancers;
-	/* Of clients, over all workers; 0: as many as descriptors allow with another one for each. */
+	/* Of clients, over all workers; 0: as many as descriptors allow with another one for
+	 * each. */
 	int64_t connections_max;
 	int64_t workers, drain_ms, drain_delay_ms;
 	int64_t wake_timeout_ms, wake_waiters;

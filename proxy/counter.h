@@ -1,6 +1,6 @@
 /*
- * Numbers that one loop counts and other threads may read: no locked instruction on the hot path, since
- * nobody else writes.
+ * Numbers that one loop counts and other threads may read: no locked instruction on the hot path,
+ * since nobody else writes.
  */
 #ifndef PROXY_COUNTER_H
 #define PROXY_COUNTER_H

@@ -63,7 +63,8 @@ static void close_now(struct handover *h)
 	}
 	if (h->stream)
 		stream_close(h->stream, false);
-	/* One that does not serve yet is not left behind; its handle stays until it is collected. */
+	/* One that does not serve yet is not left behind; its handle stays until it is
+	 * collected. */
 	if (h->alive && !h->is_ready)
 		uv_process_kill(&h->process, SIGKILL);
 	else if (h->spawned)
@@ -335,7 +336,8 @@ static void on_time(uv_timer_t *timer)
 	lose(container_of(timer, struct handover, timer), "it takes too long");
 }
 
-static int open_stream(struct handover *h, struct loop *loop, struct catalog *catalog, struct err *err)
+static int open_stream(struct handover *h, struct loop *loop, struct catalog *catalog,
+		       struct err *err)
 {
 	int status = stream_uv_open_pipe(loop, h->fd, &h->stream);
 
@@ -352,7 +354,8 @@ static int open_stream(struct handover *h, struct loop *loop, struct catalog *ca
 	h->listener.notify = on_catalog_change;
 	catalog_listen(catalog, &h->listener);
 	status = stream_read_start(h->stream);
-	return status < 0 ? err_set_sys(err, ERR_INTERNAL, status, "read the handover's socket") : 0;
+	return status < 0 ? err_set_sys(err, ERR_INTERNAL, status, "read the handover's socket")
+			  : 0;
 }
 
 struct handover *handover_new(void)
@@ -415,10 +418,11 @@ static int spawn(struct handover *h, struct loop *loop, char **argv, int theirs,
 
 	for (int fd = 0; fd < HANDOVER_FIRST_FD; fd++)
 		stdio[fd] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = fd};
-	stdio[HANDOVER_FIRST_FD] = (uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = theirs};
+	stdio[HANDOVER_FIRST_FD] = (uv_stdio_container_t){.flags = UV_INHERIT_FD,
+							  .data.fd = theirs};
 	for (size_t i = 0; i < count; i++)
-		stdio[HANDOVER_FIRST_FD + 1 + i] =
-			(uv_stdio_container_t){.flags = UV_INHERIT_FD, .data.fd = sockets[i].fd};
+		stdio[HANDOVER_FIRST_FD + 1 + i] = (uv_stdio_container_t){.flags = UV_INHERIT_FD,
+									  .data.fd = sockets[i].fd};
 	status = uv_spawn(&loop->uv, &h->process, &options);
 	/* The handle is to be closed also when nothing was started. */
 	h->spawned = true;
@@ -438,7 +442,8 @@ static int send_listeners(struct handover *h, const struct handover_socket *sock
 		kinds[i] = sockets[i].kind;
 	h->records = catalog_snapshot(h->catalog, &h->record_count, &h->revision);
 	buf_init(&b, SIZE_MAX);
-	status = handover_write_listeners(&b, kinds, count, catalog_is_complete(h->catalog), h->revision);
+	status = handover_write_listeners(&b, kinds, count, catalog_is_complete(h->catalog),
+					  h->revision);
 	if (status == 0 && tickets)
 		status = handover_write_tickets(&b, tickets);
 	if (status < 0) {

@@ -1,14 +1,14 @@
 /*
- * Restart without a gap: a running proxy starts its successor (the same command line, so perhaps a new
- * program), which inherits the listening sockets and is told what the catalog holds and the keys of TLS
- * tickets, so that clients resume their sessions with it. When it serves, the old one stops accepting,
- * finishes what it has, and ends; until then each hears of the other's changes, so that a sandbox that
- * ends is ended in both.
+ * Restart without a gap: a running proxy starts its successor (the same command line, so perhaps a
+ * new program), which inherits the listening sockets and is told what the catalog holds and the
+ * keys of TLS tickets, so that clients resume their sessions with it. When it serves, the old one
+ * stops accepting, finishes what it has, and ends; until then each hears of the other's changes, so
+ * that a sandbox that ends is ended in both.
  *
  * The two talk over an inherited socket (handover_text.h). Who changes the catalog by the admin API
- * changes it in the old one until that has said "over", in the new one afterwards; sources of their own
- * (Redis, DNS) both keep reading. A successor that does not get ready in time or ends before is given
- * up, and the old one goes on as if nothing had been.
+ * changes it in the old one until that has said "over", in the new one afterwards; sources of their
+ * own (Redis, DNS) both keep reading. A successor that does not get ready in time or ends before is
+ * given up, and the old one goes on as if nothing had been.
  *
  * Everything here belongs to the main thread.
  */
@@ -45,8 +45,8 @@ struct handover_events {
 	void (*on_over)(void *user);
 };
 
-/* `argv` is what this process was started with. The sockets stay the caller's. `tickets` may be NULL,
- * and is copied. */
+/* `argv` is what this process was started with. The sockets stay the caller's. `tickets` may be
+ * NULL, and is copied. */
 int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 		   const struct handover_socket *sockets, size_t count,
 		   const struct handover_tickets *tickets, const struct handover_events *events,
@@ -57,8 +57,9 @@ void handover_say_over(struct handover *handover);
 
 /* ---- the new one ---- */
 
-/* What was inherited; *ret_handover is NULL when this is no successor. Blocks until it has been named,
- * at most PROXY_HANDOVER_MS. Descriptors not taken with handover_take_socket are closed in the end. */
+/* What was inherited; *ret_handover is NULL when this is no successor. Blocks until it has been
+ * named, at most PROXY_HANDOVER_MS. Descriptors not taken with handover_take_socket are closed in
+ * the end. */
 int handover_inherit(struct handover **ret_handover, struct err *err) NODISCARD;
 size_t handover_count(const struct handover *handover, const char *kind);
 /* The next one of that kind, now the caller's; -1: no more. */
@@ -73,8 +74,8 @@ bool handover_take_tickets(struct handover *handover, struct handover_tickets *r
 int handover_say_ready(struct handover *handover, struct loop *loop,
 		       const struct handover_events *events, void *user, struct err *err) NODISCARD;
 
-/* NULL is allowed. Frees it, now or when its handles are closed; a successor that does not serve yet is
- * ended. */
+/* NULL is allowed. Frees it, now or when its handles are closed; a successor that does not serve
+ * yet is ended. */
 void handover_close(struct handover *handover);
 
 #endif

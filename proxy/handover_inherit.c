@@ -49,8 +49,8 @@ void handover_apply(struct catalog *catalog, const struct handover_line *line)
 			catalog_remove_record(catalog, record);
 	} else if (!record || !is_same(&record->entry, &line->entry)) {
 		if (catalog_put(catalog, &line->entry, "", NULL, &err) < 0)
-			log_warn("handover", "a sandbox is not taken over", LOG_S("id", line->entry.id),
-				 LOG_S("reason", err.message));
+			log_warn("handover", "a sandbox is not taken over",
+				 LOG_S("id", line->entry.id), LOG_S("reason", err.message));
 	}
 	if (record)
 		catalog_record_release(record);
@@ -66,9 +66,11 @@ static int read_line(struct handover *h, int64_t until_ms, struct str *ret_line,
 		ssize_t len;
 
 		if (left_ms <= 0 || poll(&poll_fd, 1, (int)left_ms) == 0)
-			return err_set(err, ERR_DEADLINE_EXCEEDED, "the predecessor does not speak");
+			return err_set(err, ERR_DEADLINE_EXCEEDED,
+				       "the predecessor does not speak");
 		if (buf_reserve(&h->received, 4096, &room) < 0)
-			return err_set(err, ERR_RESOURCE_EXHAUSTED, "a line of the predecessor is too long");
+			return err_set(err, ERR_RESOURCE_EXHAUSTED,
+				       "a line of the predecessor is too long");
 		len = read(h->fd, room, 4096);
 		if (len == 0 || (len < 0 && errno != EINTR && errno != EAGAIN))
 			return err_set_sys(err, ERR_UNAVAILABLE, len ? errno : ECONNRESET,
@@ -130,7 +132,8 @@ int handover_inherit(struct handover **ret_handover, struct err *err)
 	*ret_handover = NULL;
 	if (!variable)
 		return 0;
-	if (str_to_u64(str_of(variable), INT32_MAX, &fd) < 0 || fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
+	if (str_to_u64(str_of(variable), INT32_MAX, &fd) < 0 ||
+	    fcntl((int)fd, F_SETFD, FD_CLOEXEC) < 0)
 		return err_set(err, ERR_INVALID_ARGUMENT, HANDOVER_VARIABLE " is set by mistake");
 	unsetenv(HANDOVER_VARIABLE);
 	h = handover_new();

@@ -1,4 +1,5 @@
-/* What handover.c (both, on the loop) and handover_inherit.c (the successor, before its loop runs) share. */
+/* What handover.c (both, on the loop) and handover_inherit.c (the successor, before its loop runs)
+ * share. */
 #ifndef PROXY_HANDOVER_PRIVATE_H
 #define PROXY_HANDOVER_PRIVATE_H
 

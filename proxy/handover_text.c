@@ -3,10 +3,10 @@
 #include "proxy/route/sandbox_json.h"
 
 static const char *const words[] = {
-	[HANDOVER_UNKNOWN] = "",	    [HANDOVER_LISTENERS] = "listeners",
-	[HANDOVER_TICKETS] = "tickets",	    [HANDOVER_PUT] = "put",
-	[HANDOVER_REMOVED] = "removed",	    [HANDOVER_SYNCED] = "synced",
-	[HANDOVER_READY] = "ready",	    [HANDOVER_OVER] = "over",
+	[HANDOVER_UNKNOWN] = "",	[HANDOVER_LISTENERS] = "listeners",
+	[HANDOVER_TICKETS] = "tickets", [HANDOVER_PUT] = "put",
+	[HANDOVER_REMOVED] = "removed", [HANDOVER_SYNCED] = "synced",
+	[HANDOVER_READY] = "ready",	[HANDOVER_OVER] = "over",
 };
 
 int handover_write_word(struct buf *b, enum handover_word word)
@@ -109,7 +109,8 @@ static int read_sandbox(const struct json_value *object, struct arena *arena,
 	sandbox_patch_apply(entry, &patch);
 	value = json_get(object, STR("trusted"));
 	entry->trusted = value && json_bool(value);
-	(void)str_to_u64(text_of(object, STR("origin_version")), UINT64_MAX, &entry->origin_version);
+	(void)str_to_u64(text_of(object, STR("origin_version")), UINT64_MAX,
+			 &entry->origin_version);
 	return 0;
 }
 

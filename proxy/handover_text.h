@@ -43,8 +43,8 @@ struct handover_tickets {
 
 struct handover_line {
 	enum handover_word word;
-	struct sandbox_entry entry;	  /* PUT; of REMOVED its id and origin */
-	const struct json_value *kinds;	  /* LISTENERS: an array of strings */
+	struct sandbox_entry entry; /* PUT; of REMOVED its id and origin */
+	const struct json_value *kinds; /* LISTENERS: an array of strings */
 	bool complete;
 	uint64_t revision;
 	struct handover_tickets tickets; /* TICKETS; wipe it */

@@ -18,13 +18,15 @@ void histogram_observe(struct histogram *h, const struct histogram_bounds *bound
 void histogram_add(struct histogram *h, const struct histogram *from)
 {
 	for (size_t i = 0; i <= HISTOGRAM_BOUNDS; i++)
-		counter_set(&h->counts[i], counter_read(&h->counts[i]) + counter_read(&from->counts[i]));
+		counter_set(&h->counts[i],
+			    counter_read(&h->counts[i]) + counter_read(&from->counts[i]));
 	counter_set(&h->sum, counter_read(&h->sum) + counter_read(&from->sum));
 }
 
 /* Each number is told divided by `unit`. */
-static int write_divided(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
-			 double unit, const char *name, const char *help)
+static int write_divided(struct buf *b, const struct histogram *h,
+			 const struct histogram_bounds *bounds, double unit, const char *name,
+			 const char *help)
 {
 	uint64_t total = 0;
 	int status = buf_printf(b, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name);
@@ -35,10 +37,12 @@ static int write_divided(struct buf *b, const struct histogram *h, const struct 
 				    (double)bounds->upper[i] / unit, (unsigned long long)total);
 	}
 	total += counter_read(&h->counts[HISTOGRAM_BOUNDS]);
-	return status < 0 ? status
-			  : buf_printf(b, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.*f\n%s_count %llu\n", name,
-				       (unsigned long long)total, name, unit > 1 ? 3 : 0,
-				       (double)counter_read(&h->sum) / unit, name, (unsigned long long)total);
+	return status < 0
+		       ? status
+		       : buf_printf(b, "%s_bucket{le=\"+Inf\"} %llu\n%s_sum %.*f\n%s_count %llu\n",
+				    name, (unsigned long long)total, name, unit > 1 ? 3 : 0,
+				    (double)counter_read(&h->sum) / unit, name,
+				    (unsigned long long)total);
 }
 
 int histogram_write(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
@@ -47,8 +51,9 @@ int histogram_write(struct buf *b, const struct histogram *h, const struct histo
 	return write_divided(b, h, bounds, 1, name, help);
 }
 
-int histogram_write_seconds(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
-			    const char *name, const char *help)
+int histogram_write_seconds(struct buf *b, const struct histogram *h,
+			    const struct histogram_bounds *bounds, const char *name,
+			    const char *help)
 {
 	return write_divided(b, h, bounds, 1000, name, help);
 }

@@ -1,6 +1,6 @@
 /*
- * How often a number fell where: the counts behind a Prometheus histogram. One loop observes, others may
- * read (counter.h).
+ * How often a number fell where: the counts behind a Prometheus histogram. One loop observes,
+ * others may read (counter.h).
  */
 #ifndef PROXY_HISTOGRAM_H
 #define PROXY_HISTOGRAM_H
@@ -21,7 +21,7 @@ struct histogram_bounds {
 };
 
 extern const struct histogram_bounds histogram_milliseconds; /* 1 ms to an hour */
-extern const struct histogram_bounds histogram_amounts;	     /* 1 to 10,000 */
+extern const struct histogram_bounds histogram_amounts; /* 1 to 10,000 */
 
 void histogram_observe(struct histogram *h, const struct histogram_bounds *bounds, uint64_t value);
 /* Adds what `from` has. */
@@ -30,7 +30,8 @@ void histogram_add(struct histogram *h, const struct histogram *from);
 int histogram_write(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
 		    const char *name, const char *help) NODISCARD;
 /* The same of milliseconds, told in seconds. */
-int histogram_write_seconds(struct buf *b, const struct histogram *h, const struct histogram_bounds *bounds,
-			    const char *name, const char *help) NODISCARD;
+int histogram_write_seconds(struct buf *b, const struct histogram *h,
+			    const struct histogram_bounds *bounds, const char *name,
+			    const char *help) NODISCARD;
 
 #endif

@@ -120,11 +120,13 @@ static int open_certificates(struct app *app, struct err *err)
 
 	if (app->config.listen_tls.none)
 		return 0;
-	status = tls_reload_open(&app->loop, sources->items, sources->count, &app->certificates, err);
+	status = tls_reload_open(&app->loop, sources->items, sources->count, &app->certificates,
+				 err);
 	if (status == 0 && handover_take_tickets(app->predecessor, &tickets)) {
 		if (!tls_reload_import_tickets(app->certificates, tickets.keys, tickets.len,
 					       tickets.due_ms))
-			log_warn("proxy", "sessions begin anew: the predecessor's ticket keys are others");
+			log_warn("proxy",
+				 "sessions begin anew: the predecessor's ticket keys are others");
 		wipe(&tickets, sizeof(tickets));
 	}
 	return status;
@@ -191,8 +193,8 @@ static int open_admin(struct app *app, struct err *err)
 	return app->config.admin.none ? 0 : admin_open(&app->loop, &config, &app->admin, err);
 }
 
-static void format_endpoint(const struct config_endpoint *endpoint, unsigned port,
-			    char *ret_text, size_t size)
+static void format_endpoint(const struct config_endpoint *endpoint, unsigned port, char *ret_text,
+			    size_t size)
 {
 	union address address;
 
@@ -263,8 +265,8 @@ static int start(struct app *app, struct err *err)
 {
 	app_end_open(app);
 	if (heap_keeper_open(&app->heap_keeper, err) < 0 || read_token(app, err) < 0 ||
-	    open_access_log(app, err) < 0 ||
-	    inherit_catalog(app, err) < 0 || add_sandboxes(app, err) < 0 || open_certificates(app, err) < 0 ||
+	    open_access_log(app, err) < 0 || inherit_catalog(app, err) < 0 ||
+	    add_sandboxes(app, err) < 0 || open_certificates(app, err) < 0 ||
 	    waking_open(&app->waking, &app->loop, app->catalog, &app->config, err) < 0 ||
 	    sources_open(&app->loop, app->catalog, &app->config.sources, &app->sources, err) < 0 ||
 	    open_front(app, err) < 0 || open_admin(app, err) < 0 || drop_privileges(app, err) < 0 ||
@@ -293,7 +295,8 @@ int main(int argc, char **argv)
 	}
 	log_init(app.config.verbose ? LOG_DEBUG : LOG_INFO, LOG_JSON, 2);
 	sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
-	sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = SIG_IGN}, NULL); /* a log that may not grow */
+	sigaction(SIGXFSZ, &(struct sigaction){.sa_handler = SIG_IGN},
+		  NULL); /* a log that may not grow */
 	app.descriptors = raise_descriptor_limit();
 	json_init();
 	job_pool_configure();

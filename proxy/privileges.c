@@ -20,7 +20,8 @@ int privileges_drop(const char *user, int log_fd, struct err *err)
 		return 0;
 	if (log_fd > 2 && fstat(log_fd, &st) == 0 && S_ISREG(st.st_mode) &&
 	    fchown(log_fd, entry->pw_uid, entry->pw_gid) < 0)
-		return err_set_sys(err, ERR_PERMISSION_DENIED, errno, "give the access log to %s", user);
+		return err_set_sys(err, ERR_PERMISSION_DENIED, errno, "give the access log to %s",
+				   user);
 	if (initgroups(user, entry->pw_gid) < 0 || setgid(entry->pw_gid) < 0 ||
 	    setuid(entry->pw_uid) < 0)
 		return err_set_sys(err, ERR_PERMISSION_DENIED, errno, "become user %s", user);

@@ -11,7 +11,8 @@
 
 #define STAT_BYTES 1024
 
-static int write_one(struct buf *b, const char *name, const char *type, const char *help, double value)
+static int write_one(struct buf *b, const char *name, const char *type, const char *help,
+		     double value)
 {
 	return buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s %.*f\n", name, help, name, type, name,
 			  value == (double)(int64_t)value ? 0 : 3, value);
@@ -36,8 +37,8 @@ static double seconds_of(clockid_t clock)
 	return clock_gettime(clock, &now) < 0 ? 0 : (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* When this process was started, in Unix time; 0 when nobody says. The same each time, however the clock is
- * set meanwhile. */
+/* When this process was started, in Unix time; 0 when nobody says. The same each time, however the
+ * clock is set meanwhile. */
 static double start_time(void)
 {
 	static double known;
@@ -87,8 +88,8 @@ static int write_memory(struct buf *b)
 	if (!read_text("/proc/self/statm", text, sizeof(text)) ||
 	    sscanf(text, "%lu %lu", &size, &resident) != 2)
 		return 0;
-	status = write_one(b, "process_resident_memory_bytes", "gauge", "Resident memory size in bytes.",
-			   (double)resident * page);
+	status = write_one(b, "process_resident_memory_bytes", "gauge",
+			   "Resident memory size in bytes.", (double)resident * page);
 	return status < 0 ? status
 			  : write_one(b, "process_virtual_memory_bytes", "gauge",
 				      "Virtual memory size in bytes.", (double)size * page);
@@ -101,11 +102,12 @@ static int write_descriptors(struct buf *b)
 	int status = 0;
 
 	if (count > 0)
-		status = write_one(b, "process_open_fds", "gauge", "Number of open file descriptors.",
-				   (double)count);
+		status = write_one(b, "process_open_fds", "gauge",
+				   "Number of open file descriptors.", (double)count);
 	if (status == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0)
 		status = write_one(b, "process_max_fds", "gauge",
-				   "Maximum number of open file descriptors.", (double)limit.rlim_cur);
+				   "Maximum number of open file descriptors.",
+				   (double)limit.rlim_cur);
 	return status;
 }
 
@@ -127,6 +129,7 @@ int process_metrics_write(struct buf *b)
 		status = write_descriptors(b);
 	if (status == 0 && start_time() > 0)
 		status = write_one(b, "process_start_time_seconds", "gauge",
-				   "Start time of the process since unix epoch in seconds.", start_time());
+				   "Start time of the process since unix epoch in seconds.",
+				   start_time());
 	return status;
 }

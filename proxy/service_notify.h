@@ -1,7 +1,7 @@
 /*
- * Tells a service manager that waits for it (systemd's Type=notify) what becomes of this process, by
- * the protocol of sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names. Without that
- * variable nothing happens.
+ * Tells a service manager that waits for it (systemd's Type=notify) what becomes of this process,
+ * by the protocol of sd_notify(3): one datagram to the socket that NOTIFY_SOCKET names. Without
+ * that variable nothing happens.
  */
 #ifndef PROXY_SERVICE_NOTIFY_H
 #define PROXY_SERVICE_NOTIFY_H

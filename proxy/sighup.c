@@ -103,14 +103,15 @@ void sighup_close(struct sighup *sighup)
 
 int sighup_write_metrics(struct buf *b, const struct sighup *sighup)
 {
-	return buf_printf(b,
-			  "# HELP proxy_access_log_reopened_total Times the access log was opened anew.\n"
-			  "# TYPE proxy_access_log_reopened_total counter\n"
-			  "proxy_access_log_reopened_total %llu\n"
-			  "# HELP proxy_access_log_reopen_failures_total Times it could not be, and the old "
-			  "file stayed in use.\n"
-			  "# TYPE proxy_access_log_reopen_failures_total counter\n"
-			  "proxy_access_log_reopen_failures_total %llu\n",
-			  (unsigned long long)counter_read(&sighup->reopened),
-			  (unsigned long long)counter_read(&sighup->failed));
+	return buf_printf(
+		b,
+		"# HELP proxy_access_log_reopened_total Times the access log was opened anew.\n"
+		"# TYPE proxy_access_log_reopened_total counter\n"
+		"proxy_access_log_reopened_total %llu\n"
+		"# HELP proxy_access_log_reopen_failures_total Times it could not be, and the old "
+		"file stayed in use.\n"
+		"# TYPE proxy_access_log_reopen_failures_total counter\n"
+		"proxy_access_log_reopen_failures_total %llu\n",
+		(unsigned long long)counter_read(&sighup->reopened),
+		(unsigned long long)counter_read(&sighup->failed));
 }

@@ -1,7 +1,7 @@
 /*
- * What SIGHUP does: the access log is opened anew by its path, so that it can be moved away before, and
- * certificates are read again. It ends nothing, with or without these. A log that cannot be opened leaves the
- * file that was written to before in use, and the log and the metrics say so.
+ * What SIGHUP does: the access log is opened anew by its path, so that it can be moved away before,
+ * and certificates are read again. It ends nothing, with or without these. A log that cannot be
+ * opened leaves the file that was written to before in use, and the log and the metrics say so.
  */
 #ifndef PROXY_SIGHUP_H
 #define PROXY_SIGHUP_H

@@ -51,19 +51,19 @@ void waking_close(struct waking *waking)
 int waking_write_metrics(struct buf *b, const struct waking *waking)
 {
 	const struct wake_counters *c = wake_counters(waking->wake);
-	int status = buf_printf(b,
-				"# HELP proxy_wake_waiting Requests that wait for a sandbox to run.\n"
-				"# TYPE proxy_wake_waiting gauge\nproxy_wake_waiting %zu\n"
-				"# HELP proxy_wake_call_seconds Time that calls of the wake-up hook took.\n"
-				"# TYPE proxy_wake_call_seconds summary\n"
-				"proxy_wake_call_seconds_sum %llu.%03llu\n"
-				"proxy_wake_call_seconds_count %llu\n"
-				"# HELP proxy_wakes_total Waits for sandboxes that are over, by outcome.\n"
-				"# TYPE proxy_wakes_total counter\n",
-				wake_waiting(waking->wake),
-				(unsigned long long)counter_read(&c->calls_ms) / 1000,
-				(unsigned long long)counter_read(&c->calls_ms) % 1000,
-				(unsigned long long)counter_read(&c->calls));
+	int status = buf_printf(
+		b,
+		"# HELP proxy_wake_waiting Requests that wait for a sandbox to run.\n"
+		"# TYPE proxy_wake_waiting gauge\nproxy_wake_waiting %zu\n"
+		"# HELP proxy_wake_call_seconds Time that calls of the wake-up hook took.\n"
+		"# TYPE proxy_wake_call_seconds summary\n"
+		"proxy_wake_call_seconds_sum %llu.%03llu\n"
+		"proxy_wake_call_seconds_count %llu\n"
+		"# HELP proxy_wakes_total Waits for sandboxes that are over, by outcome.\n"
+		"# TYPE proxy_wakes_total counter\n",
+		wake_waiting(waking->wake), (unsigned long long)counter_read(&c->calls_ms) / 1000,
+		(unsigned long long)counter_read(&c->calls_ms) % 1000,
+		(unsigned long long)counter_read(&c->calls));
 
 	for (size_t i = 0; i < WAKE_OUTCOMES && status == 0; i++)
 		status = buf_printf(b, "proxy_wakes_total{outcome=\"%s\"} %llu\n",

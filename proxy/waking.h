@@ -1,5 +1,6 @@
 /*
- * Puts together what waking sandboxes needs, from the flags: the hook that is asked, and the flights.
+ * Puts together what waking sandboxes needs, from the flags: the hook that is asked, and the
+ * flights.
  */
 #ifndef PROXY_WAKING_H
 #define PROXY_WAKING_H

@@ -57,8 +57,8 @@ void call_read_error(struct str body, int http_status, struct err *err)
 	if (json_parse(body, &arena, &value, &ignored) == 0 && json_type(value) == JSON_OBJECT)
 		read_object(value, http_status, err);
 	else
-		err_set(err, kind_of_status(http_status), "status %d, and no word of envd: is the URL right?",
-			http_status);
+		err_set(err, kind_of_status(http_status),
+			"status %d, and no word of envd: is the URL right?", http_status);
 	arena_release(&arena);
 }
 
@@ -298,7 +298,8 @@ static void on_unary_message(struct call *call, const ProtobufCMessage *message)
 	struct err err;
 
 	(void)message;
-	if (binary_decode(unary->output, buf_str(&call->body), unary->arena, &unary->message, &err) < 0)
+	if (binary_decode(unary->output, buf_str(&call->body), unary->arena, &unary->message,
+			  &err) < 0)
 		fail(call, &err);
 }
 

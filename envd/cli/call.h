@@ -29,7 +29,7 @@ struct call {
 	void *user; /* the handler's */
 	const ProtobufCMessageDescriptor *output;
 	enum call_kind kind;
-	struct buf out;	 /* the request, packed */
+	struct buf out; /* the request, packed */
 	struct buf body; /* unary answers and errors */
 	struct envelope_reader reader;
 	struct err err;

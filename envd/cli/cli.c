@@ -20,8 +20,10 @@ void cli_print_commands(int fd)
 	dprintf(fd, "\nAs a client (envd COMMAND -help):\n");
 	for (size_t i = 0; i < ARRAY_LENGTH(commands); i++)
 		dprintf(fd, "  %-6s%s\n", commands[i].name, commands[i].summary);
-	dprintf(fd, "Which sandbox: ENVD_URL, behind a proxy ENVD_SANDBOX; its access token: ENVD_ACCESS_TOKEN.\n"
-		    "Exit code: 0 done, 1 refused or not reached, 2 wrong usage; exec and followed jobs: the\n"
+	dprintf(fd, "Which sandbox: ENVD_URL, behind a proxy ENVD_SANDBOX; its access token: "
+		    "ENVD_ACCESS_TOKEN.\n"
+		    "Exit code: 0 done, 1 refused or not reached, 2 wrong usage; exec and followed "
+		    "jobs: the\n"
 		    "command's own, 255 when that is not known.\n");
 }
 
@@ -61,8 +63,8 @@ int cli_parse(const struct option *options, const char *program, const char *sum
 	return result == OPTIONS_OK ? CLI_GO_ON : tell(result, options, program, summary, mistake);
 }
 
-int cli_parse_anywhere(const struct option *options, const char *program, const char *summary, int argc,
-		       char **argv, int *ret_rest)
+int cli_parse_anywhere(const struct option *options, const char *program, const char *summary,
+		       int argc, char **argv, int *ret_rest)
 {
 	auto_free char **others = xcalloc((size_t)argc + 1, sizeof(*others));
 	char mistake[OPTIONS_MISTAKE_BYTES];

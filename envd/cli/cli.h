@@ -1,11 +1,12 @@
 /*
- * The client in the same program: `envd exec`, `envd cp`, `envd ls`, `envd job`, for people who look
- * into a sandbox by hand and for scripts. It speaks to any envd, directly or through a proxy, and
- * knows nothing of the server beside it but the messages.
+ * The client in the same program: `envd exec`, `envd cp`, `envd ls`, `envd job`, for people who
+ * look into a sandbox by hand and for scripts. It speaks to any envd, directly or through a proxy,
+ * and knows nothing of the server beside it but the messages.
  *
- * A command owns its process: it parses its arguments, may block, prints, and returns the exit code.
- * 0: done; 1: envd refused or could not be reached; 2: wrong usage. Where the exit code is a command's
- * own (exec, job run -follow, job logs -follow, job wait), what went wrong on the way is 255.
+ * A command owns its process: it parses its arguments, may block, prints, and returns the exit
+ * code. 0: done; 1: envd refused or could not be reached; 2: wrong usage. Where the exit code is a
+ * command's own (exec, job run -follow, job logs -follow, job wait), what went wrong on the way is
+ * 255.
  */
 #ifndef ENVD_CLI_CLI_H
 #define ENVD_CLI_CLI_H
@@ -36,10 +37,10 @@ int cli_job(int argc, char **argv);
 /* CLI_GO_ON with the first argument that is no option in *ret_rest, or the exit code. */
 int cli_parse(const struct option *options, const char *program, const char *summary, int argc,
 	      char **argv, int *ret_rest);
-/* The same where no argument is another program's: options may also stand between the others and behind
- * them, up to "--". The others are moved to the end of argv. */
-int cli_parse_anywhere(const struct option *options, const char *program, const char *summary, int argc,
-		       char **argv, int *ret_rest);
+/* The same where no argument is another program's: options may also stand between the others and
+ * behind them, up to "--". The others are moved to the end of argv. */
+int cli_parse_anywhere(const struct option *options, const char *program, const char *summary,
+		       int argc, char **argv, int *ret_rest);
 /* A message of usage on stderr; returns CLI_EXIT_USAGE. */
 int cli_usage(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Says what went wrong; returns CLI_EXIT_UNKNOWN. */

@@ -12,16 +12,19 @@
 /* As a shell would say of a program here. */
 #define EXIT_OF_PIPE (128 + SIGPIPE)
 
-static const char summary[] =
-	"cp [-r] SOURCE... DESTINATION\n\nCopies files. Paths in the sandbox begin with ':'. - is standard "
-	"input or output:\n"
-	"  envd cp report.txt :/home/user/\n"
-	"  envd cp -r :/app/build ./build\n"
-	"  tar c . | envd cp - :/tmp/all.tar\n"
-	"Permissions are kept, as far as the umask lets; there as with a umask of 022. Symbolic links and\n"
-	"special files below a directory are left out, which is said. A file that cannot be copied is told,\n"
-	"and the rest goes on; the exit code is 1 then. No half file ever has the name of a whole one. Holes of\n"
-	"files stay holes; there, where fallocate can dig them.\n";
+static const char summary[] = "cp [-r] SOURCE... DESTINATION\n\nCopies files. Paths in the sandbox "
+			      "begin with ':'. - is standard "
+			      "input or output:\n"
+			      "  envd cp report.txt :/home/user/\n"
+			      "  envd cp -r :/app/build ./build\n"
+			      "  tar c . | envd cp - :/tmp/all.tar\n"
+			      "Permissions are kept, as far as the umask lets; there as with a "
+			      "umask of 022. Symbolic links and\n"
+			      "special files below a directory are left out, which is said. A file "
+			      "that cannot be copied is told,\n"
+			      "and the rest goes on; the exit code is 1 then. No half file ever "
+			      "has the name of a whole one. Holes of\n"
+			      "files stay holes; there, where fallocate can dig them.\n";
 
 void copy_fail(struct copy *copy, const struct err *err)
 {
@@ -144,7 +147,8 @@ int cli_copy(int argc, char **argv)
 	if (result == CLI_GO_ON) {
 		count = count_sources(argv + rest, argc - rest, &up);
 		result = count ? run(&copy, argv + rest, count, up)
-			       : cli_usage("cp: from here to the sandbox or the other way; its paths begin "
+			       : cli_usage("cp: from here to the sandbox or the other way; its "
+					   "paths begin "
 					   "with ':'");
 	}
 	target_fini(&copy.target);

@@ -1,8 +1,8 @@
 /*
- * `envd cp`: what the two directions share. Paths are bytes as they are in a file system, on both sides;
- * they are turned into what envd shows, and back, where they are sent and received. A copy goes on
- * after a file that could not be copied, says so, and fails at the end; it gives up when the next one
- * cannot go better.
+ * `envd cp`: what the two directions share. Paths are bytes as they are in a file system, on both
+ * sides; they are turned into what envd shows, and back, where they are sent and received. A copy
+ * goes on after a file that could not be copied, says so, and fails at the end; it gives up when
+ * the next one cannot go better.
  */
 #ifndef ENVD_CLI_COPY_H
 #define ENVD_CLI_COPY_H
@@ -17,14 +17,15 @@
 struct copy {
 	struct target target;
 	bool recursive;
-	bool failed;	  /* something was not copied, which was said */
-	bool hopeless;	  /* nor will anything else be */
+	bool failed; /* something was not copied, which was said */
+	bool hopeless; /* nor will anything else be */
 	bool reader_left; /* of our output, which is why */
 	/* Up: of files, set every now and then; of directories, set at the end. */
 	struct permissions files, directories;
 };
 
-/* `sources` are `count` paths in the sandbox, or here. What goes wrong is in `copy`, and was said. */
+/* `sources` are `count` paths in the sandbox, or here. What goes wrong is in `copy`, and was
+ * said. */
 void copy_up(struct copy *copy, char **sources, size_t count, const char *destination);
 void copy_down(struct copy *copy, char **sources, size_t count, const char *destination);
 
@@ -37,8 +38,8 @@ int copy_look(struct copy *copy, const char *path, Filesystem__FileType *ret_typ
 	      struct err *err) NODISCARD;
 /* free() it. */
 char *copy_join(const char *directory, const char *name);
-/* Where a source goes below a directory: under its last name; to the directory itself when that is "."
- * or "..", or nothing. free() it. */
+/* Where a source goes below a directory: under its last name; to the directory itself when that is
+ * "." or "..", or nothing. free() it. */
 char *copy_place(const char *directory, const char *source);
 bool copy_ends_with_slash(const char *path);
 

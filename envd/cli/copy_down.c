@@ -17,7 +17,8 @@ static bool is_one_name(const char *name)
 	return *name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-static void download_below(struct copy *copy, const char *remote, const char *local, unsigned depth);
+static void download_below(struct copy *copy, const char *remote, const char *local,
+			   unsigned depth);
 
 static void fail_here(struct copy *copy, const char *local, int sys)
 {
@@ -28,8 +29,8 @@ static void fail_here(struct copy *copy, const char *local, int sys)
 }
 
 /* It is ours to write to while it is filled, and then what it was there. */
-static void download_directory(struct copy *copy, const char *remote, const char *local, mode_t mode,
-			       unsigned depth)
+static void download_directory(struct copy *copy, const char *remote, const char *local,
+			       mode_t mode, unsigned depth)
 {
 	bool is_new = mkdir(local, DIRECTORY_MODE) == 0;
 	struct stat st;
@@ -43,7 +44,8 @@ static void download_directory(struct copy *copy, const char *remote, const char
 		return;
 	}
 	download_below(copy, remote, local, depth);
-	if (is_new && mode && (mode & 0777) != DIRECTORY_MODE && chmod(local, transfer_local_mode(mode)) < 0)
+	if (is_new && mode && (mode & 0777) != DIRECTORY_MODE &&
+	    chmod(local, transfer_local_mode(mode)) < 0)
 		fail_here(copy, local, errno);
 }
 
@@ -55,7 +57,8 @@ static void download(struct copy *copy, const char *remote, const char *local,
 	int status = 0;
 
 	if (!is_directory)
-		status = transfer_download(&copy->target, remote, local, mode & 0777 ? mode : FILE_MODE, &err);
+		status = transfer_download(&copy->target, remote, local,
+					   mode & 0777 ? mode : FILE_MODE, &err);
 	else if (!local)
 		status = err_set(&err, ERR_INVALID_ARGUMENT, ":%s is a directory", remote);
 	else if (!copy->recursive)
@@ -68,8 +71,8 @@ static void download(struct copy *copy, const char *remote, const char *local,
 		download_directory(copy, remote, local, mode, depth);
 }
 
-static void download_entry(struct copy *copy, const Filesystem__EntryInfo *entry, const char *remote,
-			   const char *local, unsigned depth)
+static void download_entry(struct copy *copy, const Filesystem__EntryInfo *entry,
+			   const char *remote, const char *local, unsigned depth)
 {
 	auto_free char *name = name_from_wire(entry->name);
 	auto_free char *from = copy_join(remote, name);
@@ -125,7 +128,8 @@ void copy_down(struct copy *copy, char **sources, size_t count, const char *dest
 	}
 	for (size_t i = 0; i < count && !copy->hopeless; i++) {
 		const char *remote = sources[i] + 1;
-		auto_free char *path = into ? copy_place(destination, remote) : xstrdup(destination);
+		auto_free char *path = into ? copy_place(destination, remote)
+					    : xstrdup(destination);
 		Filesystem__FileType type;
 		mode_t mode;
 

@@ -33,7 +33,8 @@ static int make_directory(struct copy *copy, const char *path, mode_t mode, stru
 	} else if (status == 0) {
 		response = (const Filesystem__MakeDirResponse *)message;
 		if ((mode & MODE_MASK) != DIRECTORY_MODE && response->entry)
-			permissions_add(&copy->directories, response->entry->path, mode & MODE_MASK);
+			permissions_add(&copy->directories, response->entry->path,
+					mode & MODE_MASK);
 	}
 	arena_release(&arena);
 	return status;
@@ -147,7 +148,8 @@ void copy_up(struct copy *copy, char **sources, size_t count, const char *destin
 	struct err err;
 	mode_t mode;
 	int status = copy_look(copy, destination, &type, &mode, &err);
-	bool into = copy_ends_with_slash(destination) || type == FILESYSTEM__FILE_TYPE__FILE_TYPE_DIRECTORY;
+	bool into = copy_ends_with_slash(destination) ||
+		    type == FILESYSTEM__FILE_TYPE__FILE_TYPE_DIRECTORY;
 
 	if (status < 0 && err.kind == ERR_NOT_FOUND)
 		status = 0;

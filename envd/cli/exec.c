@@ -15,10 +15,10 @@
 #define INPUT_BYTES (64 * 1024)
 /* As shells have it. */
 #define EXIT_OF_SIGNAL 128
-/* What nobody takes here, as in front of a pager that waits, is taken from envd all the same, a little at a
- * time: it cuts off who holds other readers up for ten seconds, or a command for two minutes, and the rest
- * would be lost. A window of TCP opens again when a sixteenth of the buffer behind it is free, which is 2 MiB
- * at most. */
+/* What nobody takes here, as in front of a pager that waits, is taken from envd all the same, a
+ * little at a time: it cuts off who holds other readers up for ten seconds, or a command for two
+ * minutes, and the rest would be lost. A window of TCP opens again when a sixteenth of the buffer
+ * behind it is free, which is 2 MiB at most. */
 #define SIP_MS 3000
 #define SIP_BYTES (1024 * 1024)
 #define HELD_BYTES_MAX (256 * 1024 * 1024)
@@ -26,19 +26,32 @@
 #define IMPATIENT_AFTER_MS 3000
 
 static const char summary[] =
-	"exec [options] COMMAND [ARGUMENT...]\n\nRuns a command in the sandbox. Its output comes here, and its "
-	"exit code is that of envd exec\n(128 and the number of the signal that ended it; 255 when envd or the "
-	"way to it failed). Ctrl-C\nasks it to end (SIGTERM), a second one kills it. With -t all keys go to the "
+	"exec [options] COMMAND [ARGUMENT...]\n\nRuns a command in the sandbox. Its output comes "
+	"here, and its "
+	"exit code is that of envd exec\n(128 and the number of the signal that ended it; 255 when "
+	"envd or the "
+	"way to it failed). Ctrl-C\nasks it to end (SIGTERM), a second one kills it. With -t all "
+	"keys go to the "
 	"command; ~. at the\nbeginning of a line leaves it running and comes back, ~~ is a ~.\n";
 
 /* The last four only with a terminal. */
-enum { ON_INTERRUPT, ON_TERMINATE, ON_HANGUP, ON_WINDOW, ON_SUSPEND, ON_CONTINUE, ON_QUIT, SIGNALS };
+enum {
+	ON_INTERRUPT,
+	ON_TERMINATE,
+	ON_HANGUP,
+	ON_WINDOW,
+	ON_SUSPEND,
+	ON_CONTINUE,
+	ON_QUIT,
+	SIGNALS
+};
 
 struct exec {
 	struct target target;
 	bool interactive, terminal;
 	struct call start, input, signal, resize, close;
-	bool input_open, input_waits, signal_busy, signal_again, resize_busy, resize_again, close_busy;
+	bool input_open, input_waits, signal_busy, signal_again, resize_busy, resize_again,
+		close_busy;
 	struct job read;
 	bool reading, input_ended;
 	ssize_t read_len;
@@ -47,13 +60,13 @@ struct exec {
 	Process__ProcessSelector selector;
 	unsigned signals;
 	int64_t signal_sent_ms;
-	int stop_number;  /* a signal came before the command had started; 0: none */
+	int stop_number; /* a signal came before the command had started; 0: none */
 	struct printer printer;
 	uv_timer_t sip;
 	size_t sip_left; /* of this one */
 	bool reader_left; /* of our output */
-	bool said_all;	  /* the command's stream is over */
-	int read_error;	  /* an errno: not all of the input got there */
+	bool said_all; /* the command's stream is over */
+	int read_error; /* an errno: not all of the input got there */
 	uv_signal_t on_signal[SIGNALS];
 	struct terminal here;
 	struct terminal_escape escape;
@@ -99,8 +112,9 @@ static void close_stdin(struct exec *exec)
 		return;
 	request.process = &exec->selector;
 	exec->close_busy = true;
-	call_open(&exec->close, &exec->target, CALL_UNARY, "/process.Process/CloseStdin", &request.base,
-		  &process__close_stdin_response__descriptor, &nothing_handler, &exec->close_busy);
+	call_open(&exec->close, &exec->target, CALL_UNARY, "/process.Process/CloseStdin",
+		  &request.base, &process__close_stdin_response__descriptor, &nothing_handler,
+		  &exec->close_busy);
 }
 
 /* Also reached when the process has ended, or does not want the rest: that is its end's to tell. */
@@ -133,7 +147,8 @@ static void read_more(struct exec *exec)
 {
 	if (exec->reading || !exec->input_open)
 		return;
-	exec->reading = job_run(&exec->target.loop, &exec->read, JOB_QUICK, read_input, on_input_read) == 0;
+	exec->reading = job_run(&exec->target.loop, &exec->read, JOB_QUICK, read_input,
+				on_input_read) == 0;
 }
 
 /* What was read, as it goes on: false when there is nothing of it. */
@@ -163,7 +178,8 @@ static void on_input_read(struct job *job)
 {
 	struct exec *exec = container_of(job, struct exec, read);
 	Process__StreamInputRequest request = PROCESS__STREAM_INPUT_REQUEST__INIT;
-	Process__StreamInputRequest__DataEvent data = PROCESS__STREAM_INPUT_REQUEST__DATA_EVENT__INIT;
+	Process__StreamInputRequest__DataEvent data =
+		PROCESS__STREAM_INPUT_REQUEST__DATA_EVENT__INIT;
 	Process__ProcessInput input;
 	bool is_over = exec->read_len <= 0;
 
@@ -192,7 +208,8 @@ static void on_input_room(struct call *call)
 {
 	struct exec *exec = call->user;
 	Process__StreamInputRequest request = PROCESS__STREAM_INPUT_REQUEST__INIT;
-	Process__StreamInputRequest__StartEvent start = PROCESS__STREAM_INPUT_REQUEST__START_EVENT__INIT;
+	Process__StreamInputRequest__StartEvent start =
+		PROCESS__STREAM_INPUT_REQUEST__START_EVENT__INIT;
 
 	if (exec->input_waits) {
 		exec->input_waits = false;
@@ -207,11 +224,12 @@ static void on_input_room(struct call *call)
 
 static void open_input(struct exec *exec)
 {
-	static const struct call_handler handler = {.on_room = on_input_room, .on_done = on_input_done};
+	static const struct call_handler handler = {.on_room = on_input_room,
+						    .on_done = on_input_done};
 
 	exec->input_open = exec->input_waits = true;
-	call_open(&exec->input, &exec->target, CALL_CLIENT_STREAM, "/process.Process/StreamInput", NULL,
-		  &process__stream_input_response__descriptor, &handler, exec);
+	call_open(&exec->input, &exec->target, CALL_CLIENT_STREAM, "/process.Process/StreamInput",
+		  NULL, &process__stream_input_response__descriptor, &handler, exec);
 }
 
 /* ---- signals ---- */
@@ -226,7 +244,8 @@ static void tell_lost_output(struct exec *exec)
 	exec->result = EXIT_OF_SIGNAL + SIGPIPE;
 	if (exec->printer.error == EPIPE)
 		return;
-	err_set_sys(&err, err_kind_from_errno(exec->printer.error), exec->printer.error, "the output");
+	err_set_sys(&err, err_kind_from_errno(exec->printer.error), exec->printer.error,
+		    "the output");
 	exec->result = cli_unknown(&err);
 }
 
@@ -280,8 +299,8 @@ static void stop_command(struct exec *exec)
 	request.process = &exec->selector;
 	request.signal = exec->signals++ || exec->terminal ? PROCESS__SIGNAL__SIGNAL_SIGKILL
 							   : PROCESS__SIGNAL__SIGNAL_SIGTERM;
-	call_open(&exec->signal, &exec->target, CALL_UNARY, "/process.Process/SendSignal", &request.base,
-		  &process__send_signal_response__descriptor, &handler, exec);
+	call_open(&exec->signal, &exec->target, CALL_UNARY, "/process.Process/SendSignal",
+		  &request.base, &process__send_signal_response__descriptor, &handler, exec);
 }
 
 static void on_stop_signal(uv_signal_t *handle, int number)
@@ -295,7 +314,8 @@ static void on_stop_signal(uv_signal_t *handle, int number)
 		leave(exec);
 	}
 	if (exec->pid) {
-		if (exec->signal_busy && monotonic_ms() - exec->signal_sent_ms >= IMPATIENT_AFTER_MS)
+		if (exec->signal_busy &&
+		    monotonic_ms() - exec->signal_sent_ms >= IMPATIENT_AFTER_MS)
 			leave_running(exec, EXIT_OF_SIGNAL + number);
 		stop_command(exec);
 	} else if (request_is_connected(&exec->start.request) && !exec->stop_number) {
@@ -333,8 +353,8 @@ static void send_size(struct exec *exec)
 	pty.size = &size;
 	request.process = &exec->selector;
 	request.pty = &pty;
-	call_open(&exec->resize, &exec->target, CALL_UNARY, "/process.Process/Update", &request.base,
-		  &process__update_response__descriptor, &handler, exec);
+	call_open(&exec->resize, &exec->target, CALL_UNARY, "/process.Process/Update",
+		  &request.base, &process__update_response__descriptor, &handler, exec);
 }
 
 static void on_window_signal(uv_signal_t *handle, int number)
@@ -374,9 +394,12 @@ static void open_signals(struct exec *exec)
 		int number;
 		uv_signal_cb on_signal;
 	} all[SIGNALS] = {
-		[ON_INTERRUPT] = {SIGINT, on_stop_signal},     [ON_TERMINATE] = {SIGTERM, on_stop_signal},
-		[ON_HANGUP] = {SIGHUP, on_stop_signal},	       [ON_WINDOW] = {SIGWINCH, on_window_signal},
-		[ON_SUSPEND] = {SIGTSTP, on_suspend_signal},   [ON_CONTINUE] = {SIGCONT, on_continue_signal},
+		[ON_INTERRUPT] = {SIGINT, on_stop_signal},
+		[ON_TERMINATE] = {SIGTERM, on_stop_signal},
+		[ON_HANGUP] = {SIGHUP, on_stop_signal},
+		[ON_WINDOW] = {SIGWINCH, on_window_signal},
+		[ON_SUSPEND] = {SIGTSTP, on_suspend_signal},
+		[ON_CONTINUE] = {SIGCONT, on_continue_signal},
 		[ON_QUIT] = {SIGQUIT, on_quit_signal},
 	};
 
@@ -416,7 +439,8 @@ static void on_printed(struct printer *printer)
 	struct exec *exec = container_of(printer, struct exec, printer);
 
 	if (printer->error && !exec->reader_left) {
-		/* Nobody reads any more. Here it would be SIGPIPE; there it would go on for ever. */
+		/* Nobody reads any more. Here it would be SIGPIPE; there it would go on for
+		 * ever. */
 		exec->reader_left = true;
 		if (!exec->said_all)
 			stop_command(exec);
@@ -479,7 +503,8 @@ static void on_event(struct call *call, const ProtobufCMessage *message)
 	} else if (event->event_case == PROCESS__PROCESS_EVENT__EVENT_DATA) {
 		/* One of three, all of the same type and place. */
 		write_output(exec,
-			     event->data->output_case == PROCESS__PROCESS_EVENT__DATA_EVENT__OUTPUT_STDERR
+			     event->data->output_case ==
+					     PROCESS__PROCESS_EVENT__DATA_EVENT__OUTPUT_STDERR
 				     ? STDERR_FILENO
 				     : STDOUT_FILENO,
 			     &event->data->stdout);
@@ -507,7 +532,8 @@ static const struct call_handler start_handler = {.on_message = on_event, .on_do
 
 /* ---- the beginning ---- */
 
-static bool read_environment(const struct option_list *list, Process__ProcessConfig__EnvsEntry *entries,
+static bool read_environment(const struct option_list *list,
+			     Process__ProcessConfig__EnvsEntry *entries,
 			     Process__ProcessConfig__EnvsEntry **pointers)
 {
 	for (size_t i = 0; i < list->count; i++) {
@@ -526,10 +552,10 @@ static int run(struct exec *exec, char **argv, int argc, const char *cwd,
 	Process__ProcessConfig config = PROCESS__PROCESS_CONFIG__INIT;
 	Process__PTY pty = PROCESS__PTY__INIT;
 	Process__PTY__Size size = PROCESS__PTY__SIZE__INIT;
-	auto_free Process__ProcessConfig__EnvsEntry *entries =
-		xcalloc(environment->count + 1, sizeof(*entries));
-	auto_free Process__ProcessConfig__EnvsEntry **pointers =
-		xcalloc(environment->count + 1, sizeof(*pointers));
+	auto_free Process__ProcessConfig__EnvsEntry *entries = xcalloc(environment->count + 1,
+								       sizeof(*entries));
+	auto_free Process__ProcessConfig__EnvsEntry **pointers = xcalloc(environment->count + 1,
+									 sizeof(*pointers));
 
 	if (!read_environment(environment, entries, pointers))
 		return cli_usage("exec: -env wants NAME=VALUE");
@@ -555,8 +581,8 @@ static int run(struct exec *exec, char **argv, int argc, const char *cwd,
 	uv_timer_init(&exec->target.loop.uv, &exec->sip);
 	exec->sip.data = exec;
 	open_signals(exec);
-	call_open(&exec->start, &exec->target, CALL_SERVER_STREAM, "/process.Process/Start", &request.base,
-		  &process__start_response__descriptor, &start_handler, exec);
+	call_open(&exec->start, &exec->target, CALL_SERVER_STREAM, "/process.Process/Start",
+		  &request.base, &process__start_response__descriptor, &start_handler, exec);
 	target_run(&exec->target);
 	return exec->result;
 }

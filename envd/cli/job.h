@@ -20,9 +20,9 @@ int job_logs(int argc, char **argv);
 int job_input(int argc, char **argv);
 int job_watch(int argc, char **argv);
 
-/* Prints what is stored and, with `follow`, what comes until the job ends; goes on where it was after a
- * lost connection, for as long as `retry_s` without success. Returns the exit code: of the job if
- * it was followed to its end. */
+/* Prints what is stored and, with `follow`, what comes until the job ends; goes on where it was
+ * after a lost connection, for as long as `retry_s` without success. Returns the exit code: of the
+ * job if it was followed to its end. */
 struct job_follow {
 	const char *id;
 	Jobs__Stream stream;
@@ -36,11 +36,12 @@ int job_follow(struct target *target, const struct job_follow *what);
 int job_exit_code(const Jobs__Job *job);
 bool job_has_ended(const Jobs__Job *job);
 const char *job_state_text(Jobs__JobState state);
-/* The value of an option: CLI_GO_ON, or the exit code after having said what is wrong. NULL leaves the number
- * as it is; 0 comes from nothing but 0. "512M", "1.5G", "100" (bytes): */
+/* The value of an option: CLI_GO_ON, or the exit code after having said what is wrong. NULL leaves
+ * the number as it is; 0 comes from nothing but 0. "512M", "1.5G", "100" (bytes): */
 int job_read_size(const char *command, const char *option, const char *text, uint64_t *ret_bytes);
 /* "1.5" */
-int job_read_processors(const char *command, const char *option, const char *text, uint32_t *ret_millis);
+int job_read_processors(const char *command, const char *option, const char *text,
+			uint32_t *ret_millis);
 /* "90" (seconds), "300ms", "1.5s", "10m", "1h30m", "1d" */
 int job_read_duration(const char *command, const char *option, const char *text, uint64_t *ret_ms);
 

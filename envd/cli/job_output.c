@@ -32,7 +32,8 @@ static void note_end(struct output *o, const Jobs__Job *job)
 	if (job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_TIME_LIMIT)
 		err_set(&o->end, ERR_DEADLINE_EXCEEDED, "the job was killed: its time was over");
 	else if (job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_OUT_OF_MEMORY)
-		err_set(&o->end, ERR_RESOURCE_EXHAUSTED, "the job was killed: it took more memory than it may");
+		err_set(&o->end, ERR_RESOURCE_EXHAUSTED,
+			"the job was killed: it took more memory than it may");
 	else if (job->failure == JOBS__FAILURE_CAUSE__FAILURE_CAUSE_LOST)
 		err_set(&o->end, ERR_DATA_LOSS, "%s", job->message);
 }
@@ -40,8 +41,8 @@ static void note_end(struct output *o, const Jobs__Job *job)
 static void tell_end(const struct output *o)
 {
 	if (o->is_incomplete)
-		dprintf(STDERR_FILENO,
-			"envd: the disk was full while the job ran: some of its output may be missing\n");
+		dprintf(STDERR_FILENO, "envd: the disk was full while the job ran: some of its "
+				       "output may be missing\n");
 	if (o->end.kind)
 		print_failure(&o->end);
 }
@@ -75,7 +76,8 @@ static void on_output(struct call *call, const ProtobufCMessage *message)
 	if (!part->data.len)
 		return;
 	*offset = part->offset + part->data.len;
-	if (o->json || print_bytes(is_stderr ? STDERR_FILENO : STDOUT_FILENO, part->data.data, part->data.len))
+	if (o->json ||
+	    print_bytes(is_stderr ? STDERR_FILENO : STDOUT_FILENO, part->data.data, part->data.len))
 		return;
 	o->sys = errno;
 	o->reader_left = true;
@@ -93,7 +95,8 @@ static void on_output_done(struct call *call, const struct err *err)
 
 int job_follow(struct target *target, const struct job_follow *what)
 {
-	static const struct call_handler handler = {.on_message = on_output, .on_done = on_output_done};
+	static const struct call_handler handler = {.on_message = on_output,
+						    .on_done = on_output_done};
 	struct output o = {.what = *what, .json = target->json};
 
 	o.retry.limit_ms = what->retry_s * 1000;
@@ -135,8 +138,8 @@ static int clamp_offsets(struct target *target, struct job_follow *what, struct 
 		return 0;
 	arena_init(&arena, RPC_ARENA_BYTES);
 	request.id = (char *)(uintptr_t)what->id;
-	status = call_unary(target, "/jobs.Jobs/Get", &request.base, &jobs__get_response__descriptor, &arena,
-			    &message, err);
+	status = call_unary(target, "/jobs.Jobs/Get", &request.base,
+			    &jobs__get_response__descriptor, &arena, &message, err);
 	response = status == 0 ? (const Jobs__GetResponse *)message : NULL;
 	if (response && response->stdout && response->stdout->end_offset < what->stdout_offset)
 		what->stdout_offset = response->stdout->end_offset;
@@ -146,9 +149,9 @@ static int clamp_offsets(struct target *target, struct job_follow *what, struct 
 	return status;
 }
 
-static const char logs_summary[] =
-	"job logs [options] ID\n\nPrints a job's output. Followed to the end, the exit code is the job's; a lost "
-	"connection is\nmade anew, and goes on where it was.\n";
+static const char logs_summary[] = "job logs [options] ID\n\nPrints a job's output. Followed to "
+				   "the end, the exit code is the job's; a lost "
+				   "connection is\nmade anew, and goes on where it was.\n";
 
 int job_logs(int argc, char **argv)
 {
@@ -170,13 +173,13 @@ int job_logs(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd job logs", logs_summary, argc, argv,
-				    &rest);
+	result = cli_parse_anywhere(options, "envd job logs", logs_summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
 		result = cli_usage("job logs: one job, by its id");
-	else if (offset < 0 || what.retry_s < 0 || what.retry_s > INT32_MAX || (only_stdout && only_stderr))
+	else if (offset < 0 || what.retry_s < 0 || what.retry_s > INT32_MAX ||
+		 (only_stdout && only_stderr))
 		result = cli_usage("job logs: one stream, and numbers from 0 up");
 	else if (target_open(&target, &err) < 0)
 		result = what.follow ? cli_unknown(&err) : print_failure(&err);
@@ -223,7 +226,8 @@ static int write_input(struct input *in, const char *data, size_t len, bool clos
 		request.close = close;
 		arena_init(&arena, RPC_ARENA_BYTES);
 		status = call_unary(in->target, "/jobs.Jobs/WriteStdin", &request.base,
-				    &jobs__write_stdin_response__descriptor, &arena, &message, &in->err);
+				    &jobs__write_stdin_response__descriptor, &arena, &message,
+				    &in->err);
 		response = status == 0 ? (const Jobs__WriteStdinResponse *)message : NULL;
 		taken = response && response->taken > in->offset ? response->taken - in->offset : 0;
 		arena_release(&arena);
@@ -274,16 +278,16 @@ static int find_offset(struct input *in)
 
 	arena_init(&arena, RPC_ARENA_BYTES);
 	request.id = in->id;
-	status = call_unary(in->target, "/jobs.Jobs/Get", &request.base, &jobs__get_response__descriptor,
-			    &arena, &message, &in->err);
+	status = call_unary(in->target, "/jobs.Jobs/Get", &request.base,
+			    &jobs__get_response__descriptor, &arena, &message, &in->err);
 	if (status == 0)
 		in->offset = ((Jobs__GetResponse *)message)->stdin_offset;
 	arena_release(&arena);
 	return status;
 }
 
-static const char input_summary[] =
-	"job input [options] ID\n\nPasses standard input on to a job that was made with -i, and ends its input.\n";
+static const char input_summary[] = "job input [options] ID\n\nPasses standard input on to a job "
+				    "that was made with -i, and ends its input.\n";
 
 int job_input(int argc, char **argv)
 {
@@ -293,15 +297,15 @@ int job_input(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd job input", input_summary, argc, argv,
-				    &rest);
+	result = cli_parse_anywhere(options, "envd job input", input_summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
 		result = cli_usage("job input: one job, by its id");
 	else {
 		in.id = argv[rest];
-		result = target_open(&target, &in.err) < 0 || find_offset(&in) < 0 || pass_input(&in) < 0
+		result = target_open(&target, &in.err) < 0 || find_offset(&in) < 0 ||
+					 pass_input(&in) < 0
 				 ? print_failure(&in.err)
 				 : EXIT_SUCCESS;
 	}
@@ -361,15 +365,15 @@ static const char watch_summary[] =
 
 int job_watch(int argc, char **argv)
 {
-	static const struct call_handler handler = {.on_message = on_change, .on_done = on_watch_done};
+	static const struct call_handler handler = {.on_message = on_change,
+						    .on_done = on_watch_done};
 	struct target target;
 	const struct option options[] = {TARGET_OPTIONS(&target), {0}};
 	struct watch w = {.retry = {.limit_ms = RETRY_DEFAULT_S * 1000}};
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd job watch", watch_summary, argc, argv,
-				    &rest);
+	result = cli_parse_anywhere(options, "envd job watch", watch_summary, argc, argv, &rest);
 	if (result == CLI_GO_ON) {
 		result = EXIT_SUCCESS;
 		if (target_open(&target, &w.err) < 0)

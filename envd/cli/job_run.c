@@ -5,10 +5,11 @@
 #include "envd/cli/retry.h"
 #include "lib/limits.h"
 
-static const char summary[] =
-	"job run [options] COMMAND [ARGUMENT...]\n\nStarts a job that goes on by itself, and prints its id. With "
-	"-follow its output comes here, and\nits exit code is that of envd; Ctrl-C ends the following, not the "
-	"job.\n";
+static const char summary[] = "job run [options] COMMAND [ARGUMENT...]\n\nStarts a job that goes "
+			      "on by itself, and prints its id. With "
+			      "-follow its output comes here, and\nits exit code is that of envd; "
+			      "Ctrl-C ends the following, not the "
+			      "job.\n";
 
 struct run {
 	struct target target;
@@ -43,7 +44,8 @@ static int read_limits(struct run *run)
 	if (result == CLI_GO_ON)
 		result = job_read_processors("job run", "-cpus", run->cpus, &limits->cpu_millis);
 	if (result == CLI_GO_ON)
-		result = job_read_duration("job run", "-grace", run->grace, &run->request.stop_grace_ms);
+		result = job_read_duration("job run", "-grace", run->grace,
+					   &run->request.stop_grace_ms);
 	if (result == CLI_GO_ON && (run->pids < 0 || run->pids > INT32_MAX))
 		result = cli_usage("job run: -pids wants a number from 0 to %d", INT32_MAX);
 	limits->pids = (uint32_t)run->pids;
@@ -141,10 +143,10 @@ out:
 
 static int start(struct run *run, char **argv, int argc)
 {
-	auto_free Jobs__Command__EnvsEntry *entries =
-		xcalloc(run->environment.count + 1, sizeof(*entries));
-	auto_free Jobs__Command__EnvsEntry **pointers =
-		xcalloc(run->environment.count + 1, sizeof(*pointers));
+	auto_free Jobs__Command__EnvsEntry *entries = xcalloc(run->environment.count + 1,
+							      sizeof(*entries));
+	auto_free Jobs__Command__EnvsEntry **pointers = xcalloc(run->environment.count + 1,
+								sizeof(*pointers));
 	int result = read_limits(run);
 	struct err err;
 
@@ -164,7 +166,8 @@ int job_run_command(int argc, char **argv)
 	const struct option options[] = {
 		{"follow", OPTION_BOOL, &run.follow, "its output here, until it has ended"},
 		{"name", OPTION_STRING, &run.name, "for people, need not be unique"},
-		{"key", OPTION_STRING, &run.key, "the same key again is the same job, not another one"},
+		{"key", OPTION_STRING, &run.key,
+		 "the same key again is the same job, not another one"},
 		{"cwd", OPTION_STRING, &run.cwd, "working directory"},
 		{"env", OPTION_LIST, &run.environment, "NAME=VALUE"},
 		{"merged", OPTION_BOOL, &run.merged, "both outputs in one, in exactly their order"},
@@ -174,8 +177,10 @@ int job_run_command(int argc, char **argv)
 		{"cpus", OPTION_STRING, &run.cpus, "at most so many, such as 1.5"},
 		{"pids", OPTION_INT, &run.pids, "at most so many processes and threads"},
 		{"time", OPTION_STRING, &run.time, "at most so long, such as 10m"},
-		{"output", OPTION_STRING, &run.output, "keep the last so much of each output, such as 100M"},
-		{"grace", OPTION_STRING, &run.grace, "between SIGTERM and SIGKILL when it is stopped"},
+		{"output", OPTION_STRING, &run.output,
+		 "keep the last so much of each output, such as 100M"},
+		{"grace", OPTION_STRING, &run.grace,
+		 "between SIGTERM and SIGKILL when it is stopped"},
 		{"webhook", OPTION_STRING, &run.webhook,
 		 "URL to call at the end, signed with ENVD_WEBHOOK_KEY"},
 		TARGET_OPTIONS(&run.target),

@@ -9,8 +9,8 @@ struct unit {
 	double factor;
 };
 
-/* A number and, at its end or before the next number, one of `units`; "" is what may be left out. False for
- * anything else. */
+/* A number and, at its end or before the next number, one of `units`; "" is what may be left out.
+ * False for anything else. */
 static bool parse_scaled(const char **text, const struct unit *units, double *ret_value)
 {
 	char *end;
@@ -42,8 +42,8 @@ static uint64_t round_up(double value)
 int job_read_size(const char *command, const char *option, const char *text, uint64_t *ret_bytes)
 {
 	static const struct unit units[] = {
-		{"", 1}, {"k", 1024}, {"K", 1024}, {"m", 1048576}, {"M", 1048576}, {"g", 1073741824},
-		{"G", 1073741824}, {0},
+		{"", 1},	{"k", 1024},	   {"K", 1024},	      {"m", 1048576},
+		{"M", 1048576}, {"g", 1073741824}, {"G", 1073741824}, {0},
 	};
 	const char *at = text;
 	double value;
@@ -56,7 +56,8 @@ int job_read_size(const char *command, const char *option, const char *text, uin
 	return CLI_GO_ON;
 }
 
-int job_read_processors(const char *command, const char *option, const char *text, uint32_t *ret_millis)
+int job_read_processors(const char *command, const char *option, const char *text,
+			uint32_t *ret_millis)
 {
 	static const struct unit units[] = {{"", 1000}, {0}};
 	const char *at = text;
@@ -65,7 +66,8 @@ int job_read_processors(const char *command, const char *option, const char *tex
 	if (!text)
 		return CLI_GO_ON;
 	if (!parse_scaled(&at, units, &value) || *at || value > UINT32_MAX)
-		return cli_usage("%s: %s wants a number such as 1.5, not %s", command, option, text);
+		return cli_usage("%s: %s wants a number such as 1.5, not %s", command, option,
+				 text);
 	*ret_millis = (uint32_t)round_up(value);
 	return CLI_GO_ON;
 }
@@ -73,9 +75,11 @@ int job_read_processors(const char *command, const char *option, const char *tex
 /* Seconds, or numbers that all have a unit. */
 static bool parse_duration(const char *text, double *ret_ms)
 {
-	static const struct unit bare[] = {{"", 1000}, {0}}, units[] = {
-		{"ms", 1}, {"s", 1000}, {"m", 60000}, {"h", 3600000}, {"d", 86400000}, {0},
-	};
+	static const struct unit bare[] = {{"", 1000}, {0}},
+				 units[] = {
+					 {"ms", 1},	 {"s", 1000},	  {"m", 60000},
+					 {"h", 3600000}, {"d", 86400000}, {0},
+				 };
 	double part;
 
 	if (parse_scaled(&text, bare, ret_ms) && !*text)
@@ -96,7 +100,8 @@ int job_read_duration(const char *command, const char *option, const char *text,
 	if (!text)
 		return CLI_GO_ON;
 	if (!parse_duration(text, &value))
-		return cli_usage("%s: %s wants a time such as 90s, 10m or 1h30m, not %s", command, option, text);
+		return cli_usage("%s: %s wants a time such as 90s, 10m or 1h30m, not %s", command,
+				 option, text);
 	*ret_ms = round_up(value);
 	return CLI_GO_ON;
 }

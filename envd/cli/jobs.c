@@ -24,7 +24,8 @@ bool job_has_ended(const Jobs__Job *job)
 int job_exit_code(const Jobs__Job *job)
 {
 	if (!job->exit)
-		return job->state == JOBS__JOB_STATE__JOB_STATE_COMPLETED ? EXIT_SUCCESS : CLI_EXIT_UNKNOWN;
+		return job->state == JOBS__JOB_STATE__JOB_STATE_COMPLETED ? EXIT_SUCCESS
+									  : CLI_EXIT_UNKNOWN;
 	if (job->exit->signal)
 		return (128 + job->exit->signal) & 0xff;
 	return job->exit->code & 0xff;
@@ -48,8 +49,8 @@ const char *job_state_text(Jobs__JobState state)
 
 static bool parse_state(const char *text, Jobs__JobState *ret_state)
 {
-	for (int state = JOBS__JOB_STATE__JOB_STATE_PENDING; state <= JOBS__JOB_STATE__JOB_STATE_CANCELLED;
-	     state++) {
+	for (int state = JOBS__JOB_STATE__JOB_STATE_PENDING;
+	     state <= JOBS__JOB_STATE__JOB_STATE_CANCELLED; state++) {
 		if (strcmp(text, job_state_text((Jobs__JobState)state)) == 0) {
 			*ret_state = (Jobs__JobState)state;
 			return true;
@@ -105,7 +106,8 @@ static void add_job(struct table *t, const Jobs__Job *job)
 	table_add(t, "%s", line);
 }
 
-static int list_pages(struct target *target, Jobs__ListRequest *request, struct table *t, struct err *err)
+static int list_pages(struct target *target, Jobs__ListRequest *request, struct table *t,
+		      struct err *err)
 {
 	struct arena arena, previous;
 	int status = 0;
@@ -137,7 +139,8 @@ static int list_pages(struct target *target, Jobs__ListRequest *request, struct 
 
 static int list(int argc, char **argv)
 {
-	static const char *const titles[] = {"ID", "NAME", "STATE", "EXIT", "STARTED", "TOOK", "COMMAND"};
+	static const char *const titles[] = {"ID",	"NAME", "STATE",  "EXIT",
+					     "STARTED", "TOOK", "COMMAND"};
 	Jobs__ListRequest request = JOBS__LIST_REQUEST__INIT;
 	struct target target;
 	struct option_list states = {0};
@@ -157,12 +160,15 @@ static int list(int argc, char **argv)
 
 	target_init(&target);
 	result = cli_parse_anywhere(options, "envd job list",
-				    "job list [options]\n\nLists jobs, the newest first.\n", argc, argv, &rest);
+				    "job list [options]\n\nLists jobs, the newest first.\n", argc,
+				    argv, &rest);
 	wanted = xcalloc(states.count + 1, sizeof(*wanted));
 	for (size_t i = 0; result == CLI_GO_ON && i < states.count; i++)
 		if (!parse_state(states.items[i], &wanted[i]))
-			result = cli_usage("job list: there is no state %s (pending, running, completed, failed, "
-					   "cancelled)", states.items[i]);
+			result = cli_usage("job list: there is no state %s (pending, running, "
+					   "completed, failed, "
+					   "cancelled)",
+					   states.items[i]);
 	if (result == CLI_GO_ON && rest != argc)
 		result = cli_usage("job list takes only options");
 	if (result == CLI_GO_ON) {
@@ -208,7 +214,8 @@ static int for_each(struct target *target, const struct each *each, char **ids, 
 
 		arena_init(&arena, RPC_ARENA_BYTES);
 		*id_field = ids[i];
-		if (call_unary(target, each->path, request, each->output, &arena, &message, &err) < 0) {
+		if (call_unary(target, each->path, request, each->output, &arena, &message, &err) <
+		    0) {
 			result = print_failure(&err);
 		} else if (target->json) {
 			print_json(message);
@@ -218,8 +225,8 @@ static int for_each(struct target *target, const struct each *each, char **ids, 
 	return result;
 }
 
-static int open_for_ids(struct target *target, const struct option *options, const struct each *each,
-			int argc, char **argv, int *ret_rest)
+static int open_for_ids(struct target *target, const struct option *options,
+			const struct each *each, int argc, char **argv, int *ret_rest)
 {
 	struct err err;
 	int result = cli_parse_anywhere(options, each->name, each->summary, argc, argv, ret_rest);
@@ -233,18 +240,19 @@ static int open_for_ids(struct target *target, const struct option *options, con
 
 static int stop(int argc, char **argv)
 {
-	static const struct each each = {
-		"envd job stop",
-		"job stop [options] ID...\n\nEnds jobs and everything they started: SIGTERM, and SIGKILL after "
-		"the grace time.\n",
-		"/jobs.Jobs/Stop", &jobs__stop_response__descriptor};
+	static const struct each each = {"envd job stop",
+					 "job stop [options] ID...\n\nEnds jobs and everything "
+					 "they started: SIGTERM, and SIGKILL after "
+					 "the grace time.\n",
+					 "/jobs.Jobs/Stop", &jobs__stop_response__descriptor};
 	Jobs__StopRequest request = JOBS__STOP_REQUEST__INIT;
 	struct target target;
 	bool force = false;
 	const char *grace = NULL;
 	const struct option options[] = {
 		{"force", OPTION_BOOL, &force, "SIGKILL at once"},
-		{"grace", OPTION_STRING, &grace, "between the two, such as 5s (default: the job's own)"},
+		{"grace", OPTION_STRING, &grace,
+		 "between the two, such as 5s (default: the job's own)"},
 		TARGET_OPTIONS(&target),
 		{0},
 	};
@@ -258,13 +266,14 @@ static int stop(int argc, char **argv)
 		request.force = force;
 		if (grace)
 			request.opt_grace_ms_case = JOBS__STOP_REQUEST__OPT_GRACE_MS_GRACE_MS;
-		result = for_each(&target, &each, argv + rest, argc - rest, &request.base, &request.id);
+		result = for_each(&target, &each, argv + rest, argc - rest, &request.base,
+				  &request.id);
 	}
 	target_fini(&target);
 	return result;
 }
 
-static int delete(int argc, char **argv)
+static int delete (int argc, char **argv)
 {
 	static const struct each each = {
 		"envd job rm", "job rm [options] ID...\n\nRemoves ended jobs with their output.\n",
@@ -277,7 +286,8 @@ static int delete(int argc, char **argv)
 	target_init(&target);
 	result = open_for_ids(&target, options, &each, argc, argv, &rest);
 	if (result == CLI_GO_ON)
-		result = for_each(&target, &each, argv + rest, argc - rest, &request.base, &request.id);
+		result = for_each(&target, &each, argv + rest, argc - rest, &request.base,
+				  &request.id);
 	target_fini(&target);
 	return result;
 }
@@ -300,7 +310,8 @@ static void add_stream(struct table *t, const char *name, const Jobs__StreamInfo
 		return;
 	table_add(t, "%s", name);
 	if (info->oldest_offset)
-		table_add(t, "%s, of which the first %s were dropped", print_size(info->end_offset, end),
+		table_add(t, "%s, of which the first %s were dropped",
+			  print_size(info->end_offset, end),
 			  print_size(info->oldest_offset, oldest));
 	else
 		table_add(t, "%s", print_size(info->end_offset, end));
@@ -366,7 +377,8 @@ static int get(int argc, char **argv)
 	result = open_for_ids(&target, options, &each, argc, argv, &rest);
 	if (result == CLI_GO_ON) {
 		request.id = argv[rest];
-		if (call_unary(&target, each.path, &request.base, each.output, &arena, &message, &err) < 0) {
+		if (call_unary(&target, each.path, &request.base, each.output, &arena, &message,
+			       &err) < 0) {
 			result = print_failure(&err);
 		} else {
 			if (target.json)
@@ -398,8 +410,8 @@ static int waited(const struct target *target, const Jobs__WaitResponse *respons
 	return for_end && response->job ? job_exit_code(response->job) : EXIT_SUCCESS;
 }
 
-/* Asks again after a lost connection: what is waited for does not go away. What was left of the time
- * then is. */
+/* Asks again after a lost connection: what is waited for does not go away. What was left of the
+ * time then is. */
 static int wait_patiently(struct target *target, Jobs__WaitRequest *request, struct arena *arena,
 			  ProtobufCMessage **ret_message, struct err *err)
 {
@@ -421,7 +433,9 @@ static int wait_patiently(struct target *target, Jobs__WaitRequest *request, str
 		if (!retry_again(&retry, err))
 			return status;
 		if (has_end)
-			request->timeout_ms = (uint64_t)(end_ms > monotonic_ms() ? end_ms - monotonic_ms() : 1);
+			request->timeout_ms = (uint64_t)(end_ms > monotonic_ms()
+								 ? end_ms - monotonic_ms()
+								 : 1);
 	}
 }
 
@@ -429,7 +443,8 @@ static int wait_for(int argc, char **argv)
 {
 	static const struct each each = {
 		"envd job wait",
-		"job wait [options] ID...\n\nWaits until one of the jobs has ended, or does what is asked for. "
+		"job wait [options] ID...\n\nWaits until one of the jobs has ended, or does what "
+		"is asked for. "
 		"The exit code is that of\nthe job that ended; 124 when the time is over.\n",
 		"/jobs.Jobs/Wait", &jobs__wait_response__descriptor};
 	Jobs__WaitRequest request = JOBS__WAIT_REQUEST__INIT;
@@ -492,7 +507,8 @@ static const struct cli_command subcommands[] = {
 int cli_job(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : "";
-	bool wants_help = strcmp(word, "-help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+	bool wants_help = strcmp(word, "-help") == 0 || strcmp(word, "--help") == 0 ||
+			  strcmp(word, "-h") == 0;
 	int fd = wants_help ? STDOUT_FILENO : STDERR_FILENO;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(subcommands); i++)

@@ -6,7 +6,8 @@
 #include "lib/limits.h"
 #include "proto/filesystem.pb-c.h"
 
-static const char summary[] = "ls [options] [PATH]\n\nLists a directory of the sandbox, or one file.\n";
+static const char summary[] =
+	"ls [options] [PATH]\n\nLists a directory of the sandbox, or one file.\n";
 
 static void add_entry(struct table *t, const Filesystem__EntryInfo *entry, const char *name)
 {
@@ -16,8 +17,11 @@ static void add_entry(struct table *t, const Filesystem__EntryInfo *entry, const
 	table_add_name(t, entry->owner);
 	table_add_name(t, entry->group);
 	table_add(t, "%lld", (long long)entry->size);
-	table_add(t, "%s", print_time(entry->modified_time ? entry->modified_time->seconds * 1000 : 0, text));
-	if (entry->opt_symlink_target_case == FILESYSTEM__ENTRY_INFO__OPT_SYMLINK_TARGET_SYMLINK_TARGET) {
+	table_add(
+		t, "%s",
+		print_time(entry->modified_time ? entry->modified_time->seconds * 1000 : 0, text));
+	if (entry->opt_symlink_target_case ==
+	    FILESYSTEM__ENTRY_INFO__OPT_SYMLINK_TARGET_SYMLINK_TARGET) {
 		auto_free char *from = name_quote_wire(name);
 		auto_free char *to = name_quote_wire(entry->symlink_target);
 
@@ -92,12 +96,14 @@ static int list(struct target *target, const char *given, int64_t depth, struct 
 	status = show_one(target, &arena, path, &directory, err);
 	if (status == 0 && directory.p) {
 		status = call_unary(target, "/filesystem.Filesystem/ListDir", &request.base,
-				    &filesystem__list_dir_response__descriptor, &arena, &message, err);
+				    &filesystem__list_dir_response__descriptor, &arena, &message,
+				    err);
 		if (status == 0 && target->json)
 			print_json(message);
 		else if (status == 0)
 			print_entries(((Filesystem__ListDirResponse *)message)->entries,
-				      ((Filesystem__ListDirResponse *)message)->n_entries, directory);
+				      ((Filesystem__ListDirResponse *)message)->n_entries,
+				      directory);
 	}
 	arena_release(&arena);
 	return status;

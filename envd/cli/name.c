@@ -4,9 +4,10 @@
 
 #define NAME_ARENA_BYTES (1024 * 1024)
 /* "\351" and a "'" on each side with its "$". */
-#define QUOTED_BYTES_MAX(len) ((len) * 4 + 4)
+#define QUOTED_BYTES_MAX(len) ((len)*4 + 4)
 
-static char *convert(const char *(*function)(const char *path, struct arena *arena), const char *text)
+static char *convert(const char *(*function)(const char *path, struct arena *arena),
+		     const char *text)
 {
 	const char *result;
 	struct arena arena;
@@ -39,7 +40,8 @@ static unsigned long code_point(const unsigned char *c, size_t len)
 	return code;
 }
 
-/* C0, DEL, C1; line and paragraph separators; what marks, embeds, overrides and isolates directions. */
+/* C0, DEL, C1; line and paragraph separators; what marks, embeds, overrides and isolates
+ * directions. */
 static bool is_control(unsigned long code)
 {
 	return code < ' ' || (code >= 0x7f && code < 0xa0) || code == 0x61c ||
@@ -60,8 +62,8 @@ size_t name_visible(const char *text)
 
 static bool is_plain(char c)
 {
-	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c & 0x80) ||
-	       (c && strchr("_@%+=:,./-^", c));
+	return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+	       (c & 0x80) || (c && strchr("_@%+=:,./-^", c));
 }
 
 static size_t escape(char c, char *to)

@@ -26,13 +26,15 @@ bool permissions_are_many(const struct permissions *p)
 	return p->count >= MANY_FILES || p->bytes >= MANY_BYTES;
 }
 
-/* Arguments are UTF-8 in the message, so that a name that is none goes as what printf makes it of. */
+/* Arguments are UTF-8 in the message, so that a name that is none goes as what printf makes it
+ * of. */
 static bool set_odd(struct target *target, const char *mode, const char *bytes)
 {
 	static char script[] = "name=$(printf \"$2.\"); exec chmod \"$1\" \"${name%.}\"";
 	size_t len = strlen(bytes);
 	auto_free char *octal = xmalloc(len * 4 + 1);
-	char *arguments[] = {(char[]){"-c"}, script, (char[]){"sh"}, (char *)(uintptr_t)mode, octal};
+	char *arguments[] = {(char[]){"-c"}, script, (char[]){"sh"}, (char *)(uintptr_t)mode,
+			     octal};
 
 	for (size_t i = 0; i < len; i++)
 		snprintf(octal + i * 4, 5, "\\%03o", (unsigned)(unsigned char)bytes[i]);

@@ -185,8 +185,10 @@ const char *print_duration(int64_t ms, char text[PRINT_TEXT_BYTES])
 	else if (seconds < 7200)
 		snprintf(text, PRINT_TEXT_BYTES, "%lld m %lld s", seconds / 60, seconds % 60);
 	else if (seconds < 48 * 3600)
-		snprintf(text, PRINT_TEXT_BYTES, "%lld h %lld m", seconds / 3600, seconds / 60 % 60);
+		snprintf(text, PRINT_TEXT_BYTES, "%lld h %lld m", seconds / 3600,
+			 seconds / 60 % 60);
 	else
-		snprintf(text, PRINT_TEXT_BYTES, "%lld d %lld h", seconds / 86400, seconds / 3600 % 24);
+		snprintf(text, PRINT_TEXT_BYTES, "%lld d %lld h", seconds / 86400,
+			 seconds / 3600 % 24);
 	return text;
 }

@@ -13,8 +13,8 @@
 int print_failure(const struct err *err);
 /* One line of JSON on stdout. */
 void print_json(const ProtobufCMessage *message);
-/* All of it, however long the reader takes; false, with errno, when that fails: EPIPE when there is no
- * reader any more, whatever the descriptor is. */
+/* All of it, however long the reader takes; false, with errno, when that fails: EPIPE when there is
+ * no reader any more, whatever the descriptor is. */
 bool print_bytes(int fd, const void *data, size_t len);
 
 #define TABLE_COLUMNS_MAX 10

@@ -48,14 +48,16 @@ static void write_waiting(struct printer *printer)
 	printer->writing = printer->waiting;
 	printer->waiting = written;
 	printer->busy = true;
-	/* It touches no file system of the sandbox, and one thread of the pool reads the input at most. */
+	/* It touches no file system of the sandbox, and one thread of the pool reads the input at
+	 * most. */
 	if (job_run(printer->loop, &printer->job, JOB_QUICK, write_pieces, on_pieces_written) < 0) {
 		write_pieces(&printer->job);
 		on_pieces_written(&printer->job);
 	}
 }
 
-void printer_init(struct printer *printer, struct loop *loop, void (*on_written)(struct printer *printer))
+void printer_init(struct printer *printer, struct loop *loop,
+		  void (*on_written)(struct printer *printer))
 {
 	*printer = (struct printer){.loop = loop, .on_written = on_written};
 	buf_init(&printer->waiting, RPC_REPLY_BYTES_MAX);

@@ -27,7 +27,8 @@ static void on_event(struct call *call, const ProtobufCMessage *message)
 	} else if (event->event_case == PROCESS__PROCESS_EVENT__EVENT_DATA &&
 		   event->data->output_case == PROCESS__PROCESS_EVENT__DATA_EVENT__OUTPUT_STDERR) {
 		/* More than fits says nothing new. */
-		(void)!buf_append(&command->complaint, event->data->stderr.data, event->data->stderr.len);
+		(void)!buf_append(&command->complaint, event->data->stderr.data,
+				  event->data->stderr.len);
 	}
 }
 
@@ -63,7 +64,8 @@ static void complain(struct command *command, const char *what)
 	}
 }
 
-bool remote_run(struct target *target, const char *name, char **arguments, size_t count, const char *what)
+bool remote_run(struct target *target, const char *name, char **arguments, size_t count,
+		const char *what)
 {
 	static const struct call_handler handler = {.on_message = on_event, .on_done = on_done};
 	Process__StartRequest request = PROCESS__START_REQUEST__INIT;
@@ -77,8 +79,8 @@ bool remote_run(struct target *target, const char *name, char **arguments, size_
 	request.process = &config;
 	request.opt_stdin_case = PROCESS__START_REQUEST__OPT_STDIN_STDIN;
 	buf_init(&command.complaint, COMPLAINT_BYTES_MAX);
-	call_open(&command.call, target, CALL_SERVER_STREAM, "/process.Process/Start", &request.base,
-		  &process__start_response__descriptor, &handler, &command);
+	call_open(&command.call, target, CALL_SERVER_STREAM, "/process.Process/Start",
+		  &request.base, &process__start_response__descriptor, &handler, &command);
 	target_run(target);
 	is_good = !command.failed && command.is_done && command.code == 0;
 	if (!is_good && what)

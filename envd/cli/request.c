@@ -44,7 +44,8 @@ static void end(struct request *r)
 {
 	char why[256];
 
-	/* What is known about a connection that did not come about is better than that it did not. */
+	/* What is known about a connection that did not come about is better than that it did
+	 * not. */
 	secure_close(&r->secure, why, sizeof(why));
 	if (r->failed && !r->status && *why && r->err.kind == ERR_UNAVAILABLE)
 		err_set(&r->err, ERR_UNAVAILABLE, "%s: %s", r->target->url, why);
@@ -59,7 +60,8 @@ static void on_call_done(struct http_call *call, int status)
 	if (status == -ENAMETOOLONG)
 		fail(r, ERR_INVALID_ARGUMENT, status, "the request");
 	else if (status < 0)
-		fail(r, ERR_UNAVAILABLE, status, http_call_is_connected(call) ? "the connection was lost" : "");
+		fail(r, ERR_UNAVAILABLE, status,
+		     http_call_is_connected(call) ? "the connection was lost" : "");
 	end(r);
 }
 
@@ -79,7 +81,8 @@ static int connect_securely(void *user, struct stream **ret_stream)
 
 	if (status < 0) {
 		fail(r, ERR_UNAVAILABLE, status,
-		     status == -ENOENT ? "https needs the program openssl, which is not here" : "openssl");
+		     status == -ENOENT ? "https needs the program openssl, which is not here"
+				       : "openssl");
 		return status;
 	}
 	status = stream_uv_open_pipe(&r->target->loop, fd, ret_stream);
@@ -126,10 +129,11 @@ void request_open(struct request *r, struct target *target, const struct request
 	for (size_t i = 0; i < target->fields.count; i++)
 		headers[settings.header_count++] = target->fields.items[i];
 	if (body.type)
-		headers[settings.header_count++] = (struct http_header){STR("Content-Type"), str_of(body.type)};
+		headers[settings.header_count++] = (struct http_header){STR("Content-Type"),
+									str_of(body.type)};
 	if (body.coding)
-		headers[settings.header_count++] =
-			(struct http_header){STR("Content-Encoding"), str_of(body.coding)};
+		headers[settings.header_count++] = (struct http_header){STR("Content-Encoding"),
+									str_of(body.coding)};
 	settings.headers = headers;
 	r->call = http_call_open(&target->loop, &settings, &call_handler);
 	free(headers);
@@ -177,8 +181,9 @@ int request_escape(struct buf *b, const char *text, bool keep_slash)
 {
 	for (; *text; text++) {
 		unsigned char c = (unsigned char)*text;
-		bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-			     strchr("-._~", c) || (keep_slash && c == '/');
+		bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
+			     (c >= 'a' && c <= 'z') || strchr("-._~", c) ||
+			     (keep_slash && c == '/');
 		int status = plain ? buf_append(b, text, 1) : buf_printf(b, "%%%02X", c);
 
 		if (status < 0)

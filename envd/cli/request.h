@@ -1,6 +1,7 @@
 /*
  * One HTTP request of a command, on a connection of its own: connects, sends, hands the answer on.
- * Callbacks come from the loop, on_done last and exactly once, after which the struct is the caller's.
+ * Callbacks come from the loop, on_done last and exactly once, after which the struct is the
+ * caller's.
  */
 #ifndef ENVD_CLI_REQUEST_H
 #define ENVD_CLI_REQUEST_H
@@ -27,7 +28,7 @@ struct request {
 	const struct request_handler *handler;
 	struct secure secure; /* https: the connection */
 	struct http_call *call; /* NULL: over */
-	struct later later;	/* on_done of what was cancelled */
+	struct later later; /* on_done of what was cancelled */
 	struct err err;
 	bool failed;
 	int status; /* of the response, 0 before */
@@ -36,7 +37,7 @@ struct request {
 /* What a request says of its body. */
 struct request_body {
 	const char *type, *coding; /* NULL: nothing */
-	int64_t length;		   /* bytes, or HTTP_LENGTH_* */
+	int64_t length; /* bytes, or HTTP_LENGTH_* */
 };
 
 /* `path` with its query, percent-encoded. */
@@ -53,8 +54,8 @@ void request_resume(struct request *r);
 /* Gives up; on_done comes with `canceled`. */
 void request_cancel(struct request *r);
 
-/* Appends `text` to an URL's query or path; everything but RFC 3986's unreserved characters (and '/',
- * if kept) is percent-encoded. */
+/* Appends `text` to an URL's query or path; everything but RFC 3986's unreserved characters (and
+ * '/', if kept) is percent-encoded. */
 int request_escape(struct buf *b, const char *text, bool keep_slash) NODISCARD;
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * What to do when a connection is lost in the middle of something that can go on where it was: wait a
- * little, longer each time, and try again, until it was in vain for too long. Who was never reached is not
- * waited for: a wrong address is told at once.
+ * What to do when a connection is lost in the middle of something that can go on where it was: wait
+ * a little, longer each time, and try again, until it was in vain for too long. Who was never
+ * reached is not waited for: a wrong address is told at once.
  */
 #ifndef ENVD_CLI_RETRY_H
 #define ENVD_CLI_RETRY_H
@@ -19,8 +19,8 @@ struct retry {
 
 /* Something came through. */
 void retry_succeeded(struct retry *retry);
-/* After a failure: waits, and true when there is another attempt; false when it is hopeless, because it
- * is not a matter of the connection, or for too long. */
+/* After a failure: waits, and true when there is another attempt; false when it is hopeless,
+ * because it is not a matter of the connection, or for too long. */
 bool retry_again(struct retry *retry, const struct err *err);
 /* A pause of somebody who is slow rather than gone. Returns the next one. */
 int64_t retry_pause(int64_t wait_ms);

@@ -38,7 +38,8 @@ static int start(struct secure *secure, char **argv, int fd)
 	if (status == 0)
 		status = posix_spawn_file_actions_adddup2(&actions, fd, STDOUT_FILENO);
 	if (status == 0)
-		status = posix_spawn_file_actions_adddup2(&actions, secure->complaints, STDERR_FILENO);
+		status = posix_spawn_file_actions_adddup2(&actions, secure->complaints,
+							  STDERR_FILENO);
 	posix_spawnattr_setsigdefault(&attributes, &signals);
 	posix_spawnattr_setpgroup(&attributes, 0);
 	posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF);
@@ -59,11 +60,22 @@ int secure_open(struct secure *secure, const struct target *target, int *ret_fd)
 	auto_free char *where = xmalloc(size);
 	char *name = (char *)(uintptr_t)target->server_name;
 	char *argv[] = {
-		(char[]){"openssl"}, (char[]){"s_client"}, (char[]){"-quiet"}, (char[]){"-no_ign_eof"},
-		(char[]){"-nocommands"}, (char[]){"-verify_quiet"}, (char[]){"-verify_return_error"},
-		(char[]){"-alpn"}, (char[]){"http/1.1"}, (char[]){"-connect"}, where,
-		by_address ? (char[]){"-verify_ip"} : (char[]){"-verify_hostname"}, name,
-		by_address ? (char[]){"-noservername"} : (char[]){"-servername"}, by_address ? NULL : name, NULL,
+		(char[]){"openssl"},
+		(char[]){"s_client"},
+		(char[]){"-quiet"},
+		(char[]){"-no_ign_eof"},
+		(char[]){"-nocommands"},
+		(char[]){"-verify_quiet"},
+		(char[]){"-verify_return_error"},
+		(char[]){"-alpn"},
+		(char[]){"http/1.1"},
+		(char[]){"-connect"},
+		where,
+		by_address ? (char[]){"-verify_ip"} : (char[]){"-verify_hostname"},
+		name,
+		by_address ? (char[]){"-noservername"} : (char[]){"-servername"},
+		by_address ? NULL : name,
+		NULL,
 	};
 	int pair[2], status;
 
@@ -83,8 +95,8 @@ int secure_open(struct secure *secure, const struct target *target, int *ret_fd)
 	return 0;
 }
 
-/* "num=18:self-signed certificate": behind the number. "0A00010B:SSL routines:function:wrong version
- * number:file:line": the fourth of them. */
+/* "num=18:self-signed certificate": behind the number. "0A00010B:SSL routines:function:wrong
+ * version number:file:line": the fourth of them. */
 static void copy_field(const char *text, int field, char *to, size_t size)
 {
 	for (; field > 1 && strchr(text, ':'); field--)
@@ -130,7 +142,8 @@ void secure_close(struct secure *secure, char *why, size_t size)
 	}
 	if (size) {
 		*why = '\0';
-		len = secure->complaints < 0 ? 0 : pread(secure->complaints, text, COMPLAINTS_BYTES, 0);
+		len = secure->complaints < 0 ? 0
+					     : pread(secure->complaints, text, COMPLAINTS_BYTES, 0);
 		if (len > 0)
 			choose_complaint(text, why, size);
 	}

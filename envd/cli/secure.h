@@ -12,15 +12,15 @@
 #include "envd/cli/target.h"
 
 struct secure {
-	pid_t pid;	/* 0: none */
+	pid_t pid; /* 0: none */
 	int complaints; /* a file with what it says; -1: none */
 };
 
 /* *ret_fd: our end of the connection, the caller's. Whether it comes about is seen when it is used.
  * Negative errno; -ENOENT when there is no such program. */
 int secure_open(struct secure *secure, const struct target *target, int *ret_fd) NODISCARD;
-/* Ends it. Fills `why` with what it complained of; "" when it did not. Nothing happens when it is not
- * open. */
+/* Ends it. Fills `why` with what it complained of; "" when it did not. Nothing happens when it is
+ * not open. */
 void secure_close(struct secure *secure, char *why, size_t size);
 
 #endif

@@ -35,8 +35,10 @@ static int add_field(struct target *target, struct str name, const char *what, s
 		     struct err *err)
 {
 	if (!is_plain(value))
-		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "%s: blanks, control characters and what is not ASCII cannot be sent", what);
+		return err_set(
+			err, ERR_INVALID_ARGUMENT,
+			"%s: blanks, control characters and what is not ASCII cannot be sent",
+			what);
 	if (http_headers_add(&target->fields, &target->arena, name, value) < 0)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "%s is too long", what);
 	return 0;
@@ -47,14 +49,17 @@ static int add_user(struct target *target, struct err *err)
 {
 	char *plain = arena_printf(&target->arena, "%s:", target->user);
 	size_t len = plain ? strlen(plain) : 0;
-	char *text = plain ? arena_alloc(&target->arena, sizeof("Basic ") + base64_encoded_length(len)) : NULL;
+	char *text = plain ? arena_alloc(&target->arena,
+					 sizeof("Basic ") + base64_encoded_length(len))
+			   : NULL;
 
 	if (!text)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "the user's name is too long");
 	memcpy(text, "Basic ", 6);
 	base64_encode(plain, len, text + 6);
 	/* The blank is ours. */
-	if (http_headers_add(&target->fields, &target->arena, STR("Authorization"), str_of(text)) < 0)
+	if (http_headers_add(&target->fields, &target->arena, STR("Authorization"), str_of(text)) <
+	    0)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "the user's name is too long");
 	return 0;
 }
@@ -62,28 +67,31 @@ static int add_user(struct target *target, struct err *err)
 static int add_fields(struct target *target, struct err *err)
 {
 	const char *token = from_environment(NULL, "ENVD_ACCESS_TOKEN");
-	int status = http_headers_add(&target->fields, &target->arena, STR("Host"), target->authority);
+	int status = http_headers_add(&target->fields, &target->arena, STR("Host"),
+				      target->authority);
 
 	if (status < 0)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "the URL is too long");
 	if (target->user && (status = add_user(target, err)) < 0)
 		return status;
-	if (token && (status = add_field(target, STR("X-Access-Token"), "ENVD_ACCESS_TOKEN", str_of(token),
-					 err)) < 0)
+	if (token && (status = add_field(target, STR("X-Access-Token"), "ENVD_ACCESS_TOKEN",
+					 str_of(token), err)) < 0)
 		return status;
 	if (!target->sandbox)
 		return 0;
-	status = add_field(target, STR("E2b-Sandbox-Id"), "the sandbox's id", str_of(target->sandbox), err);
+	status = add_field(target, STR("E2b-Sandbox-Id"), "the sandbox's id",
+			   str_of(target->sandbox), err);
 	return status < 0 ? status
-			  : add_field(target, STR("E2b-Sandbox-Port"), "its port", STR(PORT_DEFAULT), err);
+			  : add_field(target, STR("E2b-Sandbox-Port"), "its port",
+				      STR(PORT_DEFAULT), err);
 }
 
 static bool is_port(const char *text)
 {
 	size_t len = strlen(text);
 
-	return len >= 1 && len <= 5 && strspn(text, "0123456789") == len && strtol(text, NULL, 10) >= 1 &&
-	       strtol(text, NULL, 10) <= 65535;
+	return len >= 1 && len <= 5 && strspn(text, "0123456789") == len &&
+	       strtol(text, NULL, 10) >= 1 && strtol(text, NULL, 10) <= 65535;
 }
 
 /* "host", "host:port", "[v6]:port" into two texts. */
@@ -108,14 +116,15 @@ static int split_authority(struct target *target, struct str authority, const ch
 	if (colon)
 		port = (struct str){colon + 1, (size_t)(authority.p + authority.len - colon) - 1};
 	*ret_host = arena_strndup(&target->arena, host.p, host.len);
-	*ret_port = colon ? arena_strndup(&target->arena, port.p, port.len)
-			  : target->is_secure ? "443" : "80";
+	*ret_port = colon		? arena_strndup(&target->arena, port.p, port.len)
+		    : target->is_secure ? "443"
+					: "80";
 	if (!host.len || !*ret_host || !*ret_port || !is_plain(authority) ||
 	    memchr(authority.p, '@', authority.len))
 		return err_set(err, ERR_INVALID_ARGUMENT, "the URL names no host");
 	if (!is_port(*ret_port))
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s: the port is no number from 1 to 65535",
-			       target->url);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "%s: the port is no number from 1 to 65535", target->url);
 	return 0;
 }
 
@@ -128,7 +137,8 @@ static int read_url(struct target *target, struct err *err)
 	if (target->is_secure || str_starts_with(rest, STR("http://"))) {
 		str_skip(&rest, target->is_secure ? 8 : 7);
 	} else if (strstr(target->url, "://")) {
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not an http:// or https:// URL", target->url);
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not an http:// or https:// URL",
+			       target->url);
 	}
 	if (rest.len && rest.p[rest.len - 1] == '/')
 		rest.len--;
@@ -155,12 +165,14 @@ int target_open(struct target *target, struct err *err)
 	if (status < 0)
 		return status;
 	target->server_name = target->host;
-	/* Every name below localhost is this machine (RFC 6761 section 6.3), whatever the resolver says. */
+	/* Every name below localhost is this machine (RFC 6761 section 6.3), whatever the resolver
+	 * says. */
 	if (str_ends_with(str_of(target->host), STR(".localhost")))
 		target->host = "localhost";
 	status = getaddrinfo(target->host, target->port, &hints, &target->addresses);
 	if (status == EAI_NONAME)
-		return err_set(err, ERR_UNAVAILABLE, "%s: there is no host of that name", target->url);
+		return err_set(err, ERR_UNAVAILABLE, "%s: there is no host of that name",
+			       target->url);
 	if (status == EAI_AGAIN)
 		return err_set(err, ERR_UNAVAILABLE, "%s: no name server answers", target->url);
 	if (status != 0)

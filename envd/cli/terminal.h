@@ -1,6 +1,6 @@
 /*
- * The terminal that a command is used from: raw while keys go to the sandbox, and as it was on every way
- * out that a program has a say in (kill -9 is none); also while it is suspended.
+ * The terminal that a command is used from: raw while keys go to the sandbox, and as it was on
+ * every way out that a program has a say in (kill -9 is none); also while it is suspended.
  */
 #ifndef ENVD_CLI_TERMINAL_H
 #define ENVD_CLI_TERMINAL_H
@@ -28,8 +28,8 @@ struct terminal_escape {
 	bool within_line, held; /* held: a ~ that may be the first half */
 };
 
-/* Takes out what is not for the other side, in place; there must be room for one byte more. Returns the
- * new length. *ret_leaves: the user wants to go; what was typed behind that is dropped. */
+/* Takes out what is not for the other side, in place; there must be room for one byte more. Returns
+ * the new length. *ret_leaves: the user wants to go; what was typed behind that is dropped. */
 size_t terminal_filter(struct terminal_escape *escape, char *keys, size_t len, bool *ret_leaves);
 
 #endif

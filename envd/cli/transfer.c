@@ -43,7 +43,7 @@ struct transfer {
 	char *packed;
 	uv_signal_t signals[3];
 	bool watches; /* signals */
-	int signal;   /* that came; 0: none */
+	int signal; /* that came; 0: none */
 };
 
 /* ---- progress ---- */
@@ -135,7 +135,8 @@ static void on_signal(uv_signal_t *handle, int number)
 	fail_here(t, EINTR);
 }
 
-/* What ends this program must not leave half a file behind. One that was ignored at the start stays so. */
+/* What ends this program must not leave half a file behind. One that was ignored at the start stays
+ * so. */
 static void watch_signals(struct transfer *t, struct loop *loop)
 {
 	static const int numbers[ARRAY_LENGTH(t->signals)] = {SIGINT, SIGTERM, SIGHUP};
@@ -158,8 +159,8 @@ static void on_done(struct request *r, const struct err *lost)
 	t->failed = true;
 	unwatch_signals(t);
 	if (t->sys)
-		err_set_sys(t->err, t->sys == EPIPE ? ERR_UNKNOWN : err_kind_from_errno(t->sys), t->sys, "%s",
-			    t->progress.name);
+		err_set_sys(t->err, t->sys == EPIPE ? ERR_UNKNOWN : err_kind_from_errno(t->sys),
+			    t->sys, "%s", t->progress.name);
 	else if (lost)
 		*t->err = *lost;
 	else if (r->status != 200)
@@ -223,8 +224,11 @@ static int send_chunk(struct transfer *t, size_t len, bool is_last)
 	if (!t->gzip)
 		return len ? request_write(&t->request, &(struct iovec){t->chunk, len}, 1) : 0;
 	while (status >= 0 && !has_ended && (input.len || is_last)) {
-		size_t packed = gzip_writer_write(t->gzip, &input, is_last, t->packed, CHUNK_BYTES, &has_ended);
-		int result = packed ? request_write(&t->request, &(struct iovec){t->packed, packed}, 1) : 0;
+		size_t packed = gzip_writer_write(t->gzip, &input, is_last, t->packed, CHUNK_BYTES,
+						  &has_ended);
+		int result = packed ? request_write(&t->request, &(struct iovec){t->packed, packed},
+						    1)
+				    : 0;
 
 		status = result ? result : status;
 	}
@@ -299,15 +303,18 @@ int transfer_upload(struct target *target, const char *local, const char *remote
 
 	*ret_uploaded = (struct transfer_uploaded){.mode = 0666};
 	if (fd < 0 || fstat(fd, &st) < 0)
-		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local ? local : "stdin");
+		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s",
+				   local ? local : "stdin");
 	if (S_ISDIR(st.st_mode))
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s is a directory", local ? local : "stdin");
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s is a directory",
+			       local ? local : "stdin");
 	if (local && S_ISREG(st.st_mode)) {
 		ret_uploaded->mode = st.st_mode & 0777;
 		ret_uploaded->has_holes = has_holes(fd, &st);
 		body.length = st.st_size;
 	}
-	progress_init(&t.progress, local ? local : "stdin", body.length > 0 ? (uint64_t)body.length : 0);
+	progress_init(&t.progress, local ? local : "stdin",
+		      body.length > 0 ? (uint64_t)body.length : 0);
 	if (ret_uploaded->has_holes && (t.gzip = gzip_writer_new(false))) {
 		body.length = HTTP_LENGTH_CHUNKED;
 		body.coding = "gzip";
@@ -351,7 +358,8 @@ static bool write_sparse(struct transfer *t, const char *data, size_t len)
 			if (hole)
 				break;
 		}
-		if (run && (lseek(t->fd, (off_t)at, SEEK_SET) < 0 || !print_bytes(t->fd, data, run)))
+		if (run &&
+		    (lseek(t->fd, (off_t)at, SEEK_SET) < 0 || !print_bytes(t->fd, data, run)))
 			return false;
 		run += hole ? piece : 0;
 		at += run;
@@ -433,7 +441,8 @@ static int receive_file(struct target *target, const char *remote, const char *l
 		return err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local);
 	watch_signals(&t, &target->loop);
 	status = receive(&t, target, remote);
-	if (status == 0 && (fchmod(fd, transfer_local_mode(mode)) < 0 || rename(temporary, local) < 0))
+	if (status == 0 &&
+	    (fchmod(fd, transfer_local_mode(mode)) < 0 || rename(temporary, local) < 0))
 		status = err_set_sys(err, err_kind_from_errno(errno), errno, "%s", local);
 	if (status < 0)
 		unlink(temporary);
@@ -456,7 +465,8 @@ int transfer_download(struct target *target, const char *remote, const char *loc
 	if (!is_special(local)) {
 		/* A link stays one, as with cp. */
 		struct stat st;
-		bool is_link = lstat(local, &st) == 0 && S_ISLNK(st.st_mode) && realpath(local, real);
+		bool is_link = lstat(local, &st) == 0 && S_ISLNK(st.st_mode) &&
+			       realpath(local, real);
 
 		return receive_file(target, remote, is_link ? real : local, mode, err);
 	}

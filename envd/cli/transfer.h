@@ -11,16 +11,16 @@
 #include "envd/cli/target.h"
 
 struct transfer_uploaded {
-	char *path;	/* where it is now, as envd shows it; NULL when it did not say; free() it */
-	mode_t mode;	/* of the file here */
+	char *path; /* where it is now, as envd shows it; NULL when it did not say; free() it */
+	mode_t mode; /* of the file here */
 	bool has_holes; /* it does; there they are zeros */
 };
 
 /* `local` NULL: standard input. A file with holes travels compressed. Fills err. */
 int transfer_upload(struct target *target, const char *local, const char *remote,
 		    struct transfer_uploaded *ret_uploaded, struct err *err) NODISCARD;
-/* `local` NULL: standard output. `mode`: permissions of the file, as far as the umask lets. Blocks of
- * zeros become holes. Fills err, with the errno of what went wrong here. */
+/* `local` NULL: standard output. `mode`: permissions of the file, as far as the umask lets. Blocks
+ * of zeros become holes. Fills err, with the errno of what went wrong here. */
 int transfer_download(struct target *target, const char *remote, const char *local, mode_t mode,
 		      struct err *err) NODISCARD;
 /* The permissions here of what has `mode` there. */

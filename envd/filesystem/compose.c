@@ -34,7 +34,8 @@ static int fail_writing(struct err *err, int status, const char *what, const cha
 		err->sys = ENOSPC;
 		return -ENOSPC;
 	}
-	return err_set_sys(err, file_error_kind(status < 0 ? -status : status), status, "%s %s", what, path);
+	return err_set_sys(err, file_error_kind(status < 0 ? -status : status), status, "%s %s",
+			   what, path);
 }
 
 /* ---- the request ---- */
@@ -62,7 +63,8 @@ static struct str first_object(struct str text)
 
 static int wrong_type(struct err *err, const char *field)
 {
-	return err_set(err, ERR_INVALID_ARGUMENT, "invalid request body: %s has another type", field);
+	return err_set(err, ERR_INVALID_ARGUMENT, "invalid request body: %s has another type",
+		       field);
 }
 
 static bool is_absent(const struct json_value *value)
@@ -71,7 +73,8 @@ static bool is_absent(const struct json_value *value)
 }
 
 /* NULL when it is absent. */
-static int read_text(const struct json_value *root, const char *field, const char **ret_text, struct err *err)
+static int read_text(const struct json_value *root, const char *field, const char **ret_text,
+		     struct err *err)
 {
 	const struct json_value *value = json_get_nocase(root, str_of(field));
 
@@ -94,7 +97,8 @@ static int read_sources(struct compose *compose, const struct json_value *root, 
 	compose->source_count = is_absent(list) ? 0 : json_length(list);
 	if (!compose->source_count)
 		return err_set(err, ERR_INVALID_ARGUMENT, "source_paths must not be empty");
-	compose->sources = arena_alloc_array(arena, compose->source_count, sizeof(*compose->sources));
+	compose->sources = arena_alloc_array(arena, compose->source_count,
+					     sizeof(*compose->sources));
 	if (!compose->sources)
 		return no_memory(err);
 	for (size_t i = 0; i < compose->source_count; i++) {
@@ -106,8 +110,8 @@ static int read_sources(struct compose *compose, const struct json_value *root, 
 }
 
 static int read_request(struct compose *compose, const struct compose_request *request,
-			const char **ret_destination, const char **ret_user_name, struct arena *arena,
-			struct err *err)
+			const char **ret_destination, const char **ret_user_name,
+			struct arena *arena, struct err *err)
 {
 	const struct json_value *root;
 	int status = json_parse(first_object(request->body), arena, &root, err);
@@ -130,8 +134,8 @@ static int read_request(struct compose *compose, const struct compose_request *r
 
 /* ---- checks ---- */
 
-static int find_user(struct compose *compose, const struct compose_request *request, const char *name,
-		     struct arena *arena, struct err *err)
+static int find_user(struct compose *compose, const struct compose_request *request,
+		     const char *name, struct arena *arena, struct err *err)
 {
 	if (user_lookup(name, arena, &compose->user, err) < 0) {
 		bool is_unknown = err->kind == ERR_NOT_FOUND;
@@ -158,7 +162,8 @@ static int check_source(struct compose *compose, const struct compose_request *r
 	}
 	if (strcmp(source->path, compose->path) == 0)
 		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "source path \"%s\" cannot be the same as destination", source->shown);
+			       "source path \"%s\" cannot be the same as destination",
+			       source->shown);
 	if (lstat(source->path, &link) < 0 || stat(source->path, &content) < 0)
 		return err_set(err, ERR_NOT_FOUND, "source file not found: %s", source->shown);
 	if (!S_ISREG(content.st_mode))
@@ -181,10 +186,12 @@ static int find_destination(struct compose *compose, struct err *err)
 		return status;
 	}
 	if (place->exists && S_ISDIR(place->st.st_mode))
-		status = err_set(err, ERR_INVALID_ARGUMENT, "error finalizing compose: path is a directory: %s",
+		status = err_set(err, ERR_INVALID_ARGUMENT,
+				 "error finalizing compose: path is a directory: %s",
 				 compose->path);
 	else if (!place_may_rename(place, &compose->user))
-		status = fail_writing(err, -EACCES, "error creating destination file: open", compose->path);
+		status = fail_writing(err, -EACCES, "error creating destination file: open",
+				      compose->path);
 	/* The same name by another way: deleting the part would delete the result. */
 	for (size_t i = 0; i < compose->source_count && status == 0 && place->exists; i++)
 		if (compose->sources[i].device == place->st.st_dev &&
@@ -211,20 +218,21 @@ static int pick_temporary_name(struct compose *compose)
 	r[6] = (r[6] & 0x0f) | 0x40;
 	r[8] = (r[8] & 0x3f) | 0x80;
 	snprintf(suffix, sizeof(suffix),
-		 ".e2b-compose.%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x.tmp", r[0],
-		 r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12], r[13], r[14],
-		 r[15]);
+		 ".e2b-compose.%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%"
+		 "02x.tmp",
+		 r[0], r[1], r[2], r[3], r[4], r[5], r[6], r[7], r[8], r[9], r[10], r[11], r[12],
+		 r[13], r[14], r[15]);
 	fits = strlen(compose->place.name) <= NAME_MAX - SUFFIX_BYTES;
-	snprintf(compose->temporary, sizeof(compose->temporary), "%.*s%s", fits ? NAME_MAX - SUFFIX_BYTES : 0,
-		 compose->place.name, suffix);
+	snprintf(compose->temporary, sizeof(compose->temporary), "%.*s%s",
+		 fits ? NAME_MAX - SUFFIX_BYTES : 0, compose->place.name, suffix);
 	return 0;
 }
 
 /* Under the temporary name, from which it is renamed. */
 static int open_named(struct compose *compose)
 {
-	int fd = openat(compose->place.directory, compose->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC,
-			0666);
+	int fd = openat(compose->place.directory, compose->temporary,
+			O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
 
 	if (fd < 0)
 		return -errno;
@@ -240,15 +248,17 @@ static int open_new(struct compose *compose, struct err *err)
 	if (compose->fd < 0 && !is_no_space(compose->fd) && status == 0)
 		compose->fd = open_named(compose);
 	if (compose->fd < 0)
-		return fail_writing(err, compose->fd, "error creating destination file: open", compose->path);
+		return fail_writing(err, compose->fd, "error creating destination file: open",
+				    compose->path);
 	status = place_give(compose->fd, &compose->user);
 	if (status < 0)
-		return fail_writing(err, status, "error creating destination file: chown", compose->path);
+		return fail_writing(err, status, "error creating destination file: chown",
+				    compose->path);
 	return 0;
 }
 
-int compose_begin(struct compose *compose, const struct compose_request *request, struct arena *arena,
-		  struct err *err)
+int compose_begin(struct compose *compose, const struct compose_request *request,
+		  struct arena *arena, struct err *err)
 {
 	const char *destination, *user_name;
 	int status;
@@ -257,11 +267,12 @@ int compose_begin(struct compose *compose, const struct compose_request *request
 	compose->place.directory = -1;
 	status = read_request(compose, request, &destination, &user_name, arena, err);
 	if (status == 0)
-		status = find_user(compose, request, user_name ? user_name : request->user_name, arena, err);
+		status = find_user(compose, request, user_name ? user_name : request->user_name,
+				   arena, err);
 	if (status < 0)
 		return status;
-	status = path_resolve(destination, &compose->user, request->default_workdir, arena, &compose->path,
-			      err);
+	status = path_resolve(destination, &compose->user, request->default_workdir, arena,
+			      &compose->path, err);
 	if (status < 0) {
 		err_wrap(err, "error resolving destination path");
 		err->kind = ERR_INVALID_ARGUMENT;
@@ -340,7 +351,8 @@ static int copy_piece(struct compose *compose, int64_t *budget, struct err *err)
 
 	if (want > *budget)
 		want = *budget;
-	copied = copy_content_at(compose->from, compose->from_offset, compose->fd, compose->written, want);
+	copied = copy_content_at(compose->from, compose->from_offset, compose->fd, compose->written,
+				 want);
 	if (copied < 0) {
 		fail_writing(err, (int)copied, "error composing source", source->path);
 		if (err->kind == ERR_INTERNAL)
@@ -353,7 +365,8 @@ static int copy_piece(struct compose *compose, int64_t *budget, struct err *err)
 	if (copied == want && compose->from_offset < compose->from_length)
 		return 0;
 	if (copied < want && compose->from_length != INT64_MAX)
-		return err_set(err, ERR_ABORTED, "error composing source %s: the file has become shorter",
+		return err_set(err, ERR_ABORTED,
+			       "error composing source %s: the file has become shorter",
 			       source->path);
 	close_fd(&compose->from);
 	compose->at++;

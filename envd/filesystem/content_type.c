@@ -154,8 +154,8 @@ static bool begins_with_tag(struct str start, struct str tag)
 static bool is_html(struct str start)
 {
 	static const char *const tags[] = {
-		"<!DOCTYPE HTML", "<HTML", "<HEAD", "<SCRIPT", "<IFRAME", "<H1", "<DIV", "<FONT", "<TABLE",
-		"<A", "<STYLE", "<TITLE", "<B", "<BODY", "<BR", "<P"};
+		"<!DOCTYPE HTML", "<HTML", "<HEAD",  "<SCRIPT", "<IFRAME", "<H1",   "<DIV", "<FONT",
+		"<TABLE",	  "<A",	   "<STYLE", "<TITLE",	"<B",	   "<BODY", "<BR",  "<P"};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(tags); i++)
 		if (begins_with_tag(start, str_of(tags[i])))
@@ -205,7 +205,8 @@ static bool is_plain_character(char c)
 const char *content_disposition(const char *name, struct arena *arena)
 {
 	static const char hex[] = "0123456789ABCDEF";
-	static const char token_form[] = "inline; filename=", extended_form[] = "inline; filename*=utf-8''";
+	static const char token_form[] = "inline; filename=",
+			  extended_form[] = "inline; filename*=utf-8''";
 	bool is_token = name[0] != '\0', is_ascii = true;
 	char *text = arena_alloc(arena, sizeof(extended_form) + 3 * strlen(name) + 2), *at = text;
 

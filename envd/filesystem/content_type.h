@@ -15,8 +15,9 @@
 const char *content_type_of_path(const char *path);
 /* By the first bytes; never NULL. */
 const char *content_type_sniff(struct str start);
-/* `inline; filename=...` for a base name of any bytes: a token as it is, other ASCII quoted, anything
- * else as filename*=utf-8''. No byte of the name can end the header. NULL when the arena refuses. */
+/* `inline; filename=...` for a base name of any bytes: a token as it is, other ASCII quoted,
+ * anything else as filename*=utf-8''. No byte of the name can end the header. NULL when the arena
+ * refuses. */
 const char *content_disposition(const char *name, struct arena *arena) NODISCARD;
 
 #endif

@@ -65,8 +65,9 @@ int64_t copy_content_at(int from, int64_t from_start, int to, int64_t to_start, 
 
 	while (done < len) {
 		int64_t from_offset = from_start + done, to_offset = to_start + done;
-		ssize_t copied = (ssize_t)syscall(SYS_copy_file_range, from, &from_offset, to, &to_offset,
-						  size_min(COPY_STEP_BYTES, (size_t)(len - done)), 0);
+		ssize_t copied = (ssize_t)syscall(
+			SYS_copy_file_range, from, &from_offset, to, &to_offset,
+			size_min(COPY_STEP_BYTES, (size_t)(len - done)), 0);
 
 		if (copied > 0) {
 			done += copied;
@@ -74,7 +75,8 @@ int64_t copy_content_at(int from, int64_t from_start, int to, int64_t to_start, 
 		}
 		if (copied < 0 && errno == EINTR)
 			continue;
-		if (copied < 0 && (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
+		if (copied < 0 &&
+		    (errno == ENOSPC || errno == EDQUOT || errno == EIO || errno == EFBIG))
 			return -errno;
 		/* Across file systems, virtual files that claim to be empty, old kernels. */
 		return copy_by_hand(from, from_start, to, to_start, done, len);
@@ -84,7 +86,8 @@ int64_t copy_content_at(int from, int64_t from_start, int to, int64_t to_start, 
 
 static bool is_unsupported(int sys)
 {
-	return sys == EOPNOTSUPP || sys == EPERM || sys == ENODATA || sys == EINVAL || sys == ENOSYS;
+	return sys == EOPNOTSUPP || sys == EPERM || sys == ENODATA || sys == EINVAL ||
+	       sys == ENOSYS;
 }
 
 /* What the target's file system does not keep is dropped, as by other copying tools. */
@@ -137,7 +140,8 @@ static int copy_regular(int from_directory, const char *from_name, int to_direct
 		return -errno;
 	if (!S_ISREG(st.st_mode))
 		return -ESTALE;
-	to = openat(to_directory, to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+	to = openat(to_directory, to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+		    0600);
 	if (to < 0)
 		return -errno;
 	copied = copy_content(from, to, st.st_size);
@@ -146,8 +150,8 @@ static int copy_regular(int from_directory, const char *from_name, int to_direct
 	return copy_facts(from, to, &st);
 }
 
-/* Undoes the umask. By descriptor, because a chmod by name would follow a link put in its place; best
- * effort, as it needs /proc. */
+/* Undoes the umask. By descriptor, because a chmod by name would follow a link put in its place;
+ * best effort, as it needs /proc. */
 static void set_special_mode(int directory, const char *name, mode_t mode)
 {
 	auto_close int fd = openat(directory, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -218,13 +222,13 @@ static int push(struct copying *copying)
 	}
 	if (fstat(copying->from, &from) < 0 || fstat(copying->to, &to) < 0)
 		return -errno;
-	copying->levels[copying->depth++] =
-		(struct level){directory_id_of(&from), directory_id_of(&to), copying->reader.offset};
+	copying->levels[copying->depth++] = (struct level){
+		directory_id_of(&from), directory_id_of(&to), copying->reader.offset};
 	return 0;
 }
 
-static int open_pair(int from_directory, const char *from_name, int to_directory, const char *to_name,
-		     int *ret_from, int *ret_to)
+static int open_pair(int from_directory, const char *from_name, int to_directory,
+		     const char *to_name, int *ret_from, int *ret_to)
 {
 	auto_close int from = directory_open(from_directory, from_name);
 	int to;

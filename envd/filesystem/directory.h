@@ -24,7 +24,8 @@ int directory_open(int parent, const char *name) NODISCARD;
 void directory_reader_init(struct directory_reader *reader, int fd);
 /* The next name, without "." and "..". 1, 0 at the end, or a negative errno. */
 int directory_reader_next(struct directory_reader *reader, const char **ret_name);
-/* Continues on `fd`, a new descriptor of the same directory, at an offset noted before (0: start). */
+/* Continues on `fd`, a new descriptor of the same directory, at an offset noted before (0:
+ * start). */
 int directory_reader_seek(struct directory_reader *reader, int fd, int64_t offset);
 
 /* Which directory a descent came from, to find back by "..". */

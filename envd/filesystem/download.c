@@ -39,7 +39,8 @@ static int resolve(struct download *download, const struct download_request *req
 	if (strlen(given) != request->path.len)
 		status = err_set(err, ERR_INVALID_ARGUMENT, "invalid NUL byte");
 	else
-		status = path_resolve(given, user, request->default_workdir, arena, &download->path, err);
+		status = path_resolve(given, user, request->default_workdir, arena, &download->path,
+				      err);
 	if (status < 0) {
 		err_wrap(err, "error expanding and resolving path '%s'", path_show(given, arena));
 		err->kind = ERR_INVALID_ARGUMENT;
@@ -57,7 +58,8 @@ static int check_kind(const struct stat *st, const char *shown, struct err *err)
 }
 
 /* Looked at before it is opened, because opening a device can already do something. */
-static int open_regular(struct download *download, struct stat *st, const char *shown, struct err *err)
+static int open_regular(struct download *download, struct stat *st, const char *shown,
+			struct err *err)
 {
 	int status;
 
@@ -109,7 +111,8 @@ static int read_start(struct download *download, size_t size, bool *ret_at_end)
 	return 0;
 }
 
-static int begin(struct download *download, const struct stat *st, const char *shown, struct err *err)
+static int begin(struct download *download, const struct stat *st, const char *shown,
+		 struct err *err)
 {
 	bool is_endless = tells_no_size(download->fd, st), at_end = false;
 	size_t size = is_endless || st->st_size > DOWNLOAD_START_BYTES ? DOWNLOAD_START_BYTES
@@ -201,7 +204,8 @@ ssize_t download_send(struct download *download, int64_t offset, size_t len, str
 		return sent;
 	if (fstat(download->fd, &st) < 0)
 		return -errno;
-	return st.st_size < download->length || (sent == 0 && !send->socket.is_blocked) ? -EIO : sent;
+	return st.st_size < download->length || (sent == 0 && !send->socket.is_blocked) ? -EIO
+											: sent;
 }
 
 void download_close(struct download *download)

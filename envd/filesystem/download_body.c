@@ -55,7 +55,8 @@ static int refill(struct download_body *body)
 	return 0;
 }
 
-static ssize_t read_compressed(struct download_body *body, char *buffer, size_t size, bool *ret_ended)
+static ssize_t read_compressed(struct download_body *body, char *buffer, size_t size,
+			       bool *ret_ended)
 {
 	size_t used = 0;
 
@@ -103,8 +104,8 @@ int64_t download_body_sendable(const struct download_body *body)
 	const struct download_part *part = body->parts;
 	int64_t last;
 
-	if (body->tail < 0 || body->gzip || body->part_count != 1 || body->part > 0 || part->text.len ||
-	    part->end < 0 || body->download->fd < 0)
+	if (body->tail < 0 || body->gzip || body->part_count != 1 || body->part > 0 ||
+	    part->text.len || part->end < 0 || body->download->fd < 0)
 		return 0;
 	last = part->end - body->tail - part->offset;
 	return last > body->done ? last - body->done : 0;
@@ -140,7 +141,8 @@ bool download_body_shrinks(const struct download *download)
 	if (!writer)
 		return false;
 	while (made < room && !has_ended)
-		made += gzip_writer_write(writer, &input, true, output + made, room - made, &has_ended);
+		made += gzip_writer_write(writer, &input, true, output + made, room - made,
+					  &has_ended);
 	gzip_writer_free(writer);
 	return has_ended;
 }

@@ -62,7 +62,8 @@ static enum entry_type type_of(mode_t mode)
 	return S_ISREG(mode) ? ENTRY_FILE : S_ISDIR(mode) ? ENTRY_DIRECTORY : ENTRY_UNSPECIFIED;
 }
 
-static int fill_link(struct entry *entry, const char *path, struct stat *ret_final, struct arena *arena)
+static int fill_link(struct entry *entry, const char *path, struct stat *ret_final,
+		     struct arena *arena)
 {
 	struct place place;
 	struct err ignored;
@@ -94,7 +95,8 @@ static ssize_t list_attributes(const struct attributes *from, char *names, size_
 	return from->path ? listxattr(from->path, names, size) : flistxattr(from->fd, names, size);
 }
 
-static ssize_t get_attribute(const struct attributes *from, const char *name, char *value, size_t size)
+static ssize_t get_attribute(const struct attributes *from, const char *name, char *value,
+			     size_t size)
 {
 	return from->path ? getxattr(from->path, name, value, size)
 			  : fgetxattr(from->fd, name, value, size);
@@ -145,7 +147,8 @@ static int read_metadata(const struct attributes *from, struct arena *arena,
 		struct str text = {value, 0};
 		ssize_t len;
 
-		if (strncmp(names + at, prefix, sizeof(prefix) - 1) != 0 || !str_is_utf8(str_of(key)))
+		if (strncmp(names + at, prefix, sizeof(prefix) - 1) != 0 ||
+		    !str_is_utf8(str_of(key)))
 			continue;
 		len = get_attribute(from, names + at, value, XATTR_VALUE_BYTES);
 		if (len < 0)
@@ -174,8 +177,8 @@ static bool is_representable(const struct timespec *time)
 	       time->tv_sec <= 253402300799;
 }
 
-int entry_fill(struct entry *entry, const char *path, const struct stat *st, struct user_names *names,
-	       struct arena *arena)
+int entry_fill(struct entry *entry, const char *path, const struct stat *st,
+	       struct user_names *names, struct arena *arena)
 {
 	struct attributes from = {.fd = -1, .path = path};
 	struct stat final = *st;

@@ -34,8 +34,8 @@ struct entry {
 
 /* `st` is lstat's for `path`, the real bytes. Only -ENOMEM fails: what cannot be found out, because
  * the file vanished meanwhile, is left as the contract says for links that lead nowhere. */
-int entry_fill(struct entry *entry, const char *path, const struct stat *st, struct user_names *names,
-	       struct arena *arena) NODISCARD;
+int entry_fill(struct entry *entry, const char *path, const struct stat *st,
+	       struct user_names *names, struct arena *arena) NODISCARD;
 /* The metadata of an open file; an empty list where the file system has no attributes. -ENOMEM. */
 int entry_read_metadata(int fd, struct arena *arena, struct entry_metadata **ret_metadata,
 			size_t *ret_count) NODISCARD;

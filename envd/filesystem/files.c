@@ -44,8 +44,7 @@ bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
 {
 	struct str user_name;
 
-	if (!query_read(ex, "path", &ret_query->path) ||
-	    !query_read(ex, "username", &user_name))
+	if (!query_read(ex, "path", &ret_query->path) || !query_read(ex, "username", &user_name))
 		return false;
 	/* Copies: /init may change the defaults while a job reads them. */
 	if (!user_name.p)

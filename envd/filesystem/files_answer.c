@@ -14,30 +14,34 @@ static void refuse(struct files_answer *answer, int status, const char *message)
 }
 
 /* False when refused. */
-static bool choose_encoding(const struct files_answer_request *request, const struct download *download,
-			    bool needs_identity, struct files_answer *answer)
+static bool choose_encoding(const struct files_answer_request *request,
+			    const struct download *download, bool needs_identity,
+			    struct files_answer *answer)
 {
 	if (request->encoding == ACCEPT_NONE) {
-		refuse(answer, 406, "error parsing Accept-Encoding: no acceptable encoding found, "
-				    "supported: [gzip]");
+		refuse(answer, 406,
+		       "error parsing Accept-Encoding: no acceptable encoding found, "
+		       "supported: [gzip]");
 		return false;
 	}
 	answer->varies = true;
 	if (needs_identity && !request->takes_identity) {
-		refuse(answer, 406, "identity encoding not acceptable for Range or conditional request");
+		refuse(answer, 406,
+		       "identity encoding not acceptable for Range or conditional request");
 		return false;
 	}
 	answer->is_compressed = request->encoding == ACCEPT_GZIP && !needs_identity;
 	if (!answer->is_compressed || !request->takes_identity)
 		return true;
-	/* What does not shrink goes out as it is, which is faster for both sides. Little files are not
-	 * worth the question. */
+	/* What does not shrink goes out as it is, which is faster for both sides. Little files are
+	 * not worth the question. */
 	if (!request->may_compress || (download->fd >= 0 && !download_body_shrinks(download)))
 		answer->is_compressed = false;
 	return true;
 }
 
-static int add_whole(struct files_answer *answer, const struct download *download, struct arena *arena)
+static int add_whole(struct files_answer *answer, const struct download *download,
+		     struct arena *arena)
 {
 	answer->parts = arena_new(arena, struct download_part);
 	if (!answer->parts)
@@ -101,7 +105,8 @@ static int add_ranges(struct files_answer *answer, const struct range *ranges, s
 		return -ENOMEM;
 	for (size_t i = 0; i <= count; i++) {
 		struct download_part *part = &answer->parts[i];
-		const char *range = i < count ? format_range(&ranges[i], download->length, arena) : NULL;
+		const char *range = i < count ? format_range(&ranges[i], download->length, arena)
+					      : NULL;
 
 		if (range) {
 			part->offset = ranges[i].start;
@@ -135,7 +140,8 @@ static int choose_ranges(struct str value, const struct download *download, stru
 		return count == 1 ? add_range(answer, ranges, download, arena)
 				  : add_ranges(answer, ranges, count, download, arena);
 	case RANGE_OUTSIDE:
-		answer->content_range = arena_printf(arena, "bytes */%lld", (long long)download->length);
+		answer->content_range = arena_printf(arena, "bytes */%lld",
+						     (long long)download->length);
 		refuse(answer, 416, "invalid range: failed to overlap\n");
 		return answer->content_range ? 0 : -ENOMEM;
 	case RANGE_INVALID:
@@ -165,6 +171,7 @@ int files_answer_plan(const struct files_answer_request *request, const struct d
 		status = choose_ranges(range, download, arena, answer);
 	else
 		status = add_whole(answer, download, arena);
-	answer->tells_modified = answer->status != 416 && !answer->is_compressed && download->modified;
+	answer->tells_modified = answer->status != 416 && !answer->is_compressed &&
+				 download->modified;
 	return status;
 }

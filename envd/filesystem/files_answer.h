@@ -1,6 +1,6 @@
 /*
- * How a download is answered, decided from the request's headers and the opened file, in the order of
- * contract/envd.md 2.5: encoding, conditions, ranges. Blocking, because it may try to compress.
+ * How a download is answered, decided from the request's headers and the opened file, in the order
+ * of contract/envd.md 2.5: encoding, conditions, ranges. Blocking, because it may try to compress.
  */
 #ifndef ENVD_FILESYSTEM_FILES_ANSWER_H
 #define ENVD_FILESYSTEM_FILES_ANSWER_H
@@ -18,10 +18,10 @@ struct files_answer_request {
 
 struct files_answer {
 	int status; /* 200, 206, 304, 406, 412 or 416 */
-	const char *message;       /* of 406 and 416 */
-	const char *content_type;  /* of 200 and 206 */
+	const char *message; /* of 406 and 416 */
+	const char *content_type; /* of 200 and 206 */
 	const char *content_range; /* NULL: none */
-	bool varies;               /* with Accept-Encoding */
+	bool varies; /* with Accept-Encoding */
 	bool tells_modified;
 	bool is_compressed;
 	int64_t length; /* of the body; -1: not known */

@@ -23,8 +23,8 @@ struct join {
 	struct err err;
 	struct buf body;
 	struct share share, arena_share;
-	int status;     /* of the job that ran last */
-	bool is_begun;  /* compose has something to abort */
+	int status; /* of the job that ran last */
+	bool is_begun; /* compose has something to abort */
 	bool is_working;
 	bool is_answered;
 	bool is_closed; /* the exchange */
@@ -64,7 +64,8 @@ static void finish(struct join *join)
 {
 	if (!join->is_closed || join->is_working)
 		return;
-	if (join->is_begun && job_run(join->ex->loop, &join->job, JOB_FILES, drop_work, on_dropped) == 0)
+	if (join->is_begun &&
+	    job_run(join->ex->loop, &join->job, JOB_FILES, drop_work, on_dropped) == 0)
 		return;
 	if (join->is_begun)
 		compose_abort(&join->compose);
@@ -75,8 +76,10 @@ static void fail(struct join *join)
 {
 	join->is_answered = true;
 	if (join->arena_share.refused)
-		err_set(&join->err, ERR_RESOURCE_EXHAUSTED, "other requests to compose files take all the memory "
-			"there is for them (%d MiB)", COMPOSE_ARENAS_BYTES_MAX >> 20);
+		err_set(&join->err, ERR_RESOURCE_EXHAUSTED,
+			"other requests to compose files take all the memory "
+			"there is for them (%d MiB)",
+			COMPOSE_ARENAS_BYTES_MAX >> 20);
 	files_fail(join->ex, &join->err);
 }
 
@@ -135,7 +138,8 @@ static void begin(struct job *job)
 
 	join->status = descriptors_check(&join->err);
 	if (join->status == 0)
-		join->status = compose_begin(&join->compose, &join->request, &join->arena, &join->err);
+		join->status = compose_begin(&join->compose, &join->request, &join->arena,
+					     &join->err);
 	join->is_begun = join->status == 0;
 	if (join->status == 0)
 		join->status = 1;
@@ -160,7 +164,8 @@ static void on_body(struct http_exchange *ex, const char *data, size_t len)
 		fail(join);
 	} else if (buf_append(&join->body, data, len) < 0) {
 		join->is_answered = true;
-		http_respond_error(ex, 413, "the body is larger than %d bytes", COMPOSE_BODY_BYTES_MAX);
+		http_respond_error(ex, 413, "the body is larger than %d bytes",
+				   COMPOSE_BODY_BYTES_MAX);
 	}
 }
 
@@ -204,8 +209,9 @@ void files_compose(struct http_exchange *ex, struct sandbox *sandbox)
 	join->request = (struct compose_request){
 		.sandbox = sandbox,
 		.user_name = arena_strdup(&ex->arena, sandbox->default_user),
-		.default_workdir = sandbox->default_workdir ? arena_strdup(&ex->arena, sandbox->default_workdir)
-							    : NULL,
+		.default_workdir = sandbox->default_workdir
+					   ? arena_strdup(&ex->arena, sandbox->default_workdir)
+					   : NULL,
 	};
 	share_init(&join->arena_share, &arenas, COMPOSE_ARENA_EXEMPT_BYTES);
 	arena_init_shared(&join->arena, COMPOSE_ARENA_BYTES, &join->arena_share);
@@ -213,7 +219,8 @@ void files_compose(struct http_exchange *ex, struct sandbox *sandbox)
 	share_init(&join->share, &bodies, COMPOSE_BODY_FREE_BYTES);
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, join);
-	if (!join->request.user_name || (sandbox->default_workdir && !join->request.default_workdir)) {
+	if (!join->request.user_name ||
+	    (sandbox->default_workdir && !join->request.default_workdir)) {
 		err_set_sys(&join->err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "compose");
 		fail(join);
 		return;

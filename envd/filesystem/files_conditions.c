@@ -35,7 +35,8 @@ enum files_condition files_conditions_check(const struct http_headers *headers, 
 		if (!names_any(match))
 			return CONDITION_FAILED;
 	} else {
-		is_same = is_unmodified_since(get(headers, STR("If-Unmodified-Since")), modified, &is_told);
+		is_same = is_unmodified_since(get(headers, STR("If-Unmodified-Since")), modified,
+					      &is_told);
 		if (is_told && !is_same)
 			return CONDITION_FAILED;
 	}
@@ -57,8 +58,8 @@ bool files_conditions_allow_range(const struct http_headers *headers, int64_t mo
 
 bool files_conditions_need_identity(const struct http_headers *headers)
 {
-	static const struct str names[] = {{"Range", 5}, {"If-Modified-Since", 17},
-					   {"If-None-Match", 13}, {"If-Range", 8}};
+	static const struct str names[] = {
+		{"Range", 5}, {"If-Modified-Since", 17}, {"If-None-Match", 13}, {"If-Range", 8}};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
 		if (get(headers, names[i]).len)

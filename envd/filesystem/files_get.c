@@ -1,9 +1,9 @@
 /*
- * GET /files: one job opens the file, decides how to answer and makes the start of the body, which is
- * all of a small one; then jobs make a chunk each, one ahead of what the client has taken. A client
- * that stops reading stops the jobs. In a crowd no memory is held for what a job that waits for its
- * turn will make. When the client leaves, such a job is taken back. Of a large file jobs send most of it
- * themselves, uncopied, and the end comes in chunks again (file_send.h).
+ * GET /files: one job opens the file, decides how to answer and makes the start of the body, which
+ * is all of a small one; then jobs make a chunk each, one ahead of what the client has taken. A
+ * client that stops reading stops the jobs. In a crowd no memory is held for what a job that waits
+ * for its turn will make. When the client leaves, such a job is taken back. Of a large file jobs
+ * send most of it themselves, uncopied, and the end comes in chunks again (file_send.h).
  */
 #include "envd/filesystem/content_type.h"
 #include "envd/filesystem/file_error.h"
@@ -38,14 +38,14 @@ struct get {
 	unsigned pieces; /* see files_piece_class */
 	struct file_send send;
 	size_t send_most; /* in one go */
-	uint64_t sent;    /* by the last job */
-	bool has_begun;  /* the file has been open */
+	uint64_t sent; /* by the last job */
+	bool has_begun; /* the file has been open */
 	bool is_working; /* a job has the download */
-	bool is_full;    /* the client is behind */
-	bool at_end;     /* of the body */
+	bool is_full; /* the client is behind */
+	bool at_end; /* of the body */
 	bool may_be_compressed; /* counted as such */
 	bool is_compressed_small;
-	bool is_closed;  /* the exchange is */
+	bool is_closed; /* the exchange is */
 };
 
 /* Downloads of this thread's loop whose client would like gzip, which costs memory for each. */
@@ -86,7 +86,8 @@ static void finish(struct get *get)
 	if (!get->is_closed || get->is_working)
 		return;
 	release(get);
-	if (get->download.fd >= 0 && job_run(loop, &get->job, JOB_FILES, close_file, on_file_closed) == 0)
+	if (get->download.fd >= 0 &&
+	    job_run(loop, &get->job, JOB_FILES, close_file, on_file_closed) == 0)
 		return;
 	download_close(&get->download);
 	free(get);
@@ -119,7 +120,8 @@ static void on_chunk(struct job *job)
 	if (get->status < 0) {
 		/* That its client has left is no news. */
 		if (get->status != -EPIPE && get->status != -ECONNRESET)
-			log_warn("files", "download broke off", LOG_S("error", errno_text(get->status)));
+			log_warn("files", "download broke off",
+				 LOG_S("error", errno_text(get->status)));
 		http_exchange_abort(get->ex);
 		return;
 	}
@@ -181,7 +183,8 @@ static void send_piece(struct job *job)
 			return;
 		}
 		get->sent += (uint64_t)sent;
-	} while (lent_socket_goes_on(&get->send.socket, job) && download_body_sendable(&get->body) > 0);
+	} while (lent_socket_goes_on(&get->send.socket, job) &&
+		 download_body_sendable(&get->body) > 0);
 	if (get->send.socket.is_blocked)
 		read_chunk(job);
 }
@@ -249,8 +252,8 @@ static int write_piece(struct get *get, const char *data, size_t len)
 /* Writes what is there, reads ahead, ends. */
 static void pump(struct get *get)
 {
-	while (!get->is_closed && !get->is_full && !(get->is_working && get->reading == get->next) &&
-	       get->chunks[get->next].len) {
+	while (!get->is_closed && !get->is_full &&
+	       !(get->is_working && get->reading == get->next) && get->chunks[get->next].len) {
 		struct chunk *chunk = &get->chunks[get->next];
 
 		/* The next chunk is made while this one is being sent. */
@@ -271,7 +274,8 @@ static void pump(struct get *get)
 	}
 	if (job_waits(&get->job) && files_are_crowded())
 		drop_empty_chunks(get);
-	if (!get->is_working && get->at_end && !get->chunks[0].len && !get->chunks[1].len && !get->is_full)
+	if (!get->is_working && get->at_end && !get->chunks[0].len && !get->chunks[1].len &&
+	    !get->is_full)
 		http_response_end(get->ex, NULL);
 }
 
@@ -396,12 +400,14 @@ static void open_file(struct job *job)
 		get->status = download_open(&get->download, &get->request, &get->arena, &get->err);
 	if (get->status < 0)
 		return;
-	get->status = files_answer_plan(&get->answer_request, &get->download, &get->arena, &get->answer);
+	get->status = files_answer_plan(&get->answer_request, &get->download, &get->arena,
+					&get->answer);
 	if (get->status == 0 && get->answer.parts)
 		get->status = begin_body(get);
 	if (get->status < 0)
-		err_set_sys(&get->err, file_error_kind_of(get->download.fd, get->status), get->status,
-			    "error reading file '%s'", path_show(get->download.path, &get->arena));
+		err_set_sys(&get->err, file_error_kind_of(get->download.fd, get->status),
+			    get->status, "error reading file '%s'",
+			    path_show(get->download.path, &get->arena));
 }
 
 static void on_drained(struct http_exchange *ex)
@@ -428,8 +434,9 @@ static bool choose_encoding(struct get *get)
 	struct files_answer_request *request = &get->answer_request;
 
 	request->headers = &get->ex->request.headers;
-	request->encoding = accept_encoding_choose(http_headers_get(request->headers, STR("Accept-Encoding")),
-						   &request->takes_identity);
+	request->encoding = accept_encoding_choose(
+		http_headers_get(request->headers, STR("Accept-Encoding")),
+		&request->takes_identity);
 	if (request->encoding != ACCEPT_GZIP)
 		return true;
 	if (!request->takes_identity && compressions >= FILE_COMPRESSIONS_FORCED_MAX)

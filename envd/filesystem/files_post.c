@@ -1,10 +1,10 @@
 /*
- * POST /files: one job makes the checks and opens what can be opened before the body flows; then the
- * body is collected into chunks (read straight into them when its length is known), and a job takes a
- * chunk through the content coding and the form into files. Where it can it has the socket, too, and goes
- * on with what the client sends meanwhile, which saves fast clients the way through the loop; else the next
- * chunk fills. Two full chunks pause the client, and in a crowd one that waits for its turn does. When the
- * client leaves, what waits is taken back.
+ * POST /files: one job makes the checks and opens what can be opened before the body flows; then
+ * the body is collected into chunks (read straight into them when its length is known), and a job
+ * takes a chunk through the content coding and the form into files. Where it can it has the socket,
+ * too, and goes on with what the client sends meanwhile, which saves fast clients the way through
+ * the loop; else the next chunk fills. Two full chunks pause the client, and in a crowd one that
+ * waits for its turn does. When the client leaves, what waits is taken back.
  */
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
@@ -33,24 +33,24 @@ struct post {
 	struct job job;
 	struct http_exchange *ex;
 	struct receive_request request;
-	struct intake *intake;  /* NULL: the first job waits */
+	struct intake *intake; /* NULL: the first job waits */
 	struct err err;
-	int status;             /* of the job that ran last */
+	int status; /* of the job that ran last */
 	struct buf chunks[2];
 	struct lent_socket socket; /* the job's, beside its chunk */
-	size_t piece_bytes;     /* to be received at once */
+	size_t piece_bytes; /* to be received at once */
 	uint64_t left, received; /* of what it may receive */
-	uv_timer_t rest;        /* until it is looked at whether the client has stalled */
-	uint64_t seen;          /* of the body, at the last of these looks */
-	unsigned filling;       /* the other one is with the job */
-	unsigned pieces;        /* see files_piece_class */
-	bool is_last;           /* the job has the body's end */
-	bool is_working;        /* a job runs */
-	bool is_receiving;      /* receive_begin was successful, receive_abort not yet called */
+	uv_timer_t rest; /* until it is looked at whether the client has stalled */
+	uint64_t seen; /* of the body, at the last of these looks */
+	unsigned filling; /* the other one is with the job */
+	unsigned pieces; /* see files_piece_class */
+	bool is_last; /* the job has the body's end */
+	bool is_working; /* a job runs */
+	bool is_receiving; /* receive_begin was successful, receive_abort not yet called */
 	bool is_paused;
-	bool has_ended;         /* the body */
+	bool has_ended; /* the body */
 	bool is_answered;
-	bool is_closed;         /* the exchange */
+	bool is_closed; /* the exchange */
 };
 
 /* What all uploads keep of the files they bring, of all loops. */
@@ -152,12 +152,15 @@ static void fail(struct post *post)
 {
 	post->is_answered = true;
 	if (post->intake && post->intake->share.refused)
-		err_set(&post->err, ERR_RESOURCE_EXHAUSTED, "the files of other uploads take all the memory "
-			"there is for their names (%d MiB)", UPLOADS_ARENA_BYTES_MAX >> 20);
+		err_set(&post->err, ERR_RESOURCE_EXHAUSTED,
+			"the files of other uploads take all the memory "
+			"there is for their names (%d MiB)",
+			UPLOADS_ARENA_BYTES_MAX >> 20);
 	files_fail(post->ex, &post->err);
 }
 
-/* What the client sends meanwhile, through the memory of the chunk: a part of it, which stays in the cache. */
+/* What the client sends meanwhile, through the memory of the chunk: a part of it, which stays in
+ * the cache. */
 static int receive_more(struct post *post, struct buf *chunk)
 {
 	int status = 0;
@@ -187,7 +190,8 @@ static void receive_chunk(struct job *job)
 	post->status = 0;
 	lent_socket_use(&post->socket);
 	if (buf_length(chunk))
-		post->status = receive_feed(receive, buf_data(chunk), buf_length(chunk), &post->err);
+		post->status = receive_feed(receive, buf_data(chunk), buf_length(chunk),
+					    &post->err);
 	if (post->status == 0 && post->socket.fd >= 0)
 		post->status = receive_more(post, chunk);
 	if (post->status == 0 && post->is_last)
@@ -208,9 +212,9 @@ static void watch_for_rest(struct post *post)
 	uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
 }
 
-/* The client has stalled: what came is written, also where it fills no chunk, and what has been written need
- * not be kept for it. Not before, since new memory costs more than the writing where a host has to find each
- * page of it. */
+/* The client has stalled: what came is written, also where it fills no chunk, and what has been
+ * written need not be kept for it. Not before, since new memory costs more than the writing where a
+ * host has to find each page of it. */
 static void give_back(uv_timer_t *timer)
 {
 	struct post *post = container_of(timer, struct post, rest);
@@ -249,7 +253,8 @@ static void resume_client(struct post *post)
 static void go_on(struct post *post)
 {
 	size_t waiting = buf_length(&post->chunks[post->filling]);
-	bool was_cut_off = post->received && !post->socket.is_blocked && post->left && !files_are_crowded();
+	bool was_cut_off = post->received && !post->socket.is_blocked && post->left &&
+			   !files_are_crowded();
 
 	/* Paused: it was full, which may be less than what is full now that others have ended. */
 	if (post->has_ended || was_cut_off || (waiting && post->is_paused) ||
@@ -427,7 +432,8 @@ static void begin(struct job *job)
 	arena_init_shared(&intake->arena, UPLOAD_ARENA_BYTES, &intake->share);
 	post->status = descriptors_check(&post->err);
 	if (post->status == 0)
-		post->status = receive_begin(&intake->receive, &post->request, &intake->arena, &post->err);
+		post->status = receive_begin(&intake->receive, &post->request, &intake->arena,
+					     &post->err);
 	if (post->status < 0)
 		receive_abort(&intake->receive);
 	else
@@ -454,14 +460,16 @@ static void on_begun(struct job *job)
 static bool collect_fields(struct http_exchange *ex, struct receive_request *request)
 {
 	const struct http_headers *headers = &ex->request.headers;
-	struct metadata_field *fields = arena_alloc_array(&ex->arena, headers->count, sizeof(*fields));
+	struct metadata_field *fields = arena_alloc_array(&ex->arena, headers->count,
+							  sizeof(*fields));
 
 	if (!fields) {
 		http_respond_error(ex, 500, "headers: %s", errno_text(ENOMEM));
 		return false;
 	}
 	for (size_t i = 0; i < headers->count; i++)
-		fields[i] = (struct metadata_field){headers->items[i].name, headers->items[i].value};
+		fields[i] = (struct metadata_field){headers->items[i].name,
+						    headers->items[i].value};
 	request->fields = fields;
 	request->field_count = headers->count;
 	return true;

@@ -14,10 +14,10 @@
 struct operation {
 	struct job job;
 	struct arena request; /* copies of what was asked for */
-	struct arena arena;   /* what a run needs, and the answer */
+	struct arena arena; /* what a run needs, and the answer */
 	struct rpc_call *call;
 	const struct sandbox *sandbox; /* for sandbox_check_user alone */
-	const char *user_name;         /* as given, or the default */
+	const char *user_name; /* as given, or the default */
 	bool is_default_user;
 	bool is_legacy;
 	const char *default_workdir; /* may be NULL */
@@ -118,8 +118,8 @@ static void on_done(struct job *job)
 /* NULL after having answered. */
 static struct operation *new_operation(struct rpc_call *call, size_t budget, const char *path,
 				       const char *destination,
-				       int (*run)(struct operation *operation, const struct user *user,
-						  struct err *err))
+				       int (*run)(struct operation *operation,
+						  const struct user *user, struct err *err))
 {
 	const struct app *app = call->app;
 	struct operation *operation = xcalloc(1, sizeof(*operation));
@@ -152,7 +152,8 @@ static struct operation *new_operation(struct rpc_call *call, size_t budget, con
 static int resolve(struct operation *operation, const struct user *user, const char *given,
 		   const char **ret_path, struct err *err)
 {
-	return path_resolve(given, user, operation->default_workdir, &operation->arena, ret_path, err);
+	return path_resolve(given, user, operation->default_workdir, &operation->arena, ret_path,
+			    err);
 }
 
 static int out_of_budget(struct err *err)
@@ -160,8 +161,8 @@ static int out_of_budget(struct err *err)
 	return err_set(err, ERR_RESOURCE_EXHAUSTED, "the answer is too large");
 }
 
-static Filesystem__EntryInfo *make_info(const struct operation *operation, const struct entry *entry,
-					struct arena *arena)
+static Filesystem__EntryInfo *make_info(const struct operation *operation,
+					const struct entry *entry, struct arena *arena)
 {
 	return filesystem_service_entry(entry, operation->is_legacy, arena);
 }
@@ -190,8 +191,8 @@ static int run_stat(struct operation *operation, const struct user *user, struct
 static void start_stat(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Filesystem__StatRequest *request = (const void *)message;
-	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path, "",
-						    run_stat);
+	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path,
+						    "", run_stat);
 
 	if (operation)
 		submit(operation, JOB_FILES);
@@ -201,7 +202,8 @@ static void start_stat(struct rpc_call *call, const ProtobufCMessage *message)
 
 static int run_make_directory(struct operation *operation, const struct user *user, struct err *err)
 {
-	Filesystem__MakeDirResponse *response = arena_new(&operation->arena, Filesystem__MakeDirResponse);
+	Filesystem__MakeDirResponse *response = arena_new(&operation->arena,
+							  Filesystem__MakeDirResponse);
 	struct entry entry;
 	const char *path;
 	int status = resolve(operation, user, operation->path, &path, err);
@@ -221,8 +223,8 @@ static int run_make_directory(struct operation *operation, const struct user *us
 static void start_make_directory(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Filesystem__MakeDirRequest *request = (const void *)message;
-	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path, "",
-						    run_make_directory);
+	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path,
+						    "", run_make_directory);
 
 	if (operation)
 		submit(operation, JOB_FILES);
@@ -252,13 +254,14 @@ static int run_move(struct operation *operation, const struct user *user, struct
 	if (names_nothing(operation->path) || !operation->destination[0])
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "error renaming: the path \"%s\" does not name one",
-			       names_nothing(operation->path) ? operation->path : operation->destination);
+			       names_nothing(operation->path) ? operation->path
+							      : operation->destination);
 	status = resolve(operation, user, operation->path, &source, err);
 	if (status == 0)
 		status = resolve(operation, user, operation->destination, &destination, err);
 	if (status == 0)
-		status = operation_move(source, destination, user, operation->is_long, &operation->arena,
-					&entry, err);
+		status = operation_move(source, destination, user, operation->is_long,
+					&operation->arena, &entry, err);
 	if (status < 0)
 		return status;
 	if (!response)
@@ -272,8 +275,8 @@ static int run_move(struct operation *operation, const struct user *user, struct
 static void start_move(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Filesystem__MoveRequest *request = (const void *)message;
-	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->source,
-						    request->destination, run_move);
+	struct operation *operation = new_operation(
+		call, FILE_OPERATION_ARENA_BYTES, request->source, request->destination, run_move);
 
 	if (operation)
 		submit(operation, JOB_FILES);
@@ -283,7 +286,8 @@ static void start_move(struct rpc_call *call, const ProtobufCMessage *message)
 
 static int run_list(struct operation *operation, const struct user *user, struct err *err)
 {
-	Filesystem__ListDirResponse *response = arena_new(&operation->arena, Filesystem__ListDirResponse);
+	Filesystem__ListDirResponse *response = arena_new(&operation->arena,
+							  Filesystem__ListDirResponse);
 	struct list_result list;
 	const char *path;
 	int status;
@@ -294,13 +298,15 @@ static int run_list(struct operation *operation, const struct user *user, struct
 	if (status == 0 && operation->is_long)
 		status = list_directory(path, operation->depth, &operation->arena, &list, err);
 	else if (status == 0)
-		status = list_directory_short(path, operation->depth, &operation->arena, &list, err);
+		status = list_directory_short(path, operation->depth, &operation->arena, &list,
+					      err);
 	if (status < 0)
 		return status;
 	if (!response)
 		return out_of_budget(err);
 	filesystem__list_dir_response__init(response);
-	response->entries = arena_alloc_array(&operation->arena, list.count, sizeof(*response->entries));
+	response->entries = arena_alloc_array(&operation->arena, list.count,
+					      sizeof(*response->entries));
 	for (size_t i = 0; i < list.count && response->entries; i++) {
 		response->entries[i] = make_info(operation, list.entries[i], &operation->arena);
 		if (!response->entries[i])
@@ -317,8 +323,8 @@ static int run_list(struct operation *operation, const struct user *user, struct
 static void start_list(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Filesystem__ListDirRequest *request = (const void *)message;
-	struct operation *operation = new_operation(call, LIST_DIRECTORY_ARENA_BYTES, request->path, "",
-						    run_list);
+	struct operation *operation = new_operation(call, LIST_DIRECTORY_ARENA_BYTES, request->path,
+						    "", run_list);
 
 	if (!operation)
 		return;
@@ -330,14 +336,16 @@ static void start_list(struct rpc_call *call, const ProtobufCMessage *message)
 
 static int run_remove(struct operation *operation, const struct user *user, struct err *err)
 {
-	Filesystem__RemoveResponse *response = arena_new(&operation->arena, Filesystem__RemoveResponse);
+	Filesystem__RemoveResponse *response = arena_new(&operation->arena,
+							 Filesystem__RemoveResponse);
 	const char *path;
 	int status;
 
 	if (names_nothing(operation->path))
-		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "error removing file or directory: the path \"%s\" does not name one",
-			       operation->path);
+		return err_set(
+			err, ERR_INVALID_ARGUMENT,
+			"error removing file or directory: the path \"%s\" does not name one",
+			operation->path);
 	status = resolve(operation, user, operation->path, &path, err);
 	if (status == 0)
 		status = operation_remove(path, user, &operation->arena, err);
@@ -353,25 +361,25 @@ static int run_remove(struct operation *operation, const struct user *user, stru
 static void start_remove(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Filesystem__RemoveRequest *request = (const void *)message;
-	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path, "",
-						    run_remove);
+	struct operation *operation = new_operation(call, FILE_OPERATION_ARENA_BYTES, request->path,
+						    "", run_remove);
 
 	if (operation)
 		submit(operation, JOB_BULK);
 }
 
-#define METHOD(name, rpc_kind, request, response, function)                                               \
-	{.path = "/filesystem.Filesystem/" name,                                                          \
-	 .kind = (rpc_kind),                                                                              \
-	 .input = &filesystem__##request##__descriptor,                                                   \
-	 .output = &filesystem__##response##__descriptor,                                                 \
-	 .start = (function)}
+#define METHOD(name, rpc_kind, request, response, function) \
+	{ \
+		.path = "/filesystem.Filesystem/" name, .kind = (rpc_kind), \
+		.input = &filesystem__##request##__descriptor, \
+		.output = &filesystem__##response##__descriptor, .start = (function) \
+	}
 
 const struct rpc_method filesystem_service_methods[FILESYSTEM_SERVICE_METHODS] = {
 	METHOD("CreateWatcher", RPC_UNARY, create_watcher_request, create_watcher_response,
 	       watch_service_create),
-	METHOD("GetWatcherEvents", RPC_UNARY, get_watcher_events_request, get_watcher_events_response,
-	       watch_service_get_events),
+	METHOD("GetWatcherEvents", RPC_UNARY, get_watcher_events_request,
+	       get_watcher_events_response, watch_service_get_events),
 	METHOD("ListDir", RPC_UNARY, list_dir_request, list_dir_response, start_list),
 	METHOD("MakeDir", RPC_UNARY, make_dir_request, make_dir_response, start_make_directory),
 	METHOD("Move", RPC_UNARY, move_request, move_response, start_move),
@@ -379,5 +387,6 @@ const struct rpc_method filesystem_service_methods[FILESYSTEM_SERVICE_METHODS] =
 	METHOD("RemoveWatcher", RPC_UNARY, remove_watcher_request, remove_watcher_response,
 	       watch_service_remove),
 	METHOD("Stat", RPC_UNARY, stat_request, stat_response, start_stat),
-	METHOD("WatchDir", RPC_SERVER_STREAM, watch_dir_request, watch_dir_response, watch_service_watch),
+	METHOD("WatchDir", RPC_SERVER_STREAM, watch_dir_request, watch_dir_response,
+	       watch_service_watch),
 };

@@ -3,7 +3,8 @@
 /* Encoding only reads what the generated structs point to. */
 #define TEXT(text) ((char *)(uintptr_t)(text))
 
-static int fill_metadata(Filesystem__EntryInfo *info, const struct entry *entry, struct arena *arena)
+static int fill_metadata(Filesystem__EntryInfo *info, const struct entry *entry,
+			 struct arena *arena)
 {
 	size_t count = entry->metadata_count;
 	Filesystem__EntryInfo__MetadataEntry *items;

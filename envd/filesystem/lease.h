@@ -1,6 +1,6 @@
 /*
- * Opening a file that somebody may have a lease on (man 2 fcntl, F_SETLEASE): he is told by the kernel and
- * has to give it up, mostly within milliseconds; who does not is waited for for a while.
+ * Opening a file that somebody may have a lease on (man 2 fcntl, F_SETLEASE): he is told by the
+ * kernel and has to give it up, mostly within milliseconds; who does not is waited for for a while.
  */
 #ifndef ENVD_FILESYSTEM_LEASE_H
 #define ENVD_FILESYSTEM_LEASE_H

@@ -125,8 +125,8 @@ static int push_level(struct listing *listing, int fd, const char *path)
 
 static int emit(struct listing *listing, struct entry *entry)
 {
-	listing->entries = grow(listing->arena, listing->entries, listing->count, &listing->capacity,
-				sizeof(*listing->entries));
+	listing->entries = grow(listing->arena, listing->entries, listing->count,
+				&listing->capacity, sizeof(*listing->entries));
 	if (!listing->entries)
 		return -ENOMEM;
 	listing->entries[listing->count++] = entry;
@@ -192,7 +192,8 @@ static int open_root(const char *path, int *ret_fd, struct err *err)
 
 	if (status < 0 && err->sys == ELOOP)
 		return err_set(err, ERR_FAILED_PRECONDITION,
-			       "cyclic symlink or chain >%d links at \"%s\"", SYMLINK_HOPS_MAX, path);
+			       "cyclic symlink or chain >%d links at \"%s\"", SYMLINK_HOPS_MAX,
+			       path);
 	if (status < 0 && err->sys == ENOENT)
 		return err_set_sys(err, ERR_NOT_FOUND, ENOENT, "path not found: lstat %s", path);
 	if (status < 0) {
@@ -200,9 +201,11 @@ static int open_root(const char *path, int *ret_fd, struct err *err)
 		return status;
 	}
 	if (!place.exists) {
-		status = err_set_sys(err, ERR_NOT_FOUND, ENOENT, "path not found: lstat %s", place.path);
+		status = err_set_sys(err, ERR_NOT_FOUND, ENOENT, "path not found: lstat %s",
+				     place.path);
 	} else if (!S_ISDIR(place.st.st_mode)) {
-		status = err_set(err, ERR_INVALID_ARGUMENT, "path is not a directory: %s", place.path);
+		status = err_set(err, ERR_INVALID_ARGUMENT, "path is not a directory: %s",
+				 place.path);
 	} else {
 		fd = directory_open(place.directory, place.name[0] ? place.name : ".");
 		if (fd < 0)
@@ -217,8 +220,8 @@ static int open_root(const char *path, int *ret_fd, struct err *err)
 }
 
 /* -E2BIG and -ENOMEM without an error set. */
-static int list(struct listing *listing, const char *path, uint32_t depth, struct list_result *ret_result,
-		struct err *err)
+static int list(struct listing *listing, const char *path, uint32_t depth,
+		struct list_result *ret_result, struct err *err)
 {
 	auto_close int fd = -1;
 	int status = open_root(path, &fd, err);
@@ -229,7 +232,8 @@ static int list(struct listing *listing, const char *path, uint32_t depth, struc
 	listing->names = user_names_load(listing->arena);
 	status = listing->names ? walk(listing, &fd, path) : -ENOMEM;
 	if (status < 0 && status != -E2BIG && status != -ENOMEM)
-		return err_set_sys(err, file_error_kind(status), status, "error reading directory %s", path);
+		return err_set_sys(err, file_error_kind(status), status,
+				   "error reading directory %s", path);
 	*ret_result = (struct list_result){listing->entries, listing->count};
 	return status;
 }
@@ -247,8 +251,8 @@ int list_directory_short(const char *path, uint32_t depth, struct arena *arena,
 	return status == -ENOMEM ? -E2BIG : status;
 }
 
-int list_directory(const char *path, uint32_t depth, struct arena *arena, struct list_result *ret_result,
-		   struct err *err)
+int list_directory(const char *path, uint32_t depth, struct arena *arena,
+		   struct list_result *ret_result, struct err *err)
 {
 	struct listing listing = {.arena = arena, .count_max = LIST_DIRECTORY_ENTRIES_MAX};
 	int status = list(&listing, path, depth, ret_result, err);

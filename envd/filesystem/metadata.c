@@ -6,8 +6,7 @@ static const struct str prefix = {"x-metadata-", sizeof("x-metadata-") - 1};
 
 static bool is_metadata(struct str name)
 {
-	return name.len > prefix.len &&
-	       str_equal_nocase((struct str){name.p, prefix.len}, prefix);
+	return name.len > prefix.len && str_equal_nocase((struct str){name.p, prefix.len}, prefix);
 }
 
 static const char *lower_key(struct str name, struct arena *arena)
@@ -42,17 +41,21 @@ static int check(const struct entry_metadata *item, struct err *err)
 	int at = find_unprintable(str_of(item->key));
 
 	if (at >= 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "invalid metadata: metadata key contains "
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "invalid metadata: metadata key contains "
 			       "non-printable-ASCII byte 0x%02x at offset %d",
 			       (unsigned char)item->key[at], at);
 	at = find_unprintable(str_of(item->value));
 	if (at >= 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "invalid metadata: metadata value for key "
-			       "\"%s\" contains non-printable-ASCII byte 0x%02x at offset %d", item->key,
-			       (unsigned char)item->value[at], at);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "invalid metadata: metadata value for key "
+			       "\"%s\" contains non-printable-ASCII byte 0x%02x at offset %d",
+			       item->key, (unsigned char)item->value[at], at);
 	if (strlen(item->key) > FILE_METADATA_KEY_BYTES_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "invalid metadata: metadata key \"%s\" exceeds "
-			       "%d bytes", item->key, FILE_METADATA_KEY_BYTES_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "invalid metadata: metadata key \"%s\" exceeds "
+			       "%d bytes",
+			       item->key, FILE_METADATA_KEY_BYTES_MAX);
 	return 0;
 }
 
@@ -84,14 +87,17 @@ int metadata_collect(const struct metadata_field *fields, size_t field_count, st
 		status = check(item, err);
 		if (status < 0)
 			return status;
-		total += sizeof(ENTRY_METADATA_PREFIX) - 1 + strlen(item->key) + fields[i].value.len;
+		total += sizeof(ENTRY_METADATA_PREFIX) - 1 + strlen(item->key) +
+			 fields[i].value.len;
 		count++;
 	}
 	if (!items)
 		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "metadata");
 	if (total > FILE_METADATA_BYTES_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "invalid metadata: total metadata size %zu "
-			       "exceeds %d bytes", total, FILE_METADATA_BYTES_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "invalid metadata: total metadata size %zu "
+			       "exceeds %d bytes",
+			       total, FILE_METADATA_BYTES_MAX);
 	if (count)
 		qsort(items, count, sizeof(*items), compare);
 	*ret_metadata = items;

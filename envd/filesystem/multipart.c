@@ -18,8 +18,8 @@ static bool is_boundary_text(struct str boundary)
 	return boundary.len > 0 && boundary.len <= MULTIPART_BOUNDARY_BYTES_MAX;
 }
 
-int multipart_init(struct multipart *m, struct str content_type, const struct multipart_events *events,
-		   void *user, struct err *err)
+int multipart_init(struct multipart *m, struct str content_type,
+		   const struct multipart_events *events, void *user, struct err *err)
 {
 	struct str type = parameters_type(content_type), boundary;
 	struct arena arena;
@@ -29,11 +29,13 @@ int multipart_init(struct multipart *m, struct str content_type, const struct mu
 	buf_init(&m->headers, MULTIPART_HEADERS_BYTES_MAX);
 	if (!str_equal_nocase(type, STR("multipart/form-data")) &&
 	    !str_equal_nocase(type, STR("multipart/mixed")))
-		return err_set(err, ERR_INVALID_ARGUMENT, "request Content-Type isn't multipart/form-data");
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "request Content-Type isn't multipart/form-data");
 	arena_init(&arena, HEADER_ARENA_BYTES);
 	status = parameters_get(content_type, STR("boundary"), &arena, &boundary);
 	if (status <= 0) {
-		status = err_set(err, ERR_INVALID_ARGUMENT, "no multipart boundary param in Content-Type");
+		status = err_set(err, ERR_INVALID_ARGUMENT,
+				 "no multipart boundary param in Content-Type");
 	} else if (!is_boundary_text(boundary)) {
 		status = malformed(err, "boundary is empty, too long or has control characters");
 	} else {
@@ -67,7 +69,9 @@ static int emit(struct multipart *m, const char *data, size_t len, struct err *e
 		return 0;
 	if (!m->is_quoted)
 		return m->events->on_data(m->user, data, len, err);
-	return wrap_decoding(quoted_printable_feed(&m->quoted, data, len, m->events->on_data, m->user, err), err);
+	return wrap_decoding(
+		quoted_printable_feed(&m->quoted, data, len, m->events->on_data, m->user, err),
+		err);
 }
 
 static int end_part(struct multipart *m, struct err *err)
@@ -100,7 +104,8 @@ static size_t continue_match(struct multipart *m, const char *data, size_t len, 
 	size_t used = 0;
 
 	*ret_status = 0;
-	while (used < len && m->matched < m->delimiter_len && data[used] == m->delimiter[m->matched]) {
+	while (used < len && m->matched < m->delimiter_len &&
+	       data[used] == m->delimiter[m->matched]) {
 		used++;
 		m->matched++;
 	}
@@ -212,8 +217,8 @@ static void unfold(char *block, size_t len)
 			block[i] = block[i + 1] = ' ';
 }
 
-static int read_disposition(struct str disposition, struct arena *arena, struct multipart_part *part,
-			    struct err *err)
+static int read_disposition(struct str disposition, struct arena *arena,
+			    struct multipart_part *part, struct err *err)
 {
 	int status;
 
@@ -244,7 +249,8 @@ static int begin_part(struct multipart *m, struct err *err)
 					STR("quoted-printable"));
 	quoted_printable_init(&m->quoted);
 	arena_init(&arena, HEADER_ARENA_BYTES);
-	status = read_disposition(find_field(block, STR("Content-Disposition")), &arena, &part, err);
+	status = read_disposition(find_field(block, STR("Content-Disposition")), &arena, &part,
+				  err);
 	m->in_part = true;
 	if (status == 0)
 		status = m->events->on_part(m->user, &part, err);

@@ -33,7 +33,8 @@ int operation_stat(const char *path, struct arena *arena, struct entry *ret_entr
 		return fill_entry(path, &st, arena, ret_entry, err);
 	if (errno == ENOENT)
 		return err_set_sys(err, ERR_NOT_FOUND, errno, "file not found: lstat %s", path);
-	return err_set_sys(err, file_error_kind(errno), errno, "error getting file info: lstat %s", path);
+	return err_set_sys(err, file_error_kind(errno), errno, "error getting file info: lstat %s",
+			   path);
 }
 
 /* An existing path in MakeDir's way. */
@@ -43,23 +44,25 @@ static int report_existing(const char *path, struct err *err)
 
 	if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
 		return err_set(err, ERR_ALREADY_EXISTS, "directory already exists: %s", path);
-	return err_set(err, ERR_INVALID_ARGUMENT, "path already exists but it is not a directory: %s",
-		       path);
+	return err_set(err, ERR_INVALID_ARGUMENT,
+		       "path already exists but it is not a directory: %s", path);
 }
 
-static int make_last(struct place *place, const struct user *user, const char *path, struct err *err)
+static int make_last(struct place *place, const struct user *user, const char *path,
+		     struct err *err)
 {
 	int status;
 
 	if (mkdirat(place->directory, place->name, 0755) < 0) {
 		if (errno == EEXIST)
 			return report_existing(path, err);
-		return err_set_sys(err, file_error_kind(errno), errno, "failed to create directory: mkdir %s",
-				   path);
+		return err_set_sys(err, file_error_kind(errno), errno,
+				   "failed to create directory: mkdir %s", path);
 	}
 	status = place_give_directory(place, place->name, user);
-	return status == 0 ? 0 : err_set_sys(err, file_error_kind(status), status,
-					     "failed to chown directory: chown %s", path);
+	return status == 0 ? 0
+			   : err_set_sys(err, file_error_kind(status), status,
+					 "failed to chown directory: chown %s", path);
 }
 
 int operation_make_directory(const char *path, const struct user *user, struct arena *arena,
@@ -72,8 +75,8 @@ int operation_make_directory(const char *path, const struct user *user, struct a
 	if (stat(path, &st) == 0)
 		return report_existing(path, err);
 	if (errno != ENOENT && errno != ENOTDIR)
-		return err_set_sys(err, file_error_kind(errno), errno, "error getting file info: stat %s",
-				   path);
+		return err_set_sys(err, file_error_kind(errno), errno,
+				   "error getting file info: stat %s", path);
 	status = place_find(path, user, PLACE_MAKE_PARENTS, &place, err);
 	if (status < 0)
 		return status;
@@ -92,10 +95,10 @@ static int find_source(const char *source, const char *destination, const struct
 	if (status == 0)
 		place_close(ret_place);
 	if (status == 0 || err->sys == ENOENT)
-		return err_set_sys(err, ERR_NOT_FOUND, ENOENT, "source file not found: rename %s %s",
-				   source, destination);
-	return err_set_sys(err, file_error_kind(status), status, "error renaming: rename %s %s", source,
-			   destination);
+		return err_set_sys(err, ERR_NOT_FOUND, ENOENT,
+				   "source file not found: rename %s %s", source, destination);
+	return err_set_sys(err, file_error_kind(status), status, "error renaming: rename %s %s",
+			   source, destination);
 }
 
 /* Everything about one move; `temporary` is the copy's name in the destination's directory. */
@@ -125,18 +128,19 @@ static int cross(struct move *move, struct err *err)
 
 	if (status < 0)
 		return err_set_sys(err, ERR_INTERNAL, status, "random");
-	status = copy_tree(from->directory, from->name, to->directory, move->temporary, move->source,
-			   move->arena, err);
+	status = copy_tree(from->directory, from->name, to->directory, move->temporary,
+			   move->source, move->arena, err);
 	if (status == 0) {
 		status = place_rename_onto(to->directory, move->temporary, to);
 		if (status < 0)
-			err_set_sys(err, file_error_kind(status), status, "rename %s %s", move->source,
-				    move->destination);
+			err_set_sys(err, file_error_kind(status), status, "rename %s %s",
+				    move->source, move->destination);
 	}
 	if (status < 0) {
 		if (remove_tree(to->directory, move->temporary, move->destination, move->arena,
 				&ignored) < 0)
-			err_wrap(err, "(the incomplete copy %s could not be removed)", move->temporary);
+			err_wrap(err, "(the incomplete copy %s could not be removed)",
+				 move->temporary);
 		return status;
 	}
 	return remove_tree(from->directory, from->name, move->source, move->arena, err);
@@ -148,8 +152,8 @@ static int rename_place(struct move *move, struct err *err)
 	int status;
 
 	if (to->exists && S_ISDIR(to->st.st_mode))
-		return err_set_sys(err, file_error_kind(EEXIST), EEXIST, "error renaming: rename %s %s",
-				   move->source, move->destination);
+		return err_set_sys(err, file_error_kind(EEXIST), EEXIST,
+				   "error renaming: rename %s %s", move->source, move->destination);
 	status = place_rename_onto(from->directory, from->name, to);
 	if (status == 0)
 		return 0;
@@ -160,24 +164,26 @@ static int rename_place(struct move *move, struct err *err)
 		return status;
 	}
 	if (status == -ENOENT)
-		return err_set_sys(err, ERR_NOT_FOUND, ENOENT, "source file not found: rename %s %s",
-				   move->source, move->destination);
-	return err_set_sys(err, file_error_kind(status), status,
-			   "error renaming: rename %s %s", move->source, move->destination);
+		return err_set_sys(err, ERR_NOT_FOUND, ENOENT,
+				   "source file not found: rename %s %s", move->source,
+				   move->destination);
+	return err_set_sys(err, file_error_kind(status), status, "error renaming: rename %s %s",
+			   move->source, move->destination);
 }
 
-int operation_move(const char *source, const char *destination, const struct user *user, bool may_copy,
-		   struct arena *arena, struct entry *ret_entry, struct err *err)
+int operation_move(const char *source, const char *destination, const struct user *user,
+		   bool may_copy, struct arena *arena, struct entry *ret_entry, struct err *err)
 {
-	struct move move = {.source = source, .destination = destination, .may_copy = may_copy,
-			    .arena = arena};
+	struct move move = {
+		.source = source, .destination = destination, .may_copy = may_copy, .arena = arena};
 	int status;
 
 	if (strcmp(source, "/") == 0 || strcmp(destination, "/") == 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "cannot move %s to %s", source, destination);
+		return err_set(err, ERR_INVALID_ARGUMENT, "cannot move %s to %s", source,
+			       destination);
 	if (path_is_within(destination, source) && strcmp(source, destination) != 0)
-		return err_set_sys(err, ERR_INVALID_ARGUMENT, EINVAL, "error renaming: rename %s %s",
-				   source, destination);
+		return err_set_sys(err, ERR_INVALID_ARGUMENT, EINVAL,
+				   "error renaming: rename %s %s", source, destination);
 	status = find_source(source, destination, user, &move.from, err);
 	if (status < 0)
 		return status;
@@ -194,7 +200,8 @@ int operation_move(const char *source, const char *destination, const struct use
 	return status < 0 ? status : operation_stat(destination, arena, ret_entry, err);
 }
 
-int operation_remove(const char *path, const struct user *user, struct arena *arena, struct err *err)
+int operation_remove(const char *path, const struct user *user, struct arena *arena,
+		     struct err *err)
 {
 	struct place place;
 	int status;
@@ -210,7 +217,8 @@ int operation_remove(const char *path, const struct user *user, struct arena *ar
 		else if (place_may_rename(&place, user))
 			status = remove_tree(place.directory, place.name, path, arena, err);
 		else
-			status = err_set_sys(err, ERR_PERMISSION_DENIED, EACCES, "unlinkat %s", path);
+			status = err_set_sys(err, ERR_PERMISSION_DENIED, EACCES, "unlinkat %s",
+					     path);
 		place_close(&place);
 	}
 	if (status < 0)

@@ -220,7 +220,8 @@ int parameters_get(struct str value, struct str name, struct arena *arena, struc
 		}
 		if (found.p[name.len] != '*')
 			continue;
-		number = segment_number((struct str){found.p + name.len, found.len - name.len}, &is_encoded);
+		number = segment_number((struct str){found.p + name.len, found.len - name.len},
+					&is_encoded);
 		if (number == -1)
 			extended = text;
 		else if (number >= 0)

@@ -154,7 +154,8 @@ const char *path_base(const char *clean_path)
 
 const char *path_join(const char *clean_path, const char *relative, struct arena *arena)
 {
-	return arena_printf(arena, "%s/%s", strcmp(clean_path, "/") == 0 ? "" : clean_path, relative);
+	return arena_printf(arena, "%s/%s", strcmp(clean_path, "/") == 0 ? "" : clean_path,
+			    relative);
 }
 
 bool path_is_within(const char *path, const char *ancestor)
@@ -191,7 +192,8 @@ int path_resolve(const char *path, const struct user *user, const char *default_
 	if (path[0] == '~' && path[1] && path[1] != '/' && path[1] != '\\')
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "failed to expand path '' for user '%s': "
-			       "cannot expand user-specific home dir", user->name);
+			       "cannot expand user-specific home dir",
+			       user->name);
 	/* Longer than any shown form of a possible path; keeps the work below bounded. */
 	if (strlen(path) > (size_t)PATH_MAX * ESCAPE_BYTES)
 		return err_set_sys(err, ERR_INVALID_ARGUMENT, ENAMETOOLONG, "path");

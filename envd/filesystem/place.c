@@ -106,7 +106,8 @@ static int follow_link(struct walk *walk, const char *name, const struct stat *l
 	if (++walk->hops > SYMLINK_HOPS_MAX)
 		return -ELOOP;
 	target[len] = '\0';
-	printed = snprintf(rest, sizeof(rest), "%s%s%s", target, walk->rest[0] ? "/" : "", walk->rest);
+	printed = snprintf(rest, sizeof(rest), "%s%s%s", target, walk->rest[0] ? "/" : "",
+			   walk->rest);
 	if (printed >= (int)sizeof(rest))
 		return -ENAMETOOLONG;
 	memcpy(walk->rest, rest, (size_t)printed + 1);
@@ -133,7 +134,8 @@ bool place_protects(const struct place *place, const struct user *user, const st
 	       (S_ISREG(st->st_mode) && st->st_nlink > 1 && !is_roots_alone(place->directory));
 }
 
-bool place_may_open(const struct place *place, const struct user *user, const struct stat *st, unsigned want)
+bool place_may_open(const struct place *place, const struct user *user, const struct stat *st,
+		    unsigned want)
 {
 	if (!place_protects(place, user, st))
 		return true;
@@ -179,7 +181,8 @@ int place_give(int fd, const struct user *user)
 
 int place_give_directory(const struct place *place, const char *name, const struct user *user)
 {
-	if (geteuid() != 0 || fchownat(place->directory, name, user->uid, user->gid, AT_SYMLINK_NOFOLLOW) == 0 ||
+	if (geteuid() != 0 ||
+	    fchownat(place->directory, name, user->uid, user->gid, AT_SYMLINK_NOFOLLOW) == 0 ||
 	    errno == ENOENT || is_owner_fixed(errno))
 		return 0;
 	return -errno;
@@ -193,12 +196,15 @@ static int make_directory(struct walk *walk, const char *name, struct err *err)
 
 	if (mkdirat(place->directory, name, 0755) < 0) {
 		status = errno == EEXIST ? 0 : -errno;
-		return status == 0 ? 0 : err_set_sys(err, file_error_kind(status), status,
-						     "failed to create directory: mkdir %s", place->path);
+		return status == 0
+			       ? 0
+			       : err_set_sys(err, file_error_kind(status), status,
+					     "failed to create directory: mkdir %s", place->path);
 	}
 	status = place_give_directory(place, name, walk->user);
-	return status == 0 ? 0 : err_set_sys(err, file_error_kind(status), status,
-					     "failed to chown directory: chown %s", place->path);
+	return status == 0 ? 0
+			   : err_set_sys(err, file_error_kind(status), status,
+					 "failed to chown directory: chown %s", place->path);
 }
 
 /* The current directory is left for its child `name`, which fd and st are of. */
@@ -300,8 +306,8 @@ static int step(struct walk *walk, struct err *err)
 	return is_last ? walk_last(walk, name, err) : walk_through(walk, name, err);
 }
 
-int place_find(const char *clean_path, const struct user *user, unsigned flags, struct place *ret_place,
-	       struct err *err)
+int place_find(const char *clean_path, const struct user *user, unsigned flags,
+	       struct place *ret_place, struct err *err)
 {
 	struct walk walk = {.place = ret_place, .user = user, .flags = flags};
 	int status;

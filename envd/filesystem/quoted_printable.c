@@ -37,13 +37,15 @@ static void put_blanks(struct quoted_printable *decoder, struct output *output)
 	decoder->blank_count = 0;
 }
 
-static int take_text(struct quoted_printable *decoder, char c, struct output *output, struct err *err)
+static int take_text(struct quoted_printable *decoder, char c, struct output *output,
+		     struct err *err)
 {
 	unsigned char byte = (unsigned char)c;
 
 	if (c == ' ' || c == '\t' || c == '\r') {
 		if (decoder->blank_count == QUOTED_PRINTABLE_BLANKS_MAX)
-			return err_set(err, ERR_INVALID_ARGUMENT, "quotedprintable: too many blanks in a row");
+			return err_set(err, ERR_INVALID_ARGUMENT,
+				       "quotedprintable: too many blanks in a row");
 		decoder->blanks[decoder->blank_count++] = c;
 	} else if (c == '\n') {
 		if (decoder->blank_count && decoder->blanks[decoder->blank_count - 1] == '\r')
@@ -143,8 +145,8 @@ int quoted_printable_feed(struct quoted_printable *decoder, const char *data, si
 	return status < 0 ? status : flush(&output, sink, user, err);
 }
 
-int quoted_printable_finish(struct quoted_printable *decoder, quoted_printable_sink *sink, void *user,
-			    struct err *err)
+int quoted_printable_finish(struct quoted_printable *decoder, quoted_printable_sink *sink,
+			    void *user, struct err *err)
 {
 	struct output output = {.used = 0};
 

@@ -67,7 +67,8 @@ enum range_result range_parse(struct str value, int64_t length, struct range ret
 		any_outside |= status == 0;
 		if (status == 0)
 			continue;
-		if (*ret_count == RANGES_MAX || __builtin_add_overflow(sum, range.end - range.start, &sum))
+		if (*ret_count == RANGES_MAX ||
+		    __builtin_add_overflow(sum, range.end - range.start, &sum))
 			too_many = true;
 		else
 			ret_ranges[(*ret_count)++] = range;

@@ -15,7 +15,8 @@ static int choose_coding(struct receive *receive, struct err *err)
 	if (!coding.len || str_equal_nocase(coding, STR("identity")))
 		return 0;
 	if (!str_equal_nocase(coding, STR("gzip")))
-		return err_set(err, ERR_INVALID_ARGUMENT, "error decompressing request body: unsupported "
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "error decompressing request body: unsupported "
 			       "Content-Encoding: %.*s, supported: [gzip]",
 			       (int)receive->request->content_encoding.len,
 			       receive->request->content_encoding.p);
@@ -45,7 +46,8 @@ static bool is_multipart_type(struct str type)
 }
 
 /* `given` is what the client sent, in a query or as a part's file name. */
-static int resolve(struct receive *receive, struct str given, const char **ret_path, struct err *err)
+static int resolve(struct receive *receive, struct str given, const char **ret_path,
+		   struct err *err)
 {
 	const char *text = arena_strndup(receive->arena, given.p, given.len);
 	int status;
@@ -54,8 +56,8 @@ static int resolve(struct receive *receive, struct str given, const char **ret_p
 		return out_of_budget(err);
 	if (strlen(text) != given.len)
 		return err_set(err, ERR_INVALID_ARGUMENT, "error resolving path: invalid NUL byte");
-	status = path_resolve(text, &receive->user, receive->request->default_workdir, receive->arena,
-			      ret_path, err);
+	status = path_resolve(text, &receive->user, receive->request->default_workdir,
+			      receive->arena, ret_path, err);
 	if (status < 0) {
 		err_wrap(err, "error resolving path");
 		err->kind = ERR_INVALID_ARGUMENT;
@@ -98,7 +100,8 @@ static struct received_file *new_file(struct receive *receive)
 {
 	if (receive->file_count == receive->file_capacity) {
 		size_t capacity = receive->file_capacity ? receive->file_capacity * 2 : 4;
-		struct received_file *files = arena_alloc_array(receive->arena, capacity, sizeof(*files));
+		struct received_file *files = arena_alloc_array(receive->arena, capacity,
+								sizeof(*files));
 
 		if (!files)
 			return NULL;
@@ -151,9 +154,10 @@ static int refuse_duplicate(const struct receive *receive, const char *path, str
 		count++;
 	}
 	err_set(err, ERR_INVALID_ARGUMENT,
-		"you cannot upload multiple files to the same path '%s' in one upload request, only the "
-		"first specified file was uploaded%s%.*s", path,
-		count >= 2 ? ", also the following files were uploaded: " : "",
+		"you cannot upload multiple files to the same path '%s' in one upload request, "
+		"only the "
+		"first specified file was uploaded%s%.*s",
+		path, count >= 2 ? ", also the following files were uploaded: " : "",
 		count >= 2 ? (int)buf_length(&others) : 0, count >= 2 ? buf_data(&others) : "");
 	buf_fini(&others);
 	return -EPROTO;
@@ -168,13 +172,15 @@ static int on_part(void *user, const struct multipart_part *part, struct err *er
 	if (!str_equal(part->name, STR("file")))
 		return 0;
 	if (receive->file_count >= MULTIPART_FILES_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "more than %d files in one upload request",
-			       MULTIPART_FILES_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "more than %d files in one upload request", MULTIPART_FILES_MAX);
 	if (!receive->request->path.p && !part->filename.p)
-		return err_set(err, ERR_INVALID_ARGUMENT, "error getting multipart custom part file name: "
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "error getting multipart custom part file name: "
 			       "filename not found in Content-Disposition header");
-	status = resolve(receive, receive->request->path.p ? receive->request->path : part->filename,
-			 &path, err);
+	status = resolve(receive,
+			 receive->request->path.p ? receive->request->path : part->filename, &path,
+			 err);
 	if (status < 0)
 		return status;
 	if (is_stored(receive, path))
@@ -221,8 +227,8 @@ static int begin_raw(struct receive *receive, struct err *err)
 	return status < 0 ? status : begin_file(receive, path, err);
 }
 
-int receive_begin(struct receive *receive, const struct receive_request *request, struct arena *arena,
-		  struct err *err)
+int receive_begin(struct receive *receive, const struct receive_request *request,
+		  struct arena *arena, struct err *err)
 {
 	struct str type = parameters_type(request->content_type);
 	int status;
@@ -240,7 +246,8 @@ int receive_begin(struct receive *receive, const struct receive_request *request
 		return begin_raw(receive, err);
 	if (is_multipart_type(type))
 		return begin_multipart(receive, err);
-	return err_set(err, ERR_INVALID_ARGUMENT, "unsupported content type: %.*s, expected "
+	return err_set(err, ERR_INVALID_ARGUMENT,
+		       "unsupported content type: %.*s, expected "
 		       "multipart/form-data or application/octet-stream",
 		       (int)request->content_type.len,
 		       request->content_type.p ? request->content_type.p : "");

@@ -37,8 +37,8 @@ static int push(struct removal *removal, const struct stat *st)
 {
 	if (removal->depth == removal->capacity) {
 		size_t capacity = removal->capacity ? removal->capacity * 2 : 32;
-		struct directory_id *ancestors =
-			arena_alloc_array(removal->arena, capacity, sizeof(*ancestors));
+		struct directory_id *ancestors = arena_alloc_array(removal->arena, capacity,
+								   sizeof(*ancestors));
 
 		if (!ancestors)
 			return -ENOMEM;
@@ -101,7 +101,8 @@ static int empty(struct removal *removal)
 			return 0;
 		if (status <= 0) {
 			status = ascend(removal);
-			/* Somebody else removed or moved what we were in: begin again at the top. */
+			/* Somebody else removed or moved what we were in: begin again at the
+			 * top. */
 			if (status == -ENOENT || status == -ESTALE)
 				return 0;
 			returned = true;
@@ -138,10 +139,12 @@ static int remove_whole(struct removal *removal, int directory, const char *name
 	return -ENOTEMPTY;
 }
 
-int remove_tree(int directory, const char *name, const char *path, struct arena *arena, struct err *err)
+int remove_tree(int directory, const char *name, const char *path, struct arena *arena,
+		struct err *err)
 {
 	struct removal removal = {.arena = arena, .fd = -1};
 	int status = remove_whole(&removal, directory, name);
 
-	return status < 0 ? err_set_sys(err, file_error_kind(status), status, "unlinkat %s", path) : 0;
+	return status < 0 ? err_set_sys(err, file_error_kind(status), status, "unlinkat %s", path)
+			  : 0;
 }

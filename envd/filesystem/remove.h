@@ -9,8 +9,8 @@
 #include "lib/err.h"
 
 /* Removes `name` in `directory` and everything below it; what is already gone is fine. The first
- * failure ends it: "unlinkat <P>: <text>" with P = `path`, which is what the caller calls it, and the
- * kind that file_error_kind gives. */
+ * failure ends it: "unlinkat <P>: <text>" with P = `path`, which is what the caller calls it, and
+ * the kind that file_error_kind gives. */
 int remove_tree(int directory, const char *name, const char *path, struct arena *arena,
 		struct err *err) NODISCARD;
 

@@ -95,7 +95,8 @@ int staging_link(int fd, const struct place *place)
 	if (errno == EEXIST)
 		return -EEXIST;
 	snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	return linkat(AT_FDCWD, path, place->directory, place->name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+	return linkat(AT_FDCWD, path, place->directory, place->name, AT_SYMLINK_FOLLOW) < 0 ? -errno
+											    : 0;
 }
 
 int staging_copy(int fd, int target)
@@ -105,8 +106,8 @@ int staging_copy(int fd, int target)
 
 	if (fstat(fd, &st) < 0)
 		return -errno;
-	/* No space must be known before the first old byte is gone. File systems that cannot reserve
-	 * are tried all the same. */
+	/* No space must be known before the first old byte is gone. File systems that cannot
+	 * reserve are tried all the same. */
 	if (st.st_size && fallocate(target, FALLOC_FL_KEEP_SIZE, 0, st.st_size) < 0 &&
 	    (errno == ENOSPC || errno == EDQUOT))
 		return -ENOSPC;
@@ -170,8 +171,8 @@ bool staging_would_fit(int fd, int target, int64_t more)
 	return more <= room;
 }
 
-/* The one piece of state that threads share: which files are being published right now, and which are written
- * directly. */
+/* The one piece of state that threads share: which files are being published right now, and which
+ * are written directly. */
 static pthread_mutex_t turns_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t turns_changed = PTHREAD_COND_INITIALIZER;
 static struct staging_turn *turns;
@@ -221,7 +222,8 @@ void staging_turn_take(struct staging_turn *turn, const struct stat *st)
 void staging_turn_end(struct staging_turn *turn, int status)
 {
 	pthread_mutex_lock(&turns_lock);
-	for (struct staging_direct *direct = directs; direct && status != STAGING_UNCHANGED; direct = direct->next)
+	for (struct staging_direct *direct = directs; direct && status != STAGING_UNCHANGED;
+	     direct = direct->next)
 		if (is_same(&direct->turn, turn))
 			direct->ended = status < 0 ? status : 1;
 	end(turn);

@@ -17,16 +17,16 @@ enum staging_use {
 int staging_open(const struct place *place, enum staging_use use) NODISCARD;
 /* Gives it the place's name; -EEXIST when there is one by now. */
 int staging_link(int fd, const struct place *place) NODISCARD;
-/* Copies the whole content over `target`, which then has exactly that size. -ENOSPC comes before the
- * target has changed. */
+/* Copies the whole content over `target`, which then has exactly that size. -ENOSPC comes before
+ * the target has changed. */
 int staging_copy(int fd, int target) NODISCARD;
 /* The same where there is no room for two copies: the target is emptied first, and each piece is
- * freed where it came from. The rest of `fd` is lost. Returns 0 or a negative errno; the target then
- * holds a part. */
+ * freed where it came from. The rest of `fd` is lost. Returns 0 or a negative errno; the target
+ * then holds a part. */
 int staging_move(int fd, int target) NODISCARD;
-/* Whether a replacement of `target` by what is staged, and `more` bytes still to come, will fit when
- * the target's own space is freed for it. With `more` unknown (-1) it is thought worth trying when
- * that frees at least an eighth of what is staged already. */
+/* Whether a replacement of `target` by what is staged, and `more` bytes still to come, will fit
+ * when the target's own space is freed for it. With `more` unknown (-1) it is thought worth trying
+ * when that frees at least an eighth of what is staged already. */
 bool staging_would_fit(int fd, int target, int64_t more);
 
 /* Uploads of one file take turns from here ... */
@@ -37,17 +37,20 @@ struct staging_turn {
 };
 
 void staging_turn_take(struct staging_turn *turn, const struct stat *st);
-/* ... to here. `status` is what replacing the content came to: it ends the upload that writes there directly. */
+/* ... to here. `status` is what replacing the content came to: it ends the upload that writes there
+ * directly. */
 void staging_turn_end(struct staging_turn *turn, int status);
 /* Nothing has changed. */
 #define STAGING_UNCHANGED 1
 
-/* The one upload that writes into a file directly, of which others of the same file know: who replaces the
- * content meanwhile comes after it, so that what it still brings is not written any more. */
+/* The one upload that writes into a file directly, of which others of the same file know: who
+ * replaces the content meanwhile comes after it, so that what it still brings is not written any
+ * more. */
 struct staging_direct {
 	struct staging_turn turn;
 	struct staging_direct *next;
-	int ended; /* 0: not; else 1, or the errno with which the other one has left a part behind */
+	/* 0: not; else 1, or the errno with which the other one has left a part behind */
+	int ended;
 };
 
 /* False when another one writes there, directly or because it is its turn. */

@@ -61,19 +61,21 @@ static int open_failed(const struct upload *upload, int status, struct err *err)
 	return fail_at(err, status, "not enough inodes available", "open", upload->path);
 }
 
-/* The owner's rule of the header. Changing him takes set-id bits and capabilities away; where he stays, what the
- * kernel would do if the user wrote himself: set-id bits go. */
+/* The owner's rule of the header. Changing him takes set-id bits and capabilities away; where he
+ * stays, what the kernel would do if the user wrote himself: set-id bits go. */
 static int take_ownership(const struct upload *upload, int fd, struct err *err)
 {
 	struct stat st;
 
 	if (fstat(fd, &st) < 0)
 		return fail_at(err, errno, "error getting file info", "stat", upload->path);
-	if (geteuid() == 0 && !place_protects(&upload->place, upload->user, &st) && !file_is_virtual(fd)) {
+	if (geteuid() == 0 && !place_protects(&upload->place, upload->user, &st) &&
+	    !file_is_virtual(fd)) {
 		int status = place_give(fd, upload->user);
 
 		if (status < 0)
-			return fail_at(err, status, "error changing file ownership", "chown", upload->path);
+			return fail_at(err, status, "error changing file ownership", "chown",
+				       upload->path);
 		if (status == 0)
 			return 0;
 	}
@@ -103,8 +105,8 @@ static int drop_others(const struct metadata *metadata, int fd)
 	size = flistxattr(fd, names, XATTR_LIST_BYTES);
 	for (ssize_t at = 0; at < size; at += (ssize_t)strlen(names + at) + 1)
 		if (strncmp(names + at, prefix, sizeof(prefix) - 1) == 0 &&
-		    !contains(metadata, names + at + sizeof(prefix) - 1) && fremovexattr(fd, names + at) < 0 &&
-		    errno != ENODATA)
+		    !contains(metadata, names + at + sizeof(prefix) - 1) &&
+		    fremovexattr(fd, names + at) < 0 && errno != ENODATA)
 			return -errno;
 	return 0;
 }
@@ -144,15 +146,18 @@ static int write_metadata(const struct upload *upload, int fd, struct err *err)
 static int find_target(struct upload *upload, struct err *err)
 {
 	struct place *place = &upload->place;
-	int status = place_find(upload->path, upload->user, PLACE_FOLLOW | PLACE_MAKE_PARENTS, place, err);
+	int status = place_find(upload->path, upload->user, PLACE_FOLLOW | PLACE_MAKE_PARENTS,
+				place, err);
 
 	if (status < 0) {
-		err_wrap(err, "%s", place->has_parents ? "error getting file info"
-						       : "error ensuring directories");
+		err_wrap(err, "%s",
+			 place->has_parents ? "error getting file info"
+					    : "error ensuring directories");
 		return status;
 	}
 	if (place->exists && S_ISDIR(place->st.st_mode))
-		status = err_set(err, ERR_INVALID_ARGUMENT, "path is a directory: %s", upload->path);
+		status = err_set(err, ERR_INVALID_ARGUMENT, "path is a directory: %s",
+				 upload->path);
 	else if (place->exists && !S_ISREG(place->st.st_mode))
 		status = err_set(err, ERR_INVALID_ARGUMENT, "path is not a regular file: %s",
 				 upload->path);
@@ -163,11 +168,12 @@ static int find_target(struct upload *upload, struct err *err)
 	return status;
 }
 
-/* The file at the place, whatever it is by now, if the user may write to it; never through a link, never
- * waiting for a FIFO. */
+/* The file at the place, whatever it is by now, if the user may write to it; never through a link,
+ * never waiting for a FIFO. */
 static int open_target(const struct upload *upload, struct stat *ret_st)
 {
-	auto_close int fd = lease_open(upload->place.directory, upload->place.name, O_WRONLY | O_NOFOLLOW, 0);
+	auto_close int fd = lease_open(upload->place.directory, upload->place.name,
+				       O_WRONLY | O_NOFOLLOW, 0);
 
 	if (fd < 0)
 		return fd;
@@ -214,7 +220,9 @@ static int give(const struct upload *upload, int fd, struct err *err)
 {
 	int status = place_give(fd, upload->user);
 
-	return status < 0 ? fail_at(err, status, "error changing file ownership", "chown", upload->path) : 0;
+	return status < 0 ? fail_at(err, status, "error changing file ownership", "chown",
+				    upload->path)
+			  : 0;
 }
 
 static int begin_new(struct upload *upload, struct err *err)
@@ -250,13 +258,16 @@ int upload_begin(struct upload *upload, struct err *err)
 	return status;
 }
 
-/* Nothing was there before, so nothing stays; unless it is not as we left it, and somebody else has written. */
+/* Nothing was there before, so nothing stays; unless it is not as we left it, and somebody else has
+ * written. */
 static void empty_again(const struct upload *upload)
 {
 	struct stat st;
 
-	if (fstat(upload->fd, &st) == 0 && st.st_size == upload->written && ftruncate(upload->fd, 0) < 0)
-		log_warn("files", "a part of an upload that broke off stays", LOG_S("error", errno_text(errno)));
+	if (fstat(upload->fd, &st) == 0 && st.st_size == upload->written &&
+	    ftruncate(upload->fd, 0) < 0)
+		log_warn("files", "a part of an upload that broke off stays",
+			 LOG_S("error", errno_text(errno)));
 }
 
 static void end_direct(struct upload *upload, bool is_complete)
@@ -277,7 +288,8 @@ void upload_abort(struct upload *upload)
 	end_direct(upload, false);
 	/* Ours alone: somebody else may have put his own file there meanwhile. */
 	if (upload->is_new && upload->fd >= 0 && fstat(upload->fd, &ours) == 0 &&
-	    fstatat(upload->place.directory, upload->place.name, &there, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    fstatat(upload->place.directory, upload->place.name, &there, AT_SYMLINK_NOFOLLOW) ==
+		    0 &&
 	    ours.st_dev == there.st_dev && ours.st_ino == there.st_ino)
 		unlinkat(upload->place.directory, upload->place.name, 0);
 	close_fd(&upload->fd);
@@ -317,8 +329,8 @@ static int make_room(struct upload *upload, struct err *err)
 	return 0;
 }
 
-/* Before the first byte: where there is nothing that could be lost, copying it there at the end would be in vain.
- * Not worth it for little, of which nobody then sees a part either. */
+/* Before the first byte: where there is nothing that could be lost, copying it there at the end
+ * would be in vain. Not worth it for little, of which nobody then sees a part either. */
 static void try_direct(struct upload *upload)
 {
 	auto_close int target = -1;
@@ -332,7 +344,8 @@ static void try_direct(struct upload *upload)
 	if (target < 0 || !staging_direct_begin(&upload->direct, &st))
 		return;
 	/* Asked again now that no other upload writes there. */
-	if (fstat(target, &st) < 0 || st.st_size > 0 || take_ownership(upload, target, &ignored) < 0) {
+	if (fstat(target, &st) < 0 || st.st_size > 0 ||
+	    take_ownership(upload, target, &ignored) < 0) {
 		staging_direct_end(&upload->direct);
 		return;
 	}
@@ -390,8 +403,8 @@ static void touch(const struct upload *upload)
 	struct stat staged, linked;
 	auto_close int fd = open_target(upload, &linked);
 
-	if (fd < 0 || fstat(upload->fd, &staged) < 0 ||
-	    staged.st_ino != linked.st_ino || staged.st_dev != linked.st_dev)
+	if (fd < 0 || fstat(upload->fd, &staged) < 0 || staged.st_ino != linked.st_ino ||
+	    staged.st_dev != linked.st_dev)
 		return;
 	if (geteuid() == 0 ? fchown(fd, staged.st_uid, staged.st_gid) : futimens(fd, NULL))
 		return;
@@ -533,7 +546,8 @@ static int publish_staged(struct upload *upload, struct err *err)
 	int status = 0;
 
 	for (unsigned attempt = 0; attempt < ATTEMPTS_MAX; attempt++) {
-		status = upload->place.exists ? publish_existing(upload, err) : publish_new(upload, err);
+		status = upload->place.exists ? publish_existing(upload, err)
+					      : publish_new(upload, err);
 		if (status != -EEXIST && status != -ENOENT && status != -ELOOP)
 			return status;
 		place_close(&upload->place);
@@ -547,7 +561,7 @@ static int publish_staged(struct upload *upload, struct err *err)
 int upload_publish(struct upload *upload, struct arena *arena, struct entry_metadata **ret_metadata,
 		   size_t *ret_count, struct err *err)
 {
-	int status = upload->is_direct  ? publish_direct(upload, err)
+	int status = upload->is_direct	? publish_direct(upload, err)
 		     : upload->in_place ? write_metadata(upload, upload->fd, err)
 					: publish_staged(upload, err);
 

@@ -7,8 +7,8 @@
  * file, and nothing else. The content is staged in an unnamed file (O_TMPFILE) on the target's file
  * system. A new name is then linked in with owner, mode and metadata already right, and touched so
  * that a watcher sees a write after the create. An existing file keeps its inode, mode and links:
- * the owner is changed first, as the reference does, then the metadata, which is put back if it does
- * not fit, then the content is copied over inside the kernel, with the space for it reserved
+ * the owner is changed first, as the reference does, then the metadata, which is put back if it
+ * does not fit, then the content is copied over inside the kernel, with the space for it reserved
  * beforehand. Uploads of one file at the same time take
  * turns, so that the result is one of them.
  *
@@ -16,28 +16,30 @@
  * writes to such files to watchers of the directory they were made in, under a name like "#1234";
  * in the target's own directory when that fails, or when it has a default ACL for new files.
  *
- * An existing file that is empty has nothing to lose, and copying to it at the end would be in vain: a large
- * upload is written into it directly, as fast as to a new file. It is emptied again when the upload breaks off,
- * unless somebody else has written there meanwhile; only when this program is killed does a part stay. Readers
- * see it grow. An upload of the same file that publishes meanwhile comes after it, so what the direct one
- * still brings is dropped; one that begins meanwhile is staged.
+ * An existing file that is empty has nothing to lose, and copying to it at the end would be in
+ * vain: a large upload is written into it directly, as fast as to a new file. It is emptied again
+ * when the upload breaks off, unless somebody else has written there meanwhile; only when this
+ * program is killed does a part stay. Readers see it grow. An upload of the same file that
+ * publishes meanwhile comes after it, so what the direct one still brings is dropped; one that
+ * begins meanwhile is staged.
  *
- * Written in place as the body arrives, so that an interruption leaves a part of it (a file that was
- * not there before is removed again):
+ * Written in place as the body arrives, so that an interruption leaves a part of it (a file that
+ * was not there before is removed again):
  *   - file systems without O_TMPFILE: proc, sysfs, cgroup (writes must go straight through there),
  *     FUSE, NFS, overlayfs before Linux 6.1;
  *   - existing files for which no unnamed file can be made (no free inode, a directory this process
  *     must not write to).
  * When an existing file's replacement does not fit beside it, it is moved in piecewise, each piece
- * freed where it came from, unless that is in vain: the rest of the body is known not to fit, or it is
- * not known and the old content would free next to nothing. From then on an interruption loses the
- * old content.
+ * freed where it came from, unless that is in vain: the rest of the body is known not to fit, or it
+ * is not known and the old content would free next to nothing. From then on an interruption loses
+ * the old content.
  *
- * Owners: files end up owned by the acting user, as in the reference, whoever owned them and whatever
- * directory they are in; set-id bits and capabilities go with the old owner. Not so when this process is not
- * root, when it or the file system cannot change owners (place_give), where the file is virtual (a knob of the
- * kernel's is not given away by being turned), and when the file is protected
- * (place_protects): then it is written only if the user could do it himself, and stays whose it was.
+ * Owners: files end up owned by the acting user, as in the reference, whoever owned them and
+ * whatever directory they are in; set-id bits and capabilities go with the old owner. Not so when
+ * this process is not root, when it or the file system cannot change owners (place_give), where the
+ * file is virtual (a knob of the kernel's is not given away by being turned), and when the file is
+ * protected (place_protects): then it is written only if the user could do it himself, and stays
+ * whose it was.
  */
 #ifndef ENVD_FILESYSTEM_UPLOAD_H
 #define ENVD_FILESYSTEM_UPLOAD_H
@@ -57,9 +59,9 @@ struct upload {
 	int64_t request_length;
 
 	struct place place;
-	int fd;        /* written to: the unnamed file, or the target */
+	int fd; /* written to: the unnamed file, or the target */
 	bool in_place; /* fd is the target */
-	bool is_new;   /* in place: we made it */
+	bool is_new; /* in place: we made it */
 	bool is_direct; /* in place: it was there and empty */
 	struct staging_direct direct;
 	int64_t written;

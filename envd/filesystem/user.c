@@ -19,7 +19,8 @@ struct line_reader {
 	size_t start, end, total;
 	bool skipping; /* inside a line that did not fit */
 	bool at_end;
-	/* On the caller's stack, of which only what a file fills is touched: a start reads two files. */
+	/* On the caller's stack, of which only what a file fills is touched: a start reads two
+	 * files. */
 	char buffer[USER_LINE_BYTES_MAX];
 };
 
@@ -53,7 +54,8 @@ static bool reader_fill(struct line_reader *reader)
 	if (reader->at_end)
 		return false;
 	if (reader->start) {
-		memmove(reader->buffer, reader->buffer + reader->start, reader->end - reader->start);
+		memmove(reader->buffer, reader->buffer + reader->start,
+			reader->end - reader->start);
 		reader->end -= reader->start;
 		reader->start = 0;
 	}
@@ -62,7 +64,8 @@ static bool reader_fill(struct line_reader *reader)
 		reader->skipping = true;
 	}
 	do
-		got = read(reader->fd, reader->buffer + reader->end, USER_LINE_BYTES_MAX - reader->end);
+		got = read(reader->fd, reader->buffer + reader->end,
+			   USER_LINE_BYTES_MAX - reader->end);
 	while (got < 0 && errno == EINTR);
 	if (got <= 0 || reader->total >= USER_FILE_BYTES_MAX) {
 		reader->at_end = true;
@@ -251,8 +254,9 @@ static struct passwd_line builtin_root(void)
 	struct stat st;
 	bool has_home = stat("/root", &st) == 0 && S_ISDIR(st.st_mode);
 
-	return (struct passwd_line){
-		.name = STR("root"), .home = has_home ? STR("/root") : STR("/"), .shell = STR("/bin/sh")};
+	return (struct passwd_line){.name = STR("root"),
+				    .home = has_home ? STR("/root") : STR("/"),
+				    .shell = STR("/bin/sh")};
 }
 
 static bool is_own(const char *name)
@@ -367,7 +371,8 @@ static size_t table_position(const struct id_table *table, uint32_t id)
 }
 
 /* The first name given to an id stays. NULL when the table is full or the arena refuses. */
-static const char *table_add(struct id_table *table, struct arena *arena, uint32_t id, struct str name)
+static const char *table_add(struct id_table *table, struct arena *arena, uint32_t id,
+			     struct str name)
 {
 	size_t at = table_position(table, id);
 	const char *copy;
@@ -390,7 +395,8 @@ static const char *table_add(struct id_table *table, struct arena *arena, uint32
 	copy = arena_str(arena, name).p;
 	if (!copy)
 		return NULL;
-	memmove(&table->items[at + 1], &table->items[at], (table->count - at) * sizeof(*table->items));
+	memmove(&table->items[at + 1], &table->items[at],
+		(table->count - at) * sizeof(*table->items));
 	table->items[at] = (struct id_name){id, copy};
 	table->count++;
 	return copy;

@@ -5,9 +5,9 @@
  * The files belong to the workload and may be hostile: only regular files are read, at most
  * USER_FILE_BYTES_MAX of each; malformed lines, lines longer than USER_LINE_BYTES_MAX and NIS lines
  * ('+', '-') are skipped. An image without /etc/passwd knows one user, root (uid 0, home /root if
- * that is a directory, else /), so that commands and files work there too. And whoever runs envd without
- * root's rights and without an entry (an account of a directory service, a container's made-up uid) is
- * known by his number, with HOME and SHELL of envd's environment.
+ * that is a directory, else /), so that commands and files work there too. And whoever runs envd
+ * without root's rights and without an entry (an account of a directory service, a container's
+ * made-up uid) is known by his number, with HOME and SHELL of envd's environment.
  */
 #ifndef ENVD_FILESYSTEM_USER_H
 #define ENVD_FILESYSTEM_USER_H
@@ -33,7 +33,8 @@ struct user {
 };
 
 /* -ENOENT with err not_found "user: unknown user X". Everything lives in the arena. */
-int user_lookup(const char *name, struct arena *arena, struct user *ret_user, struct err *err) NODISCARD;
+int user_lookup(const char *name, struct arena *arena, struct user *ret_user,
+		struct err *err) NODISCARD;
 /* Whether mode bits let the user do `want` (4 read, 2 write, 1 search) to a file of that owner,
  * group and mode. Root may do everything. */
 bool user_may(const struct user *user, uid_t owner, gid_t group, mode_t mode, unsigned want);
@@ -45,7 +46,8 @@ struct user_names *user_names_load(struct arena *arena) NODISCARD;
 const char *user_names_user(struct user_names *names, uid_t uid);
 const char *user_names_group(struct user_names *names, gid_t gid);
 
-/* Another passwd/group pair than /etc's, for tests; NULL restores. Not to be called while jobs run. */
+/* Another passwd/group pair than /etc's, for tests; NULL restores. Not to be called while jobs
+ * run. */
 void user_set_files(const char *passwd, const char *group);
 
 #endif

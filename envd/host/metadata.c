@@ -12,7 +12,7 @@ struct metadata_service {
 	uv_timer_t timer;
 	struct metadata_lookup *lookup; /* of the poller; NULL: none is under way */
 	bool is_polling, is_closing, is_timer_closed;
-	uint64_t since_ms;    /* when polling began */
+	uint64_t since_ms; /* when polling began */
 	uint64_t interval_ms;
 	bool has_deadline;
 	/* The files: what the job writes, and what came meanwhile. */
@@ -20,14 +20,15 @@ struct metadata_service {
 	char *sandbox_id, *template_id;
 	char *next_sandbox_id, *next_template_id; /* NULL: nothing */
 	int status;
-	struct metadata_check *left, *kept; /* a look that nobody waits for, and what one has found */
+	struct metadata_check *left,
+		*kept; /* a look that nobody waits for, and what one has found */
 };
 
 struct metadata_check {
 	struct metadata_service *service;
 	struct metadata_lookup *lookup; /* one of these two */
 	struct metadata_pin *pin;
-	int status;	 /* of the first look; at last, of what is kept */
+	int status; /* of the first look; at last, of what is kept */
 	bool is_retrying, is_joined;
 	metadata_check_done *on_done; /* NULL: who asked has left */
 	void *user;
@@ -56,7 +57,8 @@ static void write_files(struct job *job)
 	const char *directory = service->settings.run_directory;
 	int status = run_files_write(directory, ".E2B_SANDBOX_ID", service->sandbox_id, 0644);
 
-	service->status = run_files_write(directory, ".E2B_TEMPLATE_ID", service->template_id, 0644);
+	service->status = run_files_write(directory, ".E2B_TEMPLATE_ID", service->template_id,
+					  0644);
 	if (status < 0)
 		service->status = status;
 }
@@ -94,8 +96,8 @@ static void take_over(struct metadata_service *service, const struct metadata *m
 	struct environment *environment = service->settings.environment;
 
 	if (service->settings.exporter)
-		log_exporter_set_target(service->settings.exporter, metadata->log_address, metadata->sandbox_id,
-					metadata->template_id);
+		log_exporter_set_target(service->settings.exporter, metadata->log_address,
+					metadata->sandbox_id, metadata->template_id);
 	environment_set_internal(environment, "E2B_SANDBOX_ID", metadata->sandbox_id);
 	environment_set_internal(environment, "E2B_TEMPLATE_ID", metadata->template_id);
 	free(service->next_sandbox_id);
@@ -151,9 +153,8 @@ static void on_timer(uv_timer_t *timer)
 {
 	struct metadata_service *service = container_of(timer, struct metadata_service, timer);
 
-	service->lookup =
-		metadata_lookup_open(service->settings.loop, &service->settings.address, METADATA_REQUEST_MS,
-				     on_polled, service);
+	service->lookup = metadata_lookup_open(service->settings.loop, &service->settings.address,
+					       METADATA_REQUEST_MS, on_polled, service);
 }
 
 static void start_polling(struct metadata_service *service, bool has_deadline, uint64_t first_ms)
@@ -216,8 +217,10 @@ static void finish_check(struct metadata_check *check, int status, const struct 
 static void on_kept(struct later *later)
 {
 	struct metadata_check *check = container_of(later, struct metadata_check, later);
-	const struct metadata metadata = {
-		.sandbox_id = "", .template_id = "", .log_address = "", .token_hash = check->kept_hash};
+	const struct metadata metadata = {.sandbox_id = "",
+					  .template_id = "",
+					  .log_address = "",
+					  .token_hash = check->kept_hash};
 
 	check->on_done(check->user, check->status, check->status < 0 ? NULL : &metadata, true);
 	free_check(check);
@@ -259,8 +262,8 @@ static void look(struct metadata_check *check)
 {
 	const struct metadata_settings *settings = &check->service->settings;
 
-	check->lookup = metadata_lookup_open(settings->loop, &settings->address, METADATA_CHECK_MS, on_checked,
-					     check);
+	check->lookup = metadata_lookup_open(settings->loop, &settings->address, METADATA_CHECK_MS,
+					     on_checked, check);
 }
 
 /* The look that others have left, or what it has found; NULL when there is none. */
@@ -332,8 +335,8 @@ struct metadata_service *metadata_service_new(const struct metadata_settings *se
 
 static void on_timer_closed(uv_handle_t *handle)
 {
-	struct metadata_service *service =
-		container_of((uv_timer_t *)handle, struct metadata_service, timer);
+	struct metadata_service *service = container_of((uv_timer_t *)handle,
+							struct metadata_service, timer);
 
 	service->is_timer_closed = true;
 	free_when_closed(service);

@@ -161,11 +161,9 @@ static void start_step(struct metadata_lookup *lookup)
 	lookup->call = http_call_open(lookup->loop, &settings, &handler);
 }
 
-struct metadata_lookup *metadata_lookup_open(struct loop *loop, const struct sockaddr_in *address,
-					     unsigned step_ms,
-					     void (*on_done)(void *user, int status,
-							     const struct metadata *metadata),
-					     void *user)
+struct metadata_lookup *metadata_lookup_open(
+	struct loop *loop, const struct sockaddr_in *address, unsigned step_ms,
+	void (*on_done)(void *user, int status, const struct metadata *metadata), void *user)
 {
 	struct metadata_lookup *lookup = xcalloc(1, sizeof(*lookup));
 

@@ -18,14 +18,12 @@ struct metadata {
 
 struct metadata_lookup;
 
-/* `on_done` comes once, from the loop, unless metadata_lookup_close comes first: 0 and what was found,
- * valid during the call, or a negative errno: -EBADMSG for an answer that makes no sense, -ETIMEDOUT
- * when a step takes longer than `step_ms`. The lookup is gone after it. */
-struct metadata_lookup *metadata_lookup_open(struct loop *loop, const struct sockaddr_in *address,
-					     unsigned step_ms,
-					     void (*on_done)(void *user, int status,
-							     const struct metadata *metadata),
-					     void *user);
+/* `on_done` comes once, from the loop, unless metadata_lookup_close comes first: 0 and what was
+ * found, valid during the call, or a negative errno: -EBADMSG for an answer that makes no sense,
+ * -ETIMEDOUT when a step takes longer than `step_ms`. The lookup is gone after it. */
+struct metadata_lookup *metadata_lookup_open(
+	struct loop *loop, const struct sockaddr_in *address, unsigned step_ms,
+	void (*on_done)(void *user, int status, const struct metadata *metadata), void *user);
 void metadata_lookup_close(struct metadata_lookup *lookup);
 
 #endif

@@ -54,7 +54,8 @@ static bool run_step(struct metadata_pin *pin)
 {
 	const struct step *step = &steps[pin->step];
 	const char *argv[20] = {"iptables", "-w", "5", "-t", "nat", step->action, step->chain};
-	static const char *const rule[] = {"-d", METADATA_ADDRESS, "-p", "tcp", "--dport", "80", "-j", "RETURN"};
+	static const char *const rule[] = {"-d", METADATA_ADDRESS, "-p", "tcp", "--dport", "80",
+					   "-j", "RETURN"};
 	size_t count = 7;
 
 	if (step->place)
@@ -66,8 +67,8 @@ static bool run_step(struct metadata_pin *pin)
 	return pin->tool != NULL;
 }
 
-struct metadata_pin *metadata_pin_start(struct tools *tools, void (*on_done)(void *user, bool is_pinned),
-					void *user)
+struct metadata_pin *metadata_pin_start(struct tools *tools,
+					void (*on_done)(void *user, bool is_pinned), void *user)
 {
 	struct metadata_pin *pin = xcalloc(1, sizeof(*pin));
 

@@ -9,7 +9,8 @@
 
 #define MOUNTINFO "/proc/self/mountinfo"
 #define NFS_OPTIONS \
-	"fg,hard,sync,rsize=1048576,wsize=1048576,mountproto=tcp,mountport=2049,proto=tcp,port=2049," \
+	"fg,hard,sync,rsize=1048576,wsize=1048576,mountproto=tcp,mountport=2049,proto=tcp,port=" \
+	"2049," \
 	"nfsvers=3,noacl,noac,lookupcache=none"
 
 struct mounted {
@@ -108,7 +109,8 @@ static struct mounted *find(const struct volumes *volumes, const char *path)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &volumes->mounted) {
+	LIST_FOR_EACH(node, &volumes->mounted)
+	{
 		struct mounted *mounted = container_of(node, struct mounted, node);
 
 		if (strcmp(mounted->path, path) == 0)
@@ -174,7 +176,8 @@ static void cancel_batch(struct volumes *volumes)
 	struct list_node *node, *following;
 
 	volumes->is_over = true;
-	LIST_FOR_EACH_SAFE(node, following, &volumes->batch) {
+	LIST_FOR_EACH_SAFE(node, following, &volumes->batch)
+	{
 		struct mounting *m = container_of(node, struct mounting, node);
 
 		if (!m->tool)
@@ -203,8 +206,8 @@ static void fail(struct mounting *m, const char *what, const char *why, const ch
 	struct volumes *volumes = m->volumes;
 	struct err err;
 
-	err_set(&err, ERR_INTERNAL, "failed to %s NFS at \"%.256s\": %s%s%.512s", what, m->path, why,
-		*output ? "\n" : "", output);
+	err_set(&err, ERR_INTERNAL, "failed to %s NFS at \"%.256s\": %s%s%.512s", what, m->path,
+		why, *output ? "\n" : "", output);
 	m->tool = NULL;
 	free_one(m);
 	cancel_batch(volumes);
@@ -226,7 +229,8 @@ static const char *why_of(const struct tool_result *result, char text[32])
 
 /* ---- a volume: looked at, unmounted, its folder made, mounted ---- */
 
-static void run_tool(struct mounting *m, const char *what, const char *const *argv, uint64_t least_ms,
+static void run_tool(struct mounting *m, const char *what, const char *const *argv,
+		     uint64_t least_ms,
 		     void (*on_done)(void *user, const struct tool_result *result))
 {
 	const struct volumes *volumes = m->volumes;
@@ -263,7 +267,7 @@ static void make_folder(struct job *job)
 static void on_folder_made(struct job *job)
 {
 	struct mounting *m = container_of(job, struct mounting, job);
-	const char *const argv[] = {"mount", "-v",	"-t",	 "nfs", "-o",
+	const char *const argv[] = {"mount",	 "-v",	    "-t",    "nfs", "-o",
 				    NFS_OPTIONS, m->target, m->path, NULL};
 
 	if (m->volumes->is_over)
@@ -276,7 +280,8 @@ static void on_folder_made(struct job *job)
 
 static void start_mounting(struct mounting *m)
 {
-	int status = job_run(m->volumes->tools->loop, &m->job, JOB_FILES, make_folder, on_folder_made);
+	int status = job_run(m->volumes->tools->loop, &m->job, JOB_FILES, make_folder,
+			     on_folder_made);
 
 	if (status < 0)
 		fail_sys(m, "mount", status);
@@ -345,7 +350,8 @@ static bool is_in_batch(const struct volumes *volumes, const char *path)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &volumes->batch) {
+	LIST_FOR_EACH(node, &volumes->batch)
+	{
 		if (strcmp(container_of(node, struct mounting, node)->path, path) == 0)
 			return true;
 	}
@@ -357,7 +363,8 @@ static void start_batch(struct volumes *volumes)
 	struct list_node *node, *following;
 	int status = 0;
 
-	LIST_FOR_EACH_SAFE(node, following, &volumes->batch) {
+	LIST_FOR_EACH_SAFE(node, following, &volumes->batch)
+	{
 		struct mounting *m = container_of(node, struct mounting, node);
 
 		if (status == 0)
@@ -423,6 +430,7 @@ void volumes_close(struct volumes *volumes)
 	volumes->is_closing = true;
 	cancel_batch(volumes);
 	if (tell)
-		volumes->on_done(volumes->user, err_set(&err, ERR_UNAVAILABLE, "envd is stopping"), &err);
+		volumes->on_done(volumes->user, err_set(&err, ERR_UNAVAILABLE, "envd is stopping"),
+				 &err);
 	free_when_closed(volumes);
 }

@@ -48,7 +48,9 @@ static int store_data(int fd, const struct job_status *status, struct job_input_
 		return -EPIPE;
 	waiting = write->taken > status->fed.fed ? write->taken - status->fed.fed : 0;
 	if (waiting + data.len > (uint64_t)JOB_STDIN_BYTES_MAX)
-		data.len = waiting < (uint64_t)JOB_STDIN_BYTES_MAX ? (size_t)(JOB_STDIN_BYTES_MAX - waiting) : 0;
+		data.len = waiting < (uint64_t)JOB_STDIN_BYTES_MAX
+				   ? (size_t)(JOB_STDIN_BYTES_MAX - waiting)
+				   : 0;
 	/* Not all file systems can. */
 	if (status->fed.fed >= HOLE_ALIGNMENT)
 		(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
@@ -56,7 +58,8 @@ static int store_data(int fd, const struct job_status *status, struct job_input_
 	return append(fd, data, &write->taken);
 }
 
-static int store_and_close(const struct job_store *store, const char *id, struct job_input_write *write)
+static int store_and_close(const struct job_store *store, const char *id,
+			   struct job_input_write *write)
 {
 	auto_close int fd = job_store_open_file(store, id, "input", O_RDWR | O_APPEND);
 	struct job_status status;
@@ -71,8 +74,8 @@ static int store_and_close(const struct job_store *store, const char *id, struct
 	if (result < 0 || !write->closes || write->is_closed ||
 	    write->taken != write->offset + write->data.len)
 		return result;
-	result = job_store_tell_keeper(store, id, offsetof(struct job_status_agent, is_input_closed), &yes,
-				       sizeof(yes));
+	result = job_store_tell_keeper(
+		store, id, offsetof(struct job_status_agent, is_input_closed), &yes, sizeof(yes));
 	write->is_closed = result == 0;
 	return result;
 }

@@ -156,7 +156,8 @@ static bool has_audience(const struct job_life *run)
 	return !list_is_empty(&run->owner->listeners);
 }
 
-static void hold_cap(struct job_life *run, struct job_extent extents[JOB_STREAMS], uint64_t *stored_bytes)
+static void hold_cap(struct job_life *run, struct job_extent extents[JOB_STREAMS],
+		     uint64_t *stored_bytes)
 {
 	const struct job_store *store = &run->table->store;
 	const struct job_record *record = &run->owner->record;
@@ -185,11 +186,12 @@ static void note_order(struct job_life *run, const struct job_extent extents[JOB
 			       run->noted_first == JOB_STDERR ? JOB_STDERR : JOB_STDOUT);
 }
 
-/* One that nobody collects, as in containers whose process 1 does not, keeps its number, and a number may
- * be somebody else's by now. */
+/* One that nobody collects, as in containers whose process 1 does not, keeps its number, and a
+ * number may be somebody else's by now. */
 static bool has_lost_keeper(const struct job_life *run)
 {
-	auto_close int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status", O_RDONLY);
+	auto_close int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status",
+						O_RDONLY);
 
 	return fd >= 0 && job_status_keeper(fd) != run->keeper;
 }
@@ -199,7 +201,8 @@ static int watch_output(const struct job_life *run, enum job_stream stream)
 {
 	char path[JOB_STORE_PATH_BYTES];
 
-	if (job_store_path(&run->table->store, run->owner->record.id, job_stream_name(stream), path) < 0)
+	if (job_store_path(&run->table->store, run->owner->record.id, job_stream_name(stream),
+			   path) < 0)
 		return -1;
 	return inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
 }
@@ -227,8 +230,8 @@ static void enter_watches(struct job_life *run)
 	for (int i = 0; i < JOB_STREAMS; i++)
 		if (run->watches[i].number >= 0 && !job_notice_watch(run->table, &run->watches[i]))
 			has_news[i] = true;
-	/* Where no inotify is to be had: by the clock. And seldom for somebody who waits: not every file
-	 * system tells of everything. */
+	/* Where no inotify is to be had: by the clock. And seldom for somebody who waits: not every
+	 * file system tells of everything. */
 	if (run->watches[JOB_STDOUT].number < 0)
 		run->look_due_ms = run->looked_ms + JOB_LOOK_IDLE_MS;
 	else if (has_audience(run))
@@ -257,7 +260,8 @@ static void on_looked(struct job *job)
 	job_notice_room(run->table, run->disk_room);
 	if (!run->is_over) {
 		if (run->cap_status < 0 && !owner->record.output_incomplete)
-			log_debug("jobs", "the cap of an output cannot be held", LOG_S("id", owner->record.id),
+			log_debug("jobs", "the cap of an output cannot be held",
+				  LOG_S("id", owner->record.id),
 				  LOG_S("reason", errno_text(run->cap_status)));
 		enter_watches(run);
 		job_life_plan(run);
@@ -298,8 +302,8 @@ void job_life_look(struct background_job *job)
 		start_look(job->run);
 }
 
-/* Soon for who follows it, seldom otherwise; but what changes the order of the streams should be known
- * before there is more. */
+/* Soon for who follows it, seldom otherwise; but what changes the order of the streams should be
+ * known before there is more. */
 static uint64_t look_pause_ms(const struct job_life *run, enum job_stream stream)
 {
 	const struct job_table *table = run->table;
@@ -403,7 +407,8 @@ void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t
 	if (record->wall_time_ms)
 		run->wall_due_ms = now + 1 +
 				   (elapsed_ms < (int64_t)record->wall_time_ms
-					    ? record->wall_time_ms - (uint64_t)(elapsed_ms > 0 ? elapsed_ms : 0)
+					    ? record->wall_time_ms -
+						      (uint64_t)(elapsed_ms > 0 ? elapsed_ms : 0)
 					    : 0);
 	become_running(run);
 	/* It was asked to end, and perhaps not made to. */
@@ -491,7 +496,8 @@ static void find_out(struct job *job)
 		(void)job_kill_orphan(&run->status.start, cgroups, record->place);
 	if (cgroups && record->place.kind != CGROUP_NONE) {
 		run->out_of_memory = cgroup_saw_out_of_memory(cgroups, record->place);
-		/* What was stopped leaves nothing; what has ended by itself may have left servers. */
+		/* What was stopped leaves nothing; what has ended by itself may have left
+		 * servers. */
 		if (run->has_kill)
 			(void)cgroup_kill(cgroups, record->place);
 		leave_cgroup(run, cgroups);
@@ -532,8 +538,10 @@ static void enter_end(struct job_life *run)
 		record->exit.code = -1;
 		record->exit.ended_ms = wall_clock_ms();
 		record->ended_steady_ms = monotonic_ms();
-		set_message(record, "the job's keeper was killed: how it ended is not known, and what was left "
-				    "of it was killed, too");
+		set_message(
+			record,
+			"the job's keeper was killed: how it ended is not known, and what was left "
+			"of it was killed, too");
 	}
 	memcpy(job->extents, run->end_extents, sizeof(job->extents));
 	job->stored_bytes = run->end_stored_bytes;

@@ -1,10 +1,10 @@
 /*
- * A job while it is PENDING or RUNNING: its start, its keeper, its time limit, its stop, and the looks
- * at its output. Loop thread only.
+ * A job while it is PENDING or RUNNING: its start, its keeper, its time limit, its stop, and the
+ * looks at its output. Loop thread only.
  *
- * Whoever ends a job holds the lock of its status file meanwhile (job_status.h), so that neither the
- * leader's number nor its session can come to mean somebody else. After SIGTERM the lock is kept until
- * the leader has ended or its grace is over; then everything below the keeper is killed.
+ * Whoever ends a job holds the lock of its status file meanwhile (job_status.h), so that neither
+ * the leader's number nor its session can come to mean somebody else. After SIGTERM the lock is
+ * kept until the leader has ended or its grace is over; then everything below the keeper is killed.
  */
 #ifndef ENVD_JOBS_JOB_LIFE_H
 #define ENVD_JOBS_JOB_LIFE_H
@@ -22,8 +22,8 @@ struct job_spec {
 	const char *stdin_path; /* of JOB_STDIN_FILE */
 };
 
-/* For one event of one output file. Not of the folder: what the kernel notes there about the files in it
- * can get lost when a watch is set anew while they are written. */
+/* For one event of one output file. Not of the folder: what the kernel notes there about the files
+ * in it can get lost when a watch is set anew while they are written. */
 struct job_watch {
 	struct list_node bucket;
 	int number; /* -1: not armed */
@@ -52,12 +52,14 @@ struct job_life {
 	uv_poll_t status_poll, leader_poll;
 	int leader_pidfd;
 	uv_timer_t timer;
-	uint64_t wall_due_ms, grace_due_ms, retry_due_ms, look_due_ms, keeper_due_ms; /* 0: not set */
+	uint64_t wall_due_ms, grace_due_ms, retry_due_ms, look_due_ms,
+		keeper_due_ms; /* 0: not set */
 	unsigned live;
 	/* The end. */
 	bool wants_term, has_term, wants_kill, has_kill, is_stopped_by_request;
-	bool is_kill_blocked; /* of kill_job: for want of descriptors and the like; to be tried again */
-	bool is_unread;       /* of job: how it ended, for the same reason */
+	bool is_kill_blocked; /* of kill_job: for want of descriptors and the like; to be tried
+				 again */
+	bool is_unread; /* of job: how it ended, for the same reason */
 	unsigned unread_count;
 	uint64_t stop_due_ms; /* when the grace is over */
 	struct job_stop_note note; /* of kill_job */
@@ -74,16 +76,18 @@ struct job_life {
 	struct job_watch watches[JOB_STREAMS];
 	uint64_t looked_ms;
 	bool is_look_owed, is_finishing, is_finish_owed;
-	/* Which stream has grown first since the look before, and which last; JOB_STREAMS: not known. */
+	/* Which stream has grown first since the look before, and which last; JOB_STREAMS: not
+	 * known. */
 	enum job_stream grew_first, noted_first, grew_last;
 	struct job_order order; /* of the pool's job */
 };
 
-/* 0: *ret_job is PENDING, and its listeners will be told. -EALREADY: it is the job of that client key.
- * Otherwise negative, with err. */
-int job_life_create(struct job_table *table, const struct job_spec *spec, struct background_job **ret_job,
-		   struct err *err) NODISCARD;
-/* Why a PENDING job could not be started; valid while its listeners are told. It is then removed. */
+/* 0: *ret_job is PENDING, and its listeners will be told. -EALREADY: it is the job of that client
+ * key. Otherwise negative, with err. */
+int job_life_create(struct job_table *table, const struct job_spec *spec,
+		    struct background_job **ret_job, struct err *err) NODISCARD;
+/* Why a PENDING job could not be started; valid while its listeners are told. It is then
+ * removed. */
 const struct err *job_life_start_error(const struct background_job *job);
 /* A running job of an earlier envd. Takes the descriptor over. */
 void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t elapsed_ms);

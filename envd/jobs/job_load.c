@@ -71,7 +71,8 @@ static bool is_still_there(pid_t pid, uint64_t ticks)
 	return proc_stat_read(pid, &about) && about.start_ticks == ticks;
 }
 
-bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups, struct cgroup_place place)
+bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups,
+		     struct cgroup_place place)
 {
 	bool is_there = start->magic && start->leader_ticks &&
 			is_still_there(start->leader_pid, start->leader_ticks);
@@ -93,12 +94,14 @@ static bool was_there(uint64_t start_ticks, int64_t at_ms)
 }
 
 /* Nobody keeps it any more, whether its keeper had got as far as to begin or not. */
-static bool kill_unkept(const struct job_status *status, struct cgroups *cgroups, struct cgroup_place place)
+static bool kill_unkept(const struct job_status *status, struct cgroups *cgroups,
+			struct cgroup_place place)
 {
 	struct job_status_start start = status->start;
 	struct proc_stat about;
 
-	if (!start.magic && status->birth.pid > 0 && proc_stat_read((pid_t)status->birth.pid, &about) &&
+	if (!start.magic && status->birth.pid > 0 &&
+	    proc_stat_read((pid_t)status->birth.pid, &about) &&
 	    was_there(about.start_ticks, status->birth.born_ms)) {
 		start.magic = JOB_STATUS_START_MAGIC;
 		start.leader_pid = (pid_t)status->birth.pid;
@@ -130,8 +133,8 @@ static void wait_for_beginning(const struct job_store *store, struct job_found *
 		/* After the look for the keeper: the last it does is to write the end. */
 		if (job_store_read_status(store, found->record.id, ret_status) < 0)
 			*ret_status = (struct job_status){.start.magic = 0};
-	} while ((found->keeper || may_begin) && !ret_status->start.magic && monotonic_ms() < until &&
-		 usleep(1000) == 0);
+	} while ((found->keeper || may_begin) && !ret_status->start.magic &&
+		 monotonic_ms() < until && usleep(1000) == 0);
 }
 
 static bool has_run(const struct job_record *record, const struct job_status *status)
@@ -149,13 +152,15 @@ static void give_up(struct cgroups *cgroups, const char *boot_id, const struct j
 		set_lost(record, JOB_FAILURE_LOST, "the machine was restarted while the job ran");
 	else if (kill_unkept(status, cgroups, record->place))
 		set_lost(record, JOB_FAILURE_LOST,
-			 "the job's keeper was killed while envd was away, and what was left of the job now");
+			 "the job's keeper was killed while envd was away, and what was left of "
+			 "the job now");
 	else
-		set_lost(record, JOB_FAILURE_LOST, "the job and its keeper ended together: how is not known");
+		set_lost(record, JOB_FAILURE_LOST,
+			 "the job and its keeper ended together: how is not known");
 }
 
-/* False when the command was never started, and never will be. Nobody was told of the job, and who asks
- * for it again, with its client key, gets one that runs. */
+/* False when the command was never started, and never will be. Nobody was told of the job, and who
+ * asks for it again, with its client key, gets one that runs. */
 static bool find_out(const struct job_store *store, struct cgroups *cgroups, const char *boot_id,
 		     struct job_found *found)
 {
@@ -193,7 +198,8 @@ static bool find_out(const struct job_store *store, struct cgroups *cgroups, con
 	return true;
 }
 
-/* What the wall clock says may be nonsense: machines begin with 1970, and are told the time later. */
+/* What the wall clock says may be nonsense: machines begin with 1970, and are told the time
+ * later. */
 static void set_age(struct job_record *record, const char *boot_id)
 {
 	int64_t age_ms = wall_clock_ms() - record->exit.ended_ms;
@@ -237,10 +243,12 @@ static bool may_be_job(DIR *directory, const char *name)
 	struct stat about;
 
 	return name[0] >= '0' && name[0] <= '9' && job_id_is_valid(str_of(name)) &&
-	       fstatat(dirfd(directory), name, &about, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(about.st_mode);
+	       fstatat(dirfd(directory), name, &about, AT_SYMLINK_NOFOLLOW) == 0 &&
+	       S_ISDIR(about.st_mode);
 }
 
-struct job_found *job_store_load(const struct job_store *store, struct cgroups *cgroups, size_t *ret_count)
+struct job_found *job_store_load(const struct job_store *store, struct cgroups *cgroups,
+				 size_t *ret_count)
 {
 	size_t count = 0, capacity = 0;
 	struct job_found *all = NULL;

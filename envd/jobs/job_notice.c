@@ -12,7 +12,7 @@ static void mark_all(struct job_table *table)
 	struct list_node *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, &table->all)
-		job_life_mark_disk_full(container_of(node, struct background_job, all));
+	job_life_mark_disk_full(container_of(node, struct background_job, all));
 }
 
 static void on_disk_timer(uv_timer_t *timer);
@@ -25,7 +25,8 @@ static void plan_disk_look(struct job_table *table, uint64_t room_before)
 	if (table->is_closed || table->running_count == 0)
 		return;
 	if (table->disk_room < (uint64_t)JOB_DISK_LOW_BYTES)
-		wait_ms = table->disk_room == room_before ? JOB_DISK_CHECK_LOW_MS : JOB_DISK_CHECK_SCARCE_MS;
+		wait_ms = table->disk_room == room_before ? JOB_DISK_CHECK_LOW_MS
+							  : JOB_DISK_CHECK_SCARCE_MS;
 	uv_timer_start(&table->disk_timer, on_disk_timer, wait_ms, 0);
 }
 
@@ -91,7 +92,8 @@ static void dispatch_all(struct job_table *table)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->all) {
+	LIST_FOR_EACH(node, &table->all)
+	{
 		struct background_job *job = container_of(node, struct background_job, all);
 
 		if (job->run)
@@ -103,16 +105,19 @@ static void dispatch_watch(struct job_table *table, int watch)
 {
 	struct list_node *head = &table->watches[(size_t)watch % JOB_BUCKETS], *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, head) {
+	LIST_FOR_EACH_SAFE(node, following, head)
+	{
 		struct job_watch *found = container_of(node, struct job_watch, bucket);
 
 		if (found->number == watch) {
 			list_remove(&found->bucket);
-			job_life_on_watch(found->run, (enum job_stream)(found - found->run->watches));
+			job_life_on_watch(found->run,
+					  (enum job_stream)(found - found->run->watches));
 			return;
 		}
 	}
-	/* At most two for each run; those of runs that have ended meanwhile make room for others. */
+	/* At most two for each run; those of runs that have ended meanwhile make room for
+	 * others. */
 	table->early_watches[table->early_count++ % ARRAY_LENGTH(table->early_watches)] = watch;
 }
 
@@ -137,7 +142,8 @@ void job_notice_read(struct job_table *table)
 	ssize_t len = read(table->inotify_fd, bytes, sizeof(bytes));
 
 	for (ssize_t at = 0; at + (ssize_t)sizeof(struct inotify_event) <= len;) {
-		const struct inotify_event *event = (const struct inotify_event *)(const void *)(bytes + at);
+		const struct inotify_event *event =
+			(const struct inotify_event *)(const void *)(bytes + at);
 
 		if (event->mask & IN_Q_OVERFLOW)
 			dispatch_all(table);
@@ -160,7 +166,8 @@ void job_notice_start(struct job_table *table)
 	uv_timer_init(&table->loop->uv, &table->disk_timer);
 	table->live++;
 	table->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	if (table->inotify_fd >= 0 && uv_poll_init(&table->loop->uv, &table->inotify, table->inotify_fd) < 0)
+	if (table->inotify_fd >= 0 &&
+	    uv_poll_init(&table->loop->uv, &table->inotify, table->inotify_fd) < 0)
 		close_fd(&table->inotify_fd);
 	if (table->inotify_fd >= 0) {
 		table->live++;

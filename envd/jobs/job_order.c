@@ -33,9 +33,11 @@ static bool read_mark(int fd, uint64_t index, struct job_mark *ret_mark)
 static bool write_mark(int fd, uint64_t index, const struct job_mark *mark)
 {
 	uint64_t words[2] = {mark->ends[JOB_STDOUT],
-			     mark->ends[JOB_STDERR] | (mark->first == JOB_STDERR ? STDERR_FIRST : 0)};
+			     mark->ends[JOB_STDERR] |
+				     (mark->first == JOB_STDERR ? STDERR_FIRST : 0)};
 
-	return pwrite(fd, words, sizeof(words), (off_t)(index * MARK_BYTES)) == (ssize_t)sizeof(words);
+	return pwrite(fd, words, sizeof(words), (off_t)(index * MARK_BYTES)) ==
+	       (ssize_t)sizeof(words);
 }
 
 static uint64_t count_marks(int fd)
@@ -126,7 +128,8 @@ void job_order_note(struct job_order *order, const struct job_store *store, cons
 		if (is_worth && fd >= 0) {
 			if (order->count > 1)
 				(void)!write_mark(fd, order->count - 2, &order->before);
-			if (write_mark(fd, order->count - 1, &order->last) && order->count >= JOB_ORDER_MARKS_MAX)
+			if (write_mark(fd, order->count - 1, &order->last) &&
+			    order->count >= JOB_ORDER_MARKS_MAX)
 				thin_out(order, fd);
 		}
 	}
@@ -143,7 +146,8 @@ bool job_order_find(int fd, const uint64_t offsets[JOB_STREAMS], struct job_mark
 
 		if (!read_mark(fd, middle, &mark))
 			return false;
-		if (mark.ends[JOB_STDOUT] > offsets[JOB_STDOUT] || mark.ends[JOB_STDERR] > offsets[JOB_STDERR]) {
+		if (mark.ends[JOB_STDOUT] > offsets[JOB_STDOUT] ||
+		    mark.ends[JOB_STDERR] > offsets[JOB_STDERR]) {
 			*ret_mark = mark;
 			is_found = true;
 			high = middle;

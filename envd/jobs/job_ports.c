@@ -23,7 +23,8 @@ static void on_closed(uv_handle_t *handle)
 /* Nobody waits any more. */
 static void end(struct job_ports *ports)
 {
-	if (ports->is_over || ports->is_telling || ports->work.active || !list_is_empty(&ports->waiters))
+	if (ports->is_over || ports->is_telling || ports->work.active ||
+	    !list_is_empty(&ports->waiters))
 		return;
 	ports->is_over = true;
 	ports->table->ports = NULL;
@@ -47,7 +48,8 @@ static void on_looked(struct job *work)
 	list_init(&told);
 	list_splice(&told, &ports->waiters);
 	while (!list_is_empty(&told)) {
-		struct job_port_waiter *waiter = container_of(told.next, struct job_port_waiter, node);
+		struct job_port_waiter *waiter = container_of(told.next, struct job_port_waiter,
+							      node);
 
 		list_remove(&waiter->node);
 		list_append(&ports->waiters, &waiter->node);

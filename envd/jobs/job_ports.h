@@ -1,6 +1,6 @@
 /*
- * Who waits until something listens on a TCP port of the sandbox. The kernel tells nobody, so its lists are
- * read from time to time: once for all who wait. Loop thread only.
+ * Who waits until something listens on a TCP port of the sandbox. The kernel tells nobody, so its
+ * lists are read from time to time: once for all who wait. Loop thread only.
  */
 #ifndef ENVD_JOBS_JOB_PORTS_H
 #define ENVD_JOBS_JOB_PORTS_H

@@ -57,7 +57,8 @@ static ssize_t send_once(struct job_reader *reader, struct job_reader_stream *st
 	return from < stream->extent.oldest ? -EIO : sent;
 }
 
-/* ... and in as many goes as the job may have, of the `left` bytes there are. How many are left, or negative. */
+/* ... and in as many goes as the job may have, of the `left` bytes there are. How many are left, or
+ * negative. */
 static ssize_t send_next(struct job_reader *reader, struct job_reader_stream *stream, uint64_t left)
 {
 	ssize_t sent;
@@ -108,7 +109,8 @@ static int read_stream(struct job_reader *reader, enum job_stream which, uint64_
 		piece->len = (size_t)reader->bytes_left;
 	if (reader->send.socket.fd >= 0) {
 		limit -= stream->offset;
-		got = send_next(reader, stream, limit < reader->bytes_left ? limit : reader->bytes_left);
+		got = send_next(reader, stream,
+				limit < reader->bytes_left ? limit : reader->bytes_left);
 		if (got < 0)
 			return (int)got;
 		/* All was, or a part of what there is. */
@@ -157,15 +159,16 @@ static int check_offsets(struct job_reader *reader)
 static int read_in_order(struct job_reader *reader, struct job_reader_piece *piece)
 {
 	const struct job_reader_stream *streams = reader->streams;
-	const uint64_t offsets[JOB_STREAMS] = {streams[JOB_STDOUT].offset, streams[JOB_STDERR].offset};
+	const uint64_t offsets[JOB_STREAMS] = {streams[JOB_STDOUT].offset,
+					       streams[JOB_STDERR].offset};
 	struct job_mark mark;
 	int status;
 
 	if (!streams[JOB_STDOUT].is_wanted || !streams[JOB_STDERR].is_wanted)
 		return 0;
 	if (reader->order_fd < 0)
-		reader->order_fd = job_store_open_file(&reader->job->table->store, reader->job->record.id, "order",
-						       O_RDONLY);
+		reader->order_fd = job_store_open_file(&reader->job->table->store,
+						       reader->job->record.id, "order", O_RDONLY);
 	if (reader->order_fd < 0 || !job_order_find(reader->order_fd, offsets, &mark))
 		return 0;
 	status = read_stream(reader, mark.first, mark.ends[mark.first], piece);
@@ -225,7 +228,8 @@ static void finish(struct job_reader *reader)
 	if (!reader->is_closed || reader->is_working)
 		return;
 	reader->is_working = true;
-	if (job_run(reader->job->table->loop, &reader->work, JOB_FILES, close_files, on_files_closed) < 0) {
+	if (job_run(reader->job->table->loop, &reader->work, JOB_FILES, close_files,
+		    on_files_closed) < 0) {
 		close_files(&reader->work);
 		on_files_closed(&reader->work);
 	}
@@ -252,7 +256,8 @@ static void give_back(struct job_reader *reader)
 /* Nothing more will be written, as far as is known now. */
 static bool is_final(const struct job_reader *reader)
 {
-	return !reader->follows || job_state_is_end(reader->job->record.state) || reader->job->is_removed;
+	return !reader->follows || job_state_is_end(reader->job->record.state) ||
+	       reader->job->is_removed;
 }
 
 static void on_piece(struct job *work)
@@ -405,8 +410,9 @@ int job_reader_open(struct job_reader *reader)
 		return -EAGAIN;
 	table->reader_count++;
 	background_job_hold(reader->job);
-	reader->piece_bytes = size_min(reader->piece_bytes,
-				       size_max(JOB_READS_BYTES / table->reader_count, JOB_READ_BYTES_MIN));
+	reader->piece_bytes = size_min(
+		reader->piece_bytes,
+		size_max(JOB_READS_BYTES / table->reader_count, JOB_READ_BYTES_MIN));
 	/* Small pieces cost less to copy. */
 	if (reader->piece_bytes < JOB_READ_BYTES)
 		reader->may_send = false;

@@ -36,8 +36,9 @@ static const char *put(char **room, const char *text)
 
 int job_record_copy(const struct job_record *record, struct job_record *ret_copy)
 {
-	size_t size = record->argc * sizeof(char *) + size_of(record->name) + size_of(record->client_key) +
-		      size_of(record->cwd) + size_of(record->user_name) + size_of(record->webhook_url) +
+	size_t size = record->argc * sizeof(char *) + size_of(record->name) +
+		      size_of(record->client_key) + size_of(record->cwd) +
+		      size_of(record->user_name) + size_of(record->webhook_url) +
 		      size_of(record->webhook_key) + size_of(record->message);
 	struct job_record copy = *record;
 	const char **argv;
@@ -77,7 +78,8 @@ void job_record_fini(struct job_record *record)
 /* Killed after its time was over, and by nobody else. */
 static bool has_timed_out(const struct job_record *record)
 {
-	return record->exit.timed_out && record->exit.signal == SIGKILL && !record->stop_requested_ms;
+	return record->exit.timed_out && record->exit.signal == SIGKILL &&
+	       !record->stop_requested_ms;
 }
 
 void job_record_settle(struct job_record *record)
@@ -112,7 +114,10 @@ struct number_field {
 	size_t offset;
 };
 
-#define FIELD(name, type, member) {name, type, offsetof(struct job_record, member)}
+#define FIELD(name, type, member) \
+	{ \
+		name, type, offsetof(struct job_record, member) \
+	}
 
 static const struct number_field number_fields[] = {
 	FIELD("sequence", NUMBER_U64, sequence),
@@ -157,7 +162,8 @@ static const struct number_field number_fields[] = {
 };
 
 _Static_assert(sizeof(enum job_state) == sizeof(int) && sizeof(pid_t) == sizeof(int) &&
-	       sizeof(unsigned) == sizeof(uint32_t), "the types of the table");
+		       sizeof(unsigned) == sizeof(uint32_t),
+	       "the types of the table");
 
 /* 64-bit ones keep their bits; JSON has only signed integers here. */
 static int64_t get_number(const struct job_record *record, const struct number_field *field)
@@ -209,11 +215,19 @@ struct text_field {
 	size_t offset;
 };
 
-#define TEXT(name, member) {name, offsetof(struct job_record, member)}
+#define TEXT(name, member) \
+	{ \
+		name, offsetof(struct job_record, member) \
+	}
 
 static const struct text_field text_fields[] = {
-	TEXT("name", name), TEXT("clientKey", client_key), TEXT("cwd", cwd), TEXT("userName", user_name),
-	TEXT("webhookUrl", webhook_url), TEXT("webhookKey", webhook_key), TEXT("message", message),
+	TEXT("name", name),
+	TEXT("clientKey", client_key),
+	TEXT("cwd", cwd),
+	TEXT("userName", user_name),
+	TEXT("webhookUrl", webhook_url),
+	TEXT("webhookKey", webhook_key),
+	TEXT("message", message),
 };
 
 static const char **text_at(struct job_record *record, const struct text_field *field)
@@ -236,13 +250,15 @@ static int write_object(const struct job_record *record, struct buf *b)
 	size_t i;
 
 	for (i = 0; i < ARRAY_LENGTH(text_fields) && status == 0; i++)
-		status = write_pair(b, text_fields[i].name,
-				    *text_at((struct job_record *)(uintptr_t)record, &text_fields[i]));
+		status = write_pair(
+			b, text_fields[i].name,
+			*text_at((struct job_record *)(uintptr_t)record, &text_fields[i]));
 	for (i = 0; i < ARRAY_LENGTH(number_fields) && status == 0; i++) {
 		int64_t value = get_number(record, &number_fields[i]);
 
 		if (value != 0)
-			status = buf_printf(b, ",\"%s\":%lld", number_fields[i].name, (long long)value);
+			status = buf_printf(b, ",\"%s\":%lld", number_fields[i].name,
+					    (long long)value);
 	}
 	if (status == 0)
 		status = buf_append_str(b, STR(",\"argv\":["));
@@ -315,7 +331,8 @@ static int read_fixed(const struct json_value *object, struct str key, char *roo
 	return 0;
 }
 
-static int read_argv(const struct json_value *object, struct arena *arena, struct job_record *record)
+static int read_argv(const struct json_value *object, struct arena *arena,
+		     struct job_record *record)
 {
 	const struct json_value *list = json_get(object, STR("argv"));
 	size_t count = list ? json_length(list) : 0, i;
@@ -326,7 +343,8 @@ static int read_argv(const struct json_value *object, struct arena *arena, struc
 	for (i = 0; i < count; i++) {
 		const struct json_value *element = json_at(list, i);
 
-		argv[i] = element && json_type(element) == JSON_STRING ? json_string(element).p : "";
+		argv[i] = element && json_type(element) == JSON_STRING ? json_string(element).p
+								       : "";
 	}
 	record->argv = argv;
 	record->argc = count;
@@ -354,13 +372,15 @@ int job_record_read(struct str text, struct arena *arena, struct job_record *ret
 		return -EBADMSG;
 	if (json_parse(text, arena, &object, &err) < 0)
 		return err.kind == ERR_RESOURCE_EXHAUSTED ? -ENOMEM : -EBADMSG;
-	if (json_type(object) != JSON_OBJECT || read_fixed(object, STR("id"), record.id, sizeof(record.id)) < 0 ||
+	if (json_type(object) != JSON_OBJECT ||
+	    read_fixed(object, STR("id"), record.id, sizeof(record.id)) < 0 ||
 	    read_fixed(object, STR("bootId"), record.boot_id, sizeof(record.boot_id)) < 0)
 		return -EBADMSG;
 	for (i = 0; i < ARRAY_LENGTH(text_fields); i++) {
 		value = json_get(object, str_of(text_fields[i].name));
-		*text_at(&record, &text_fields[i]) =
-			value && json_type(value) == JSON_STRING ? json_string(value).p : "";
+		*text_at(&record, &text_fields[i]) = value && json_type(value) == JSON_STRING
+							     ? json_string(value).p
+							     : "";
 	}
 	for (i = 0; i < ARRAY_LENGTH(number_fields); i++) {
 		value = json_get(object, str_of(number_fields[i].name));

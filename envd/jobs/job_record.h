@@ -2,8 +2,8 @@
  * What is known about one job, and the form in which it is kept on disk: a line with a version, a
  * checksum and a length, then one JSON object. Pure; any thread.
  *
- * The environment is not part of it. A webhook's key is: it is needed after a restart, so the file is
- * readable for its owner alone.
+ * The environment is not part of it. A webhook's key is: it is needed after a restart, so the file
+ * is readable for its owner alone.
  */
 #ifndef ENVD_JOBS_JOB_RECORD_H
 #define ENVD_JOBS_JOB_RECORD_H
@@ -67,8 +67,8 @@ struct job_record {
 	int64_t stop_due_ms;
 	bool stop_has_terminated;
 	struct exit_record exit; /* started_ms is set when it runs, the rest at the end */
-	/* The end by the clock that nobody sets, CLOCK_MONOTONIC: in the file by that of boot_id, in memory
-	 * of an ended job by that of now (before 0: before it was counted). */
+	/* The end by the clock that nobody sets, CLOCK_MONOTONIC: in the file by that of boot_id,
+	 * in memory of an ended job by that of now (before 0: before it was counted). */
 	int64_t ended_steady_ms;
 	bool has_exit;
 	struct cgroup_place place;

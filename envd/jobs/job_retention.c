@@ -1,5 +1,5 @@
-/* How long ended jobs stay, by age, number and what they take, and how they go: out of the table at once,
- * their files one after the other in the pool, where thousands may wait for it. */
+/* How long ended jobs stay, by age, number and what they take, and how they go: out of the table at
+ * once, their files one after the other in the pool, where thousands may wait for it. */
 #include <unistd.h>
 
 #include "envd/jobs/job_table.h"
@@ -22,7 +22,8 @@ struct job_sweep {
 	struct job job;
 	struct job_table *table;
 	struct list_node removals;
-	bool is_last; /* envd ends: what makes jobs of the folders goes, and the next one does the rest */
+	bool is_last; /* envd ends: what makes jobs of the folders goes, and the next one does the
+			 rest */
 };
 
 /* ---- files ---- */
@@ -43,12 +44,14 @@ static void remove_files(struct job *job)
 	const struct job_store *store = &sweep->table->store;
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &sweep->removals) {
+	LIST_FOR_EACH(node, &sweep->removals)
+	{
 		struct job_removal *removal = container_of(node, struct job_removal, node);
 
 		removal->status = job_store_forget(store, removal->id);
 	}
-	LIST_FOR_EACH(node, &sweep->removals) {
+	LIST_FOR_EACH(node, &sweep->removals)
+	{
 		struct job_removal *removal = container_of(node, struct job_removal, node);
 
 		if (sweep->is_last || removal->status < 0)
@@ -67,7 +70,8 @@ static void on_files_removed(struct job *job)
 
 	table->sweep = NULL;
 	while (!list_is_empty(&sweep->removals)) {
-		struct job_removal *removal = container_of(sweep->removals.next, struct job_removal, node);
+		struct job_removal *removal = container_of(sweep->removals.next, struct job_removal,
+							   node);
 
 		list_remove(&removal->node);
 		if (removal->status < 0)
@@ -98,7 +102,8 @@ static void put_back(struct job_sweep *sweep)
 	struct job_table *table = sweep->table;
 
 	while (!list_is_empty(&sweep->removals)) {
-		struct job_removal *last = container_of(sweep->removals.previous, struct job_removal, node);
+		struct job_removal *last = container_of(sweep->removals.previous,
+							struct job_removal, node);
 
 		list_remove(&last->node);
 		list_prepend(last->on_removed ? &table->deletions : &table->removals, &last->node);
@@ -157,7 +162,8 @@ static void take_out(struct background_job *job)
 	table->count--;
 }
 
-void background_job_delete(struct background_job *job, void (*on_removed)(void *user, int status), void *user)
+void background_job_delete(struct background_job *job, void (*on_removed)(void *user, int status),
+			   void *user)
 {
 	struct job_removal *removal = xcalloc(1, sizeof(*removal));
 	struct job_table *table = job->table;
@@ -182,7 +188,8 @@ void background_job_remove(struct background_job *job)
 
 static bool is_too_old(const struct background_job *job)
 {
-	return monotonic_ms() - job->record.ended_steady_ms > (int64_t)job->table->settings.ended_age_s * 1000;
+	return monotonic_ms() - job->record.ended_steady_ms >
+	       (int64_t)job->table->settings.ended_age_s * 1000;
 }
 
 /* Of what takes room, the last one stays: it would be gone before anybody could have seen it. */
@@ -195,8 +202,8 @@ static bool is_too_much(const struct job_table *table)
 void job_retention_drop(struct job_table *table)
 {
 	while (!list_is_empty(&table->ended)) {
-		struct background_job *oldest =
-			container_of(table->ended.next, struct background_job, ended);
+		struct background_job *oldest = container_of(table->ended.next,
+							     struct background_job, ended);
 
 		if (!is_too_much(table) && !is_too_old(oldest))
 			break;
@@ -214,7 +221,8 @@ static void plan(struct job_table *table)
 	if (table->is_closed || list_is_empty(&table->ended))
 		return;
 	oldest = container_of(table->ended.next, struct background_job, ended);
-	left = oldest->record.ended_steady_ms + (int64_t)table->settings.ended_age_s * 1000 - monotonic_ms();
+	left = oldest->record.ended_steady_ms + (int64_t)table->settings.ended_age_s * 1000 -
+	       monotonic_ms();
 	if (left < JOBS_RETENTION_MS_MIN)
 		left = JOBS_RETENTION_MS_MIN;
 	/* What could not be written is tried again. */
@@ -229,7 +237,8 @@ static void on_retention_timer(uv_timer_t *timer)
 	struct list_node *node;
 
 	job_retention_drop(table);
-	LIST_FOR_EACH(node, &table->all) {
+	LIST_FOR_EACH(node, &table->all)
+	{
 		struct background_job *job = container_of(node, struct background_job, all);
 
 		if (job->is_save_owed && !job->is_saving)

@@ -20,8 +20,9 @@ static void write_record(struct job *job)
 
 	/* In place: a full disk is what keeps the record from being written. */
 	if (save->is_output_incomplete)
-		(void)!job_store_tell_keeper(store, id, offsetof(struct job_status_agent, is_output_incomplete),
-					     &yes, sizeof(yes));
+		(void)!job_store_tell_keeper(
+			store, id, offsetof(struct job_status_agent, is_output_incomplete), &yes,
+			sizeof(yes));
 	save->status = job_store_save(store, id, buf_str(&save->text));
 }
 

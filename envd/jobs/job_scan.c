@@ -10,15 +10,16 @@
 #define TURN_BYTES (16 * 1024 * 1024)
 #define PLUSES_MAX 4
 
-/* What follows a '[', up to behind its end. A backslash means nothing in there; a ']' that comes first, or
- * in a class such as [:alpha:], does not end it. */
+/* What follows a '[', up to behind its end. A backslash means nothing in there; a ']' that comes
+ * first, or in a class such as [:alpha:], does not end it. */
 static const char *skip_brackets(const char *text)
 {
 	text += *text == '^';
 	text += *text == ']';
 	while (*text && *text != ']') {
 		if (text[0] == '[' && (text[1] == ':' || text[1] == '.' || text[1] == '=')) {
-			const char closing[] = {text[1], ']', '\0'}, *end = strstr(text + 2, closing);
+			const char closing[] = {text[1], ']', '\0'},
+				   *end = strstr(text + 2, closing);
 
 			text = end ? end + 2 : text + strlen(text);
 		} else {
@@ -75,11 +76,14 @@ int job_pattern_check(const char *text, struct err *err)
 		}
 		if (*at == '{')
 			return err_set(err, ERR_INVALID_ARGUMENT,
-				       "repetition counts are not taken in patterns; write [{] for a brace");
+				       "repetition counts are not taken in patterns; write [{] for "
+				       "a brace");
 		if (*at == '\\' && *text >= '1' && *text <= '9')
-			return err_set(err, ERR_INVALID_ARGUMENT, "back references are not taken in patterns");
+			return err_set(err, ERR_INVALID_ARGUMENT,
+				       "back references are not taken in patterns");
 		if (*at == '+' && !repeat(&nesting))
-			return err_set(err, ERR_INVALID_ARGUMENT, "at most %d + within each other", PLUSES_MAX);
+			return err_set(err, ERR_INVALID_ARGUMENT, "at most %d + within each other",
+				       PLUSES_MAX);
 		if (*at == ')')
 			leave(&nesting);
 		else if (*at != '+' && *at != '*' && *at != '?')
@@ -161,8 +165,8 @@ static bool matches(const struct job_pattern *pattern, char *line, size_t len)
 }
 
 /* Lines of a block that begins with one. *ret_used: what is not looked at again. */
-static bool scan_block(struct job_scan *scan, const struct job_pattern *pattern, char *block, size_t len,
-		       uint64_t offset, size_t *ret_used)
+static bool scan_block(struct job_scan *scan, const struct job_pattern *pattern, char *block,
+		       size_t len, uint64_t offset, size_t *ret_used)
 {
 	size_t at = 0;
 
@@ -192,7 +196,8 @@ void job_scan_open(struct job_scan_source *source, const struct job_store *store
 {
 	*source = (struct job_scan_source){.block = xmalloc(BLOCK_BYTES + 1)};
 	for (int i = 0; i < JOB_STREAMS; i++)
-		source->fds[i] = job_store_open_file(store, id, job_stream_name((enum job_stream)i), O_RDONLY);
+		source->fds[i] = job_store_open_file(store, id, job_stream_name((enum job_stream)i),
+						     O_RDONLY);
 }
 
 void job_scan_close(struct job_scan_source *source)
@@ -253,7 +258,8 @@ static int scan_stream(struct job_scan *scan, const struct job_pattern *pattern,
 	return 0;
 }
 
-int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern, struct job_scan_source *source)
+int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern,
+		 struct job_scan_source *source)
 {
 	int status = 0, i;
 
@@ -277,7 +283,8 @@ static void look_into(const char *path, struct job_ports_seen *seen)
 	while (fgets(line, sizeof(line), file)) {
 		unsigned port, state;
 
-		if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &port, &state) == 2 &&
+		if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &port, &state) ==
+			    2 &&
 		    state == 0x0a && port <= UINT16_MAX)
 			seen->bits[port / 8] |= (unsigned char)(1U << port % 8);
 	}

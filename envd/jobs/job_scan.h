@@ -1,6 +1,6 @@
 /*
- * Looking for a line that matches in a job's stored output. Blocking, for the pool; a scan remembers
- * where it is, so that output is read once.
+ * Looking for a line that matches in a job's stored output. Blocking, for the pool; a scan
+ * remembers where it is, so that output is read once.
  */
 #ifndef ENVD_JOBS_JOB_SCAN_H
 #define ENVD_JOBS_JOB_SCAN_H
@@ -46,8 +46,8 @@ void job_scan_close(struct job_scan_source *source);
 /* Others should have a turn. */
 bool job_scan_is_enough(const struct job_scan_source *source);
 /* 1: found. 0: not in what there is so far. */
-int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern, struct job_scan_source *source)
-	NODISCARD;
+int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern,
+		 struct job_scan_source *source) NODISCARD;
 
 struct job_ports_seen {
 	unsigned char bits[8192]; /* one for each port */

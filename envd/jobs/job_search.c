@@ -4,7 +4,7 @@ struct job_searches {
 	struct background_job *job;
 	struct job_listener listener;
 	struct job work;
-	struct list_node all;  /* those that have waited longest first */
+	struct list_node all; /* those that have waited longest first */
 	struct list_node turn; /* those that the pool has */
 	bool is_owed, is_telling;
 };
@@ -32,7 +32,8 @@ static bool sweep(struct job_searches *searches)
 
 	if (searches->work.active || searches->is_telling)
 		return true;
-	LIST_FOR_EACH_SAFE(node, following, &searches->all) {
+	LIST_FOR_EACH_SAFE(node, following, &searches->all)
+	{
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (list_is_empty(&search->waiters))
@@ -62,7 +63,8 @@ void job_search_leave(struct job_search_waiter *waiter)
 
 static void run_one(struct job_search *search, struct job_scan_source *source)
 {
-	if (!search->pattern.is_compiled && job_pattern_compile(&search->pattern, search->text, &search->err) < 0)
+	if (!search->pattern.is_compiled &&
+	    job_pattern_compile(&search->pattern, search->text, &search->err) < 0)
 		return;
 	search->status = job_scan_run(&search->scan, &search->pattern, source);
 	search->is_served = true;
@@ -75,7 +77,8 @@ static void look(struct job *work)
 	struct list_node *node;
 
 	job_scan_open(&source, &searches->job->table->store, searches->job->record.id);
-	LIST_FOR_EACH(node, &searches->turn) {
+	LIST_FOR_EACH(node, &searches->turn)
+	{
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (job_scan_is_enough(&source))
@@ -97,7 +100,8 @@ static void tell(struct job_search *search)
 	list_init(&told);
 	list_splice(&told, &search->waiters);
 	while (!list_is_empty(&told)) {
-		struct job_search_waiter *waiter = container_of(told.next, struct job_search_waiter, node);
+		struct job_search_waiter *waiter = container_of(told.next, struct job_search_waiter,
+								node);
 
 		list_remove(&waiter->node);
 		list_append(&search->waiters, &waiter->node);
@@ -112,8 +116,8 @@ static void settle(struct job_search *search)
 	search->is_seen_whole = search->was_ended && !search->scan.has_more;
 }
 
-/* Those that had no turn come first the next time, and those that had one last. True when there is more
- * to be looked at right now. */
+/* Those that had no turn come first the next time, and those that had one last. True when there is
+ * more to be looked at right now. */
 static bool put_back(struct job_searches *searches)
 {
 	struct list_node first, last;
@@ -122,7 +126,8 @@ static bool put_back(struct job_searches *searches)
 	list_init(&first);
 	list_init(&last);
 	while (!list_is_empty(&searches->turn)) {
-		struct job_search *search = container_of(searches->turn.next, struct job_search, node);
+		struct job_search *search = container_of(searches->turn.next, struct job_search,
+							 node);
 		bool is_served = search->is_served;
 
 		if (is_served)
@@ -142,7 +147,8 @@ static void tell_all(struct job_searches *searches)
 	struct list_node *node;
 
 	searches->is_telling = true;
-	LIST_FOR_EACH(node, &searches->all) {
+	LIST_FOR_EACH(node, &searches->all)
+	{
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (has_news(search))
@@ -170,8 +176,8 @@ static void refuse(struct job_searches *searches, bool has_ended)
 	if (!has_ended)
 		return;
 	LIST_FOR_EACH(node, &searches->all)
-		(void)err_set(&container_of(node, struct job_search, node)->err, ERR_RESOURCE_EXHAUSTED,
-			      "too much work is queued");
+	(void)err_set(&container_of(node, struct job_search, node)->err, ERR_RESOURCE_EXHAUSTED,
+		      "too much work is queued");
 	tell_all(searches);
 	(void)sweep(searches);
 }
@@ -190,7 +196,7 @@ static void start(struct job_searches *searches)
 	if (job->table->is_closed)
 		return;
 	LIST_FOR_EACH(node, &searches->all)
-		container_of(node, struct job_search, node)->was_ended = has_ended;
+	container_of(node, struct job_search, node)->was_ended = has_ended;
 	list_splice(&searches->turn, &searches->all);
 	if (job_run(job->table->loop, &searches->work, JOB_FILES, look, on_looked) < 0)
 		refuse(searches, has_ended);
@@ -219,11 +225,13 @@ static struct job_searches *searches_of(struct background_job *job)
 	return searches;
 }
 
-static struct job_search *find_in(struct list_node *list, const char *text, const bool is_wanted[JOB_STREAMS])
+static struct job_search *find_in(struct list_node *list, const char *text,
+				  const bool is_wanted[JOB_STREAMS])
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, list) {
+	LIST_FOR_EACH(node, list)
+	{
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (strcmp(search->text, text) == 0 &&
@@ -233,7 +241,8 @@ static struct job_search *find_in(struct list_node *list, const char *text, cons
 	return NULL;
 }
 
-static struct job_search *add(struct job_searches *searches, const char *text, const bool is_wanted[JOB_STREAMS])
+static struct job_search *add(struct job_searches *searches, const char *text,
+			      const bool is_wanted[JOB_STREAMS])
 {
 	struct job_search *search = xcalloc(1, sizeof(*search));
 
@@ -245,8 +254,8 @@ static struct job_search *add(struct job_searches *searches, const char *text, c
 	return search;
 }
 
-void job_search_join(struct background_job *job, const char *text, const bool is_wanted[JOB_STREAMS],
-		     struct job_search_waiter *waiter)
+void job_search_join(struct background_job *job, const char *text,
+		     const bool is_wanted[JOB_STREAMS], struct job_search_waiter *waiter)
 {
 	struct job_searches *searches = searches_of(job);
 	struct job_search *search = find_in(&searches->all, text, is_wanted);

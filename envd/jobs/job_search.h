@@ -1,7 +1,7 @@
 /*
- * Patterns that somebody waits for in the output of one job. Each is looked for once, however many wait for
- * it, and all of a job together in one job of the pool at a time: what a chatty job costs is bounded, and
- * nobody else's work queues behind a thousand waits. Loop thread only.
+ * Patterns that somebody waits for in the output of one job. Each is looked for once, however many
+ * wait for it, and all of a job together in one job of the pool at a time: what a chatty job costs
+ * is bounded, and nobody else's work queues behind a thousand waits. Loop thread only.
  */
 #ifndef ENVD_JOBS_JOB_SEARCH_H
 #define ENVD_JOBS_JOB_SEARCH_H
@@ -18,7 +18,7 @@ struct job_search {
 	char *text;
 	struct job_pattern pattern;
 	struct job_scan scan; /* with the line that was found */
-	struct err err;       /* the pattern is none, or there was no room for the work */
+	struct err err; /* the pattern is none, or there was no room for the work */
 	bool is_found;
 	bool is_seen_whole; /* the job has ended, and all of its output was looked at */
 	bool was_ended, is_served;
@@ -33,9 +33,10 @@ struct job_search_waiter {
 	void (*on_news)(struct job_search_waiter *waiter);
 };
 
-/* `text` was checked (job_pattern_check). What is known already is in waiter->search when it returns. */
-void job_search_join(struct background_job *job, const char *text, const bool is_wanted[JOB_STREAMS],
-		     struct job_search_waiter *waiter);
+/* `text` was checked (job_pattern_check). What is known already is in waiter->search when it
+ * returns. */
+void job_search_join(struct background_job *job, const char *text,
+		     const bool is_wanted[JOB_STREAMS], struct job_search_waiter *waiter);
 /* Also when it has not joined, or has left. */
 void job_search_leave(struct job_search_waiter *waiter);
 

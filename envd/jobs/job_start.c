@@ -1,4 +1,5 @@
-/* From the request to the exec: the job in the pool that makes files and plan, the clone, the status pipe. */
+/* From the request to the exec: the job in the pool that makes files and plan, the clone, the
+ * status pipe. */
 #include <signal.h>
 #include <sys/random.h>
 #include <unistd.h>
@@ -38,8 +39,8 @@ static int copy_request(struct job_start *start, const struct job_spec *spec)
 {
 	const struct job_record *record = &spec->record;
 	struct arena *arena = &start->arena;
-	struct spawn_variable *variables =
-		arena_alloc_array(arena, spec->variable_count + 1, sizeof(*variables));
+	struct spawn_variable *variables = arena_alloc_array(arena, spec->variable_count + 1,
+							     sizeof(*variables));
 	const char **args = arena_alloc_array(arena, record->argc, sizeof(*args));
 	bool is_short = !variables || !args;
 	size_t i;
@@ -47,8 +48,9 @@ static int copy_request(struct job_start *start, const struct job_spec *spec)
 	for (i = 0; i < record->argc && !is_short; i++)
 		args[i] = copy(arena, record->argv[i], &is_short);
 	for (i = 0; i < spec->variable_count && !is_short; i++)
-		variables[i] = (struct spawn_variable){copy(arena, spec->variables[i].name, &is_short),
-						       copy(arena, spec->variables[i].value, &is_short)};
+		variables[i] = (struct spawn_variable){
+			copy(arena, spec->variables[i].name, &is_short),
+			copy(arena, spec->variables[i].value, &is_short)};
 	start->request = (struct spawn_request){
 		.command = is_short ? NULL : args[0],
 		.args = is_short ? NULL : args + 1,
@@ -81,7 +83,8 @@ static int give_outputs(struct job_start *start)
 		return 0;
 	for (int i = 0; i < JOB_STREAMS; i++) {
 		/* So that /dev/stdout can be opened by name. */
-		if (start->files.outputs[i] >= 0 && fchown(start->files.outputs[i], child->uid, child->gid) < 0)
+		if (start->files.outputs[i] >= 0 &&
+		    fchown(start->files.outputs[i], child->uid, child->gid) < 0)
 			return -errno;
 	}
 	return 0;
@@ -99,7 +102,8 @@ static void use_files(struct job_start *start)
 		start->plan.keeper.fds[3] = start->keeper.log_fd = outputs[JOB_STDOUT];
 	} else {
 		start->request.stdout_fd = outputs[JOB_STDOUT];
-		start->request.stderr_fd = outputs[JOB_STDERR] >= 0 ? outputs[JOB_STDERR] : outputs[JOB_STDOUT];
+		start->request.stderr_fd = outputs[JOB_STDERR] >= 0 ? outputs[JOB_STDERR]
+								    : outputs[JOB_STDOUT];
 	}
 }
 
@@ -125,7 +129,8 @@ static void prepare(struct job *job)
 			start->record.not_enforced |= JOB_LIMIT_OUTPUT;
 		start->status = give_outputs(start);
 		if (start->status < 0)
-			err_set_sys(&start->err, ERR_INTERNAL, start->status, "chown of the output");
+			err_set_sys(&start->err, ERR_INTERNAL, start->status,
+				    "chown of the output");
 		else
 			use_files(start);
 	}
@@ -138,8 +143,8 @@ static void prepare(struct job *job)
 static void check_status(struct job_life *run)
 {
 	struct job_start *start = run->start;
-	enum spawn_status status = spawn_read_kept_status(start->plan.status_fd, &start->request,
-							  start->plan.cwd, &run->leader, &start->err);
+	enum spawn_status status = spawn_read_kept_status(
+		start->plan.status_fd, &start->request, start->plan.cwd, &run->leader, &start->err);
 
 	switch (status) {
 	case SPAWN_PENDING:
@@ -296,7 +301,8 @@ static void show_command(struct job_record *record, const char **shown)
 	record->argc = i;
 }
 
-static int make_record(struct job_table *table, const struct job_spec *spec, struct job_record *ret_record)
+static int make_record(struct job_table *table, const struct job_spec *spec,
+		       struct job_record *ret_record)
 {
 	const char *shown[JOB_SHOWN_COMMAND_BYTES];
 	struct job_record record = spec->record;
@@ -317,12 +323,13 @@ static int refuse(const struct job_table *table, struct err *err)
 	if (table->is_closed)
 		return err_set(err, ERR_UNAVAILABLE, "envd is shutting down");
 	if (table->running_count >= JOBS_RUNNING_MAX)
-		return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many running jobs (%d)", JOBS_RUNNING_MAX);
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many running jobs (%d)",
+			       JOBS_RUNNING_MAX);
 	return descriptors_check(err);
 }
 
-int job_life_create(struct job_table *table, const struct job_spec *spec, struct background_job **ret_job,
-		    struct err *err)
+int job_life_create(struct job_table *table, const struct job_spec *spec,
+		    struct background_job **ret_job, struct err *err)
 {
 	struct job_record record;
 	struct background_job *job;
@@ -344,7 +351,10 @@ int job_life_create(struct job_table *table, const struct job_spec *spec, struct
 	run->start = start = xcalloc(1, sizeof(*start));
 	start->files = (struct job_files)JOB_FILES_NONE;
 	start->keeper = (struct spawn_keeper){
-		.program_fd = -1, .status_fd = -1, .input_fd = -1, .log_fd = -1,
+		.program_fd = -1,
+		.status_fd = -1,
+		.input_fd = -1,
+		.log_fd = -1,
 		.birth_at = JOB_STATUS_BIRTH_AT,
 		.wall_time_ms = record.wall_time_ms,
 	};

@@ -27,12 +27,13 @@ void job_stop_end(struct job_life *run)
 	uv_close((uv_handle_t *)&run->leader_poll, on_leader_poll_closed);
 }
 
-/* Who holds the lock while the keeper lives may rely on the leader's number. -ESRCH: the keeper is gone;
- * -ENOENT: somebody has removed the file; anything else may get better. */
+/* Who holds the lock while the keeper lives may rely on the leader's number. -ESRCH: the keeper is
+ * gone; -ENOENT: somebody has removed the file; anything else may get better. */
 static int take_lock(struct job_life *run)
 {
 	if (run->lock_fd < 0) {
-		int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status", O_RDWR);
+		int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status",
+					     O_RDWR);
 
 		if (fd < 0)
 			return fd;
@@ -65,13 +66,15 @@ static bool has_room(int fd)
 static void write_note(struct job_life *run, size_t at, const void *data, size_t size)
 {
 	if (pwrite(run->lock_fd, data, size, JOB_STATUS_AGENT_AT + (off_t)at) != (ssize_t)size)
-		log_warn("jobs", "a stop could not be written down", LOG_S("id", run->owner->record.id));
+		log_warn("jobs", "a stop could not be written down",
+			 LOG_S("id", run->owner->record.id));
 }
 
 static void note_request(struct job_life *run)
 {
 	_Static_assert(offsetof(struct job_status_agent, stop_due_ms) ==
-			       offsetof(struct job_status_agent, stop_requested_ms) + sizeof(int64_t),
+			       offsetof(struct job_status_agent, stop_requested_ms) +
+				       sizeof(int64_t),
 		       "one after the other");
 
 	if (run->note.requested_ms)
@@ -100,7 +103,8 @@ static void terminate(struct job *job)
 	/* What was suspended would never see it. */
 	kill(-run->leader, SIGCONT);
 	if (run->note.requested_ms)
-		write_note(run, offsetof(struct job_status_agent, has_terminated), &yes, sizeof(yes));
+		write_note(run, offsetof(struct job_status_agent, has_terminated), &yes,
+			   sizeof(yes));
 }
 
 /* Its session, and whatever left that. */
@@ -125,7 +129,8 @@ static void kill_everything(struct job *job)
 		note_request(run);
 		kill(-run->leader, SIGKILL);
 		run->is_kill_blocked = !has_room(run->lock_fd);
-		/* The leader, which is dead, stays uncollected: what it has started is below the keeper. */
+		/* The leader, which is dead, stays uncollected: what it has started is below the
+		 * keeper. */
 		if (run->is_kill_blocked)
 			return;
 		kill_below_keeper(run);
@@ -191,8 +196,8 @@ static void on_terminated(struct job *job)
 		try_again_later(run);
 	} else if (!run->is_over) {
 		run->grace_due_ms = run->stop_due_ms;
-		if (run->leader_pidfd >= 0 &&
-		    uv_poll_init(&run->table->loop->uv, &run->leader_poll, run->leader_pidfd) == 0) {
+		if (run->leader_pidfd >= 0 && uv_poll_init(&run->table->loop->uv, &run->leader_poll,
+							   run->leader_pidfd) == 0) {
 			run->is_leader_open = true;
 			job_life_hold(run);
 			uv_poll_start(&run->leader_poll, UV_READABLE, on_leader);
@@ -264,7 +269,8 @@ void job_stop_go_on(struct job_life *run)
 	if (run->is_over || run->kill_job.active || step == STEP_NONE)
 		return;
 	run->note = make_note(run);
-	if (job_run(run->table->loop, &run->kill_job, JOB_QUICK, steps[step].work, steps[step].done) < 0) {
+	if (job_run(run->table->loop, &run->kill_job, JOB_QUICK, steps[step].work,
+		    steps[step].done) < 0) {
 		try_again_later(run);
 		return;
 	}

@@ -15,7 +15,8 @@
 /* Holes are of whole blocks of the file system. */
 #define HOLE_ALIGNMENT (64 * 1024)
 
-static const char *const file_names[] = {".record", "record", "status", "stdout", "stderr", "input", "order"};
+static const char *const file_names[] = {".record", "record", "status", "stdout",
+					 "stderr",  "input",  "order"};
 
 const char *job_stream_name(enum job_stream stream)
 {
@@ -25,8 +26,8 @@ const char *job_stream_name(enum job_stream stream)
 int job_store_path(const struct job_store *store, const char *id, const char *name,
 		   char ret_path[JOB_STORE_PATH_BYTES])
 {
-	int len = snprintf(ret_path, JOB_STORE_PATH_BYTES, "%s/%s%s%s", store->directory, id, *name ? "/" : "",
-			   name);
+	int len = snprintf(ret_path, JOB_STORE_PATH_BYTES, "%s/%s%s%s", store->directory, id,
+			   *name ? "/" : "", name);
 
 	return len < 0 || len >= JOB_STORE_PATH_BYTES ? -ENAMETOOLONG : 0;
 }
@@ -38,8 +39,8 @@ int job_store_open_file(const struct job_store *store, const char *id, const cha
 
 	if (fd < 0)
 		return fd;
-	/* Whoever may write here, such as a job of the same user, may have put a FIFO in its place, which
-	 * would keep whoever opens it waiting. What is made new goes to commands as it is. */
+	/* Whoever may write here, such as a job of the same user, may have put a FIFO in its place,
+	 * which would keep whoever opens it waiting. What is made new goes to commands as it is. */
 	if (!(flags & O_EXCL))
 		flags |= O_NONBLOCK;
 	fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -50,7 +51,8 @@ int job_store_open_file(const struct job_store *store, const char *id, const cha
 
 void job_store_init(struct job_store *store, const char *directory)
 {
-	*store = (struct job_store){.directory = xstrdup(directory), .lock_fd = -1, .keeper_fd = -1};
+	*store = (struct job_store){
+		.directory = xstrdup(directory), .lock_fd = -1, .keeper_fd = -1};
 	pthread_mutex_init(&store->opening, NULL);
 }
 
@@ -108,7 +110,8 @@ static int lock_store(int fd)
 
 	do {
 		status = flock(fd, LOCK_EX | LOCK_NB) < 0 ? -errno : 0;
-	} while (status == -EWOULDBLOCK && monotonic_ms() < until && usleep(START_AGAIN_PAUSE_US) == 0);
+	} while (status == -EWOULDBLOCK && monotonic_ms() < until &&
+		 usleep(START_AGAIN_PAUSE_US) == 0);
 	return status;
 }
 
@@ -134,7 +137,8 @@ static int open_lock(const char *path, const char *directory, int *ret_fd, struc
 
 	if (status == -EWOULDBLOCK)
 		return err_set(err, ERR_UNAVAILABLE,
-			       "%s belongs to another envd that is running (see -jobs-dir)", directory);
+			       "%s belongs to another envd that is running (see -jobs-dir)",
+			       directory);
 	if (status < 0)
 		return err_set_sys(err, err_kind_from_errno(status), status, "%s", path);
 	*ret_fd = take_fd(&fd);
@@ -154,7 +158,8 @@ static int open_store(struct job_store *store, struct err *err)
 	if (status == 0)
 		status = job_store_path(store, "lock", "", path);
 	if (status < 0)
-		return err_set_sys(err, err_kind_from_errno(status), status, "%s", store->directory);
+		return err_set_sys(err, err_kind_from_errno(status), status, "%s",
+				   store->directory);
 	status = open_lock(path, store->directory, &fd, err);
 	if (status < 0)
 		return status;
@@ -238,7 +243,8 @@ void job_files_close(struct job_files *files)
 	close_fd(&files->outputs[JOB_STDERR]);
 }
 
-static int open_new(const struct job_store *store, const char *id, const char *name, int flags, int *ret_fd)
+static int open_new(const struct job_store *store, const char *id, const char *name, int flags,
+		    int *ret_fd)
 {
 	int fd = job_store_open_file(store, id, name, flags | O_CREAT | O_EXCL);
 
@@ -254,7 +260,8 @@ static int open_new(const struct job_store *store, const char *id, const char *n
 	return 0;
 }
 
-/* Its blocks must exist before a full disk can keep them from it. It is locked until the job has begun. */
+/* Its blocks must exist before a full disk can keep them from it. It is locked until the job has
+ * begun. */
 static int open_status(const struct job_store *store, const char *id, int *ret_fd)
 {
 	static const char nothing[JOB_STATUS_BYTES];
@@ -283,9 +290,11 @@ static int open_files(const struct job_store *store, const struct job_record *re
 	int status = open_status(store, record->id, &files->status);
 
 	if (status == 0)
-		status = open_new(store, record->id, "stdout", O_WRONLY | O_APPEND, &files->outputs[JOB_STDOUT]);
+		status = open_new(store, record->id, "stdout", O_WRONLY | O_APPEND,
+				  &files->outputs[JOB_STDOUT]);
 	if (status == 0 && has_stderr(record))
-		status = open_new(store, record->id, "stderr", O_WRONLY | O_APPEND, &files->outputs[JOB_STDERR]);
+		status = open_new(store, record->id, "stderr", O_WRONLY | O_APPEND,
+				  &files->outputs[JOB_STDERR]);
 	if (status == 0 && takes_input(record))
 		status = open_new(store, record->id, "input", O_RDWR | O_APPEND, &files->input);
 	return status;
@@ -317,8 +326,8 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 		bool is_denied = status == -EACCES || status == -EROFS;
 
 		job_files_close(&files);
-		return err_set_sys(err, is_denied ? ERR_UNAVAILABLE : ERR_RESOURCE_EXHAUSTED, status,
-				   "the job cannot be stored in %s", store->directory);
+		return err_set_sys(err, is_denied ? ERR_UNAVAILABLE : ERR_RESOURCE_EXHAUSTED,
+				   status, "the job cannot be stored in %s", store->directory);
 	}
 	*ret_files = files;
 	return 0;
@@ -356,7 +365,8 @@ static bool is_valid(const void *slot, size_t size, uint64_t magic)
 	       words[size / sizeof(*words) - 1] == job_status_checksum(slot, (unsigned)size);
 }
 
-int job_store_read_status(const struct job_store *store, const char *id, struct job_status *ret_status)
+int job_store_read_status(const struct job_store *store, const char *id,
+			  struct job_status *ret_status)
 {
 	auto_close int fd = job_store_open_file(store, id, "status", O_RDONLY);
 	_Alignas(8) char bytes[JOB_STATUS_BYTES] = {0};
@@ -366,7 +376,8 @@ int job_store_read_status(const struct job_store *store, const char *id, struct 
 		return fd;
 	if (pread(fd, bytes, sizeof(bytes), 0) < 0)
 		return -errno;
-	if (is_valid(bytes + JOB_STATUS_START_AT, sizeof(ret_status->start), JOB_STATUS_START_MAGIC))
+	if (is_valid(bytes + JOB_STATUS_START_AT, sizeof(ret_status->start),
+		     JOB_STATUS_START_MAGIC))
 		memcpy(&ret_status->start, bytes + JOB_STATUS_START_AT, sizeof(ret_status->start));
 	if (is_valid(bytes + JOB_STATUS_END_AT, sizeof(ret_status->end), JOB_STATUS_END_MAGIC))
 		memcpy(&ret_status->end, bytes + JOB_STATUS_END_AT, sizeof(ret_status->end));
@@ -376,7 +387,8 @@ int job_store_read_status(const struct job_store *store, const char *id, struct 
 	return 0;
 }
 
-int job_store_tell_keeper(const struct job_store *store, const char *id, size_t at, const void *data, size_t size)
+int job_store_tell_keeper(const struct job_store *store, const char *id, size_t at,
+			  const void *data, size_t size)
 {
 	auto_close int fd = job_store_open_file(store, id, "status", O_WRONLY);
 
@@ -394,8 +406,8 @@ pid_t job_status_keeper(int status_fd)
 	return lock.l_pid;
 }
 
-/* The kernel says who holds the lock, so this is the keeper and nobody who got its number later; asked
- * again after the descriptor was opened. */
+/* The kernel says who holds the lock, so this is the keeper and nobody who got its number later;
+ * asked again after the descriptor was opened. */
 pid_t job_store_find_keeper(const struct job_store *store, const char *id, int *ret_pidfd)
 {
 	auto_close int fd = job_store_open_file(store, id, "status", O_RDONLY);
@@ -479,15 +491,16 @@ int job_extent_of(int fd, struct job_extent *ret_extent)
 	return 0;
 }
 
-void job_store_extents(const struct job_store *store, const char *id, struct job_extent extents[JOB_STREAMS],
-		       uint64_t *ret_stored_bytes)
+void job_store_extents(const struct job_store *store, const char *id,
+		       struct job_extent extents[JOB_STREAMS], uint64_t *ret_stored_bytes)
 {
 	char path[JOB_STORE_PATH_BYTES];
 	struct stat order;
 
 	*ret_stored_bytes = 0;
 	for (int i = 0; i < JOB_STREAMS; i++) {
-		int fd = job_store_open_file(store, id, job_stream_name((enum job_stream)i), O_RDONLY);
+		int fd = job_store_open_file(store, id, job_stream_name((enum job_stream)i),
+					     O_RDONLY);
 		struct stat about;
 
 		extents[i] = (struct job_extent){0, 0};
@@ -501,7 +514,8 @@ void job_store_extents(const struct job_store *store, const char *id, struct job
 		*ret_stored_bytes += (uint64_t)order.st_blocks * 512;
 }
 
-int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream, uint64_t keep)
+int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream,
+		  uint64_t keep)
 {
 	auto_close int fd = job_store_open_file(store, id, job_stream_name(stream), O_RDWR);
 	struct job_extent extent;
@@ -524,5 +538,6 @@ int job_store_cap(const struct job_store *store, const char *id, enum job_stream
 bool job_store_can_cap(const struct job_files *files)
 {
 	return fallocate(files->outputs[JOB_STDOUT], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
-			 HOLE_ALIGNMENT) == 0 || errno != EOPNOTSUPP;
+			 HOLE_ALIGNMENT) == 0 ||
+	       errno != EOPNOTSUPP;
 }

@@ -23,7 +23,7 @@
 struct job_store {
 	char *directory;
 	pthread_mutex_t opening; /* several jobs may be the first */
-	int lock_fd;   /* held as long as this envd lives; -1: not open */
+	int lock_fd; /* held as long as this envd lives; -1: not open */
 	int keeper_fd; /* the keeper's program */
 };
 
@@ -35,7 +35,13 @@ struct job_files {
 
 /* More than the 4 KiB that the kernel takes, so that it is the one to refuse what is too long. */
 #define JOB_STORE_PATH_BYTES 4608
-#define JOB_FILES_NONE {-1, -1, {-1, -1}}
+#define JOB_FILES_NONE \
+	{ \
+		-1, -1, \
+		{ \
+			-1, -1 \
+		} \
+	}
 
 struct job_status {
 	struct job_status_start start; /* magic 0: not valid */
@@ -52,10 +58,11 @@ struct job_extent {
 /* One job of an earlier envd. */
 struct job_found {
 	struct job_record record; /* a copy, to be taken over */
-	pid_t keeper;             /* 0: gone */
-	int pidfd;                /* of the keeper; -1: gone, or the kernel has none */
-	int64_t elapsed_ms;       /* since it was started, by a clock that nobody sets; for one that runs */
-	bool is_changed;          /* the record says more than the file */
+	pid_t keeper; /* 0: gone */
+	int pidfd; /* of the keeper; -1: gone, or the kernel has none */
+	/* since it was started, by a clock that nobody sets; for one that runs */
+	int64_t elapsed_ms;
+	bool is_changed; /* the record says more than the file */
 	uint64_t stored_bytes;
 };
 
@@ -73,26 +80,27 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 void job_files_close(struct job_files *files);
 int job_store_save(const struct job_store *store, const char *id, struct str text) NODISCARD;
 void job_store_remove(const struct job_store *store, const char *id);
-/* Its record alone, which makes a job of the folder: what is left is removed by whoever finds it. 0 also
- * when there is none. */
+/* Its record alone, which makes a job of the folder: what is left is removed by whoever finds it. 0
+ * also when there is none. */
 int job_store_forget(const struct job_store *store, const char *id) NODISCARD;
 /* Of a file of a job, or with an empty name of its folder. 0 or -ENAMETOOLONG. */
 int job_store_path(const struct job_store *store, const char *id, const char *name,
 		   char ret_path[JOB_STORE_PATH_BYTES]) NODISCARD;
 /* A file of a job. The descriptor, or a negative errno. */
-int job_store_open_file(const struct job_store *store, const char *id, const char *name, int flags)
-	NODISCARD;
+int job_store_open_file(const struct job_store *store, const char *id, const char *name,
+			int flags) NODISCARD;
 const char *job_stream_name(enum job_stream stream);
 
-int job_store_read_status(const struct job_store *store, const char *id, struct job_status *ret_status)
-	NODISCARD;
+int job_store_read_status(const struct job_store *store, const char *id,
+			  struct job_status *ret_status) NODISCARD;
 /* Into envd's slot of the status file, at this offset of struct job_status_agent. */
-int job_store_tell_keeper(const struct job_store *store, const char *id, size_t at, const void *data, size_t size)
-	NODISCARD;
+int job_store_tell_keeper(const struct job_store *store, const char *id, size_t at,
+			  const void *data, size_t size) NODISCARD;
 /* Who holds the lock on an open status file: the keeper. 0: nobody. */
 pid_t job_status_keeper(int status_fd);
 /* The keeper of a job, and a descriptor of it (-1: the kernel has none). 0: gone. */
-pid_t job_store_find_keeper(const struct job_store *store, const char *id, int *ret_pidfd) NODISCARD;
+pid_t job_store_find_keeper(const struct job_store *store, const char *id,
+			    int *ret_pidfd) NODISCARD;
 /* There is something new for it: input, or in envd's slot. */
 void job_store_wake_keeper(const struct job_store *store, const char *id);
 /* The end, if the status has one, into the record. */
@@ -101,20 +109,23 @@ bool job_status_apply_end(const struct job_status *status, struct job_record *re
 /* The extent of an open output. */
 int job_extent_of(int fd, struct job_extent *ret_extent) NODISCARD;
 /* Both, and what they take on the disk. */
-void job_store_extents(const struct job_store *store, const char *id, struct job_extent extents[JOB_STREAMS],
-		       uint64_t *ret_stored_bytes);
-/* Drops the oldest bytes of a stream beyond `keep`. 0, or a negative errno (the file system cannot). */
-int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream, uint64_t keep)
-	NODISCARD;
+void job_store_extents(const struct job_store *store, const char *id,
+		       struct job_extent extents[JOB_STREAMS], uint64_t *ret_stored_bytes);
+/* Drops the oldest bytes of a stream beyond `keep`. 0, or a negative errno (the file system
+ * cannot). */
+int job_store_cap(const struct job_store *store, const char *id, enum job_stream stream,
+		  uint64_t keep) NODISCARD;
 /* Whether that will work, by the new and empty files. */
 bool job_store_can_cap(const struct job_files *files);
 /* Bytes that can still be written; UINT64_MAX: nobody knows. */
 uint64_t job_store_disk_room(const struct job_store *store);
 
-/* All jobs of earlier envds, in no order. *ret_count of them; free() the array. What is left of a job
- * whose keeper is gone is killed. `cgroups` may be NULL. */
-struct job_found *job_store_load(const struct job_store *store, struct cgroups *cgroups, size_t *ret_count);
+/* All jobs of earlier envds, in no order. *ret_count of them; free() the array. What is left of a
+ * job whose keeper is gone is killed. `cgroups` may be NULL. */
+struct job_found *job_store_load(const struct job_store *store, struct cgroups *cgroups,
+				 size_t *ret_count);
 /* Nobody is left who would keep it, so it does not go on. False when nothing of it was found. */
-bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups, struct cgroup_place place);
+bool job_kill_orphan(const struct job_status_start *start, struct cgroups *cgroups,
+		     struct cgroup_place place);
 
 #endif

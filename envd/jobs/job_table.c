@@ -20,7 +20,8 @@ struct background_job *job_table_find(struct job_table *table, struct str id)
 {
 	struct list_node *head = bucket_of(table->ids, id), *node;
 
-	LIST_FOR_EACH(node, head) {
+	LIST_FOR_EACH(node, head)
+	{
 		struct background_job *job = container_of(node, struct background_job, id_bucket);
 
 		if (str_equal(str_of(job->record.id), id))
@@ -35,7 +36,8 @@ struct background_job *job_table_find_key(struct job_table *table, const char *k
 
 	if (!*key)
 		return NULL;
-	LIST_FOR_EACH(node, head) {
+	LIST_FOR_EACH(node, head)
+	{
 		struct background_job *job = container_of(node, struct background_job, key_bucket);
 
 		if (strcmp(job->record.client_key, key) == 0)
@@ -102,7 +104,8 @@ struct background_job *job_table_add(struct job_table *table, const struct job_r
 	list_prepend(&table->all, &job->all);
 	list_prepend(bucket_of(table->ids, str_of(job->record.id)), &job->id_bucket);
 	if (*job->record.client_key)
-		list_prepend(bucket_of(table->keys, str_of(job->record.client_key)), &job->key_bucket);
+		list_prepend(bucket_of(table->keys, str_of(job->record.client_key)),
+			     &job->key_bucket);
 	table->count++;
 	table->live++;
 	return job;
@@ -112,7 +115,8 @@ static void announce(struct background_job *job)
 {
 	struct job_table *table = job->table;
 
-	if (*job->record.webhook_url && !job->record.webhook_delivered && table->settings.on_webhook)
+	if (*job->record.webhook_url && !job->record.webhook_delivered &&
+	    table->settings.on_webhook)
 		table->settings.on_webhook(job, table->settings.on_webhook_user);
 }
 
@@ -148,7 +152,9 @@ static int compare_sequence(const void *a, const void *b)
 {
 	const struct job_found *one = a, *other = b;
 
-	return one->record.sequence < other->record.sequence ? -1 : one->record.sequence > other->record.sequence;
+	return one->record.sequence < other->record.sequence
+		       ? -1
+		       : one->record.sequence > other->record.sequence;
 }
 
 static int compare_end(const void *a, const void *b)
@@ -161,7 +167,8 @@ static int compare_end(const void *a, const void *b)
 
 static void take_found(struct job_table *table)
 {
-	struct background_job **ended = xcalloc(table->found_count + 1, sizeof(struct background_job *));
+	struct background_job **ended = xcalloc(table->found_count + 1,
+						sizeof(struct background_job *));
 	size_t count = 0, i;
 
 	if (table->found_count > 0)
@@ -181,7 +188,8 @@ static void take_found(struct job_table *table)
 			table->next_sequence = job->record.sequence + 1;
 		job_table_append_change(table, &job->change);
 		if (found->keeper)
-			job_life_adopt(job, found->keeper, take_fd(&found->pidfd), found->elapsed_ms);
+			job_life_adopt(job, found->keeper, take_fd(&found->pidfd),
+				       found->elapsed_ms);
 		else
 			ended[count++] = job;
 		if (found->is_changed)
@@ -215,7 +223,8 @@ static void tell_loaded(struct job_table *table)
 	list_init(&waiters);
 	list_splice(&waiters, &table->load_waiters);
 	while (!list_is_empty(&waiters)) {
-		struct job_load_waiter *waiter = container_of(waiters.next, struct job_load_waiter, node);
+		struct job_load_waiter *waiter = container_of(waiters.next, struct job_load_waiter,
+							      node);
 
 		list_remove(&waiter->node);
 		waiter->on_loaded(waiter);
@@ -317,8 +326,8 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 
 void job_table_open(struct job_table *table)
 {
-	/* Most sandboxes start without: the threads of the pool, 16 KiB each, are then left to whom comes.
-	 * Nobody is served yet who could be kept waiting by the question. */
+	/* Most sandboxes start without: the threads of the pool, 16 KiB each, are then left to whom
+	 * comes. Nobody is served yet who could be kept waiting by the question. */
 	if (job_store_exists(&table->store))
 		start_load(table);
 	else
@@ -335,7 +344,8 @@ static void forget_jobs(struct job_table *table)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->all) {
+	LIST_FOR_EACH_SAFE(node, following, &table->all)
+	{
 		struct background_job *job = container_of(node, struct background_job, all);
 
 		background_job_hold(job);
@@ -357,7 +367,8 @@ static void forget_deletions(struct job_table *table)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->changes) {
+	LIST_FOR_EACH_SAFE(node, following, &table->changes)
+	{
 		struct job_change *change = container_of(node, struct job_change, node);
 
 		list_remove(&change->node);

@@ -1,14 +1,15 @@
 /*
- * All background jobs of one envd. A job is in memory from its creation to its deletion (its record;
- * about a kibibyte), on disk as job_store.h says, and while it runs it has a struct job_life besides.
- * Loop thread only; what blocks goes through lib/job.h.
+ * All background jobs of one envd. A job is in memory from its creation to its deletion (its
+ * record; about a kibibyte), on disk as job_store.h says, and while it runs it has a struct
+ * job_life besides. Loop thread only; what blocks goes through lib/job.h.
  *
- * Life: PENDING until the exec has happened; who created it waits for that, and a job that cannot be
- * started is gone again. RUNNING. Then one of the ends, for good. Its processes belong to its keeper and
- * not to envd: when envd ends, in order or not, they go on, and the next envd adopts them.
+ * Life: PENDING until the exec has happened; who created it waits for that, and a job that cannot
+ * be started is gone again. RUNNING. Then one of the ends, for good. Its processes belong to its
+ * keeper and not to envd: when envd ends, in order or not, they go on, and the next envd adopts
+ * them.
  *
- * Changes are numbered. The list `changes` holds every job once, at the place of its last change, and
- * what was deleted; so who watches needs nothing but the number it has seen.
+ * Changes are numbered. The list `changes` holds every job once, at the place of its last change,
+ * and what was deleted; so who watches needs nothing but the number it has seen.
  */
 #ifndef ENVD_JOBS_JOB_TABLE_H
 #define ENVD_JOBS_JOB_TABLE_H
@@ -61,7 +62,7 @@ struct job_table {
 	struct loop *loop;
 	struct job_store store;
 	char boot_id[JOB_BOOT_ID_BYTES];
-	struct list_node all;   /* newest first */
+	struct list_node all; /* newest first */
 	struct list_node ended; /* oldest end first */
 	struct list_node ids[JOB_BUCKETS], keys[JOB_BUCKETS];
 	size_t count, running_count, ended_count;
@@ -74,7 +75,7 @@ struct job_table {
 
 	struct list_node changes; /* oldest first */
 	uint64_t revision, first_revision; /* of this envd; what is below is another's */
-	uint64_t forgotten_revision;       /* deletions up to here are not told any more */
+	uint64_t forgotten_revision; /* deletions up to here are not told any more */
 	size_t deletion_count;
 	struct list_node watchers;
 	struct later tell_watchers;
@@ -86,8 +87,9 @@ struct job_table {
 	int early_watches[JOB_STREAMS * JOBS_RUNNING_MAX];
 	size_t early_count;
 	uv_timer_t retention_timer, disk_timer;
-	struct list_node deletions, removals; /* of job_retention.c: asked for, and those nobody waits for */
-	struct job_sweep *sweep;   /* some of them, in the pool; NULL: none */
+	struct list_node deletions,
+		removals; /* of job_retention.c: asked for, and those nobody waits for */
+	struct job_sweep *sweep; /* some of them, in the pool; NULL: none */
 	unsigned live; /* handles, work, jobs in memory */
 	struct job load_job;
 	struct job_found *found;
@@ -138,8 +140,8 @@ struct job_watcher {
 struct job_table *job_table_new(const struct job_table_settings *settings);
 /* Begins to read what earlier envds have left, in the pool. Once; looks at the disk (start-up). */
 void job_table_open(struct job_table *table);
-/* Forgets the running jobs, which go on, and tells every listener and watcher. The loop then comes to
- * hold nothing of the table. */
+/* Forgets the running jobs, which go on, and tells every listener and watcher. The loop then comes
+ * to hold nothing of the table. */
 void job_table_close(struct job_table *table);
 void job_table_free(struct job_table *table);
 
@@ -154,11 +156,14 @@ struct background_job *job_table_find_key(struct job_table *table, const char *k
 void background_job_hold(struct background_job *job);
 void background_job_release(struct background_job *job);
 void background_job_listen(struct background_job *job, struct job_listener *listener);
-/* Of an ended job: out of the table at once, its files in the pool, after those that wait already. */
+/* Of an ended job: out of the table at once, its files in the pool, after those that wait
+ * already. */
 void background_job_remove(struct background_job *job);
-/* The same for somebody who waits for it, and so before those that nobody waits for. Told once no envd after
- * this one can find the job any more; negative when that was not possible. Also while the table closes. */
-void background_job_delete(struct background_job *job, void (*on_removed)(void *user, int status), void *user);
+/* The same for somebody who waits for it, and so before those that nobody waits for. Told once no
+ * envd after this one can find the job any more; negative when that was not possible. Also while
+ * the table closes. */
+void background_job_delete(struct background_job *job, void (*on_removed)(void *user, int status),
+			   void *user);
 /* Its record to the disk, some time soon. */
 void background_job_save(struct background_job *job);
 /* Its state or facts have changed. */

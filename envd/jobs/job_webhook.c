@@ -67,10 +67,12 @@ int job_webhook_parse(const char *url, struct job_webhook_target *ret_target)
 	return read_authority(ret_target->authority, ret_target);
 }
 
-static int look_up(const struct job_webhook_target *target, int flags, struct sockaddr_storage *ret_address)
+static int look_up(const struct job_webhook_target *target, int flags,
+		   struct sockaddr_storage *ret_address)
 {
-	const struct addrinfo hints = {
-		.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | flags};
+	const struct addrinfo hints = {.ai_family = AF_UNSPEC,
+				       .ai_socktype = SOCK_STREAM,
+				       .ai_flags = AI_NUMERICSERV | flags};
 	struct addrinfo *found;
 
 	if (getaddrinfo(target->host, target->port, &hints, &found) != 0)
@@ -81,17 +83,20 @@ static int look_up(const struct job_webhook_target *target, int flags, struct so
 	return 0;
 }
 
-int job_webhook_resolve(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
+int job_webhook_resolve(const struct job_webhook_target *target,
+			struct sockaddr_storage *ret_address)
 {
 	return look_up(target, 0, ret_address);
 }
 
-int job_webhook_read_address(const struct job_webhook_target *target, struct sockaddr_storage *ret_address)
+int job_webhook_read_address(const struct job_webhook_target *target,
+			     struct sockaddr_storage *ret_address)
 {
 	return look_up(target, AI_NUMERICHOST, ret_address) < 0 ? -EINVAL : 0;
 }
 
-bool job_webhook_is_same_server(const struct job_webhook_target *a, const struct job_webhook_target *b)
+bool job_webhook_is_same_server(const struct job_webhook_target *a,
+				const struct job_webhook_target *b)
 {
 	return strcmp(a->host, b->host) == 0 && strcmp(a->port, b->port) == 0;
 }
@@ -108,5 +113,6 @@ void job_webhook_sign(const char *key, int64_t now_ms, struct str body,
 	digest_hmac_sha256(str_of(key), pieces, ARRAY_LENGTH(pieces), digest);
 	used = snprintf(ret_text, JOB_WEBHOOK_SIGNATURE_BYTES, "t=%s,v1=", time);
 	for (size_t i = 0; i < sizeof(digest); i++)
-		used += snprintf(ret_text + used, JOB_WEBHOOK_SIGNATURE_BYTES - (size_t)used, "%02x", digest[i]);
+		used += snprintf(ret_text + used, JOB_WEBHOOK_SIGNATURE_BYTES - (size_t)used,
+				 "%02x", digest[i]);
 }

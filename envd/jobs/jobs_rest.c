@@ -1,10 +1,10 @@
 /*
  * GET /jobs/{id}/stdout and /jobs/{id}/stderr: the stored output as it is, for curl and browsers.
  *
- * A Range is answered with 206; what of it the cap has dropped is left out, and Content-Range says so.
- * With ?follow=1 (or =true) the answer goes on until the job has ended. Job-Oldest-Offset and
- * Job-End-Offset say what there is, Job-Start-Offset where the body begins, Job-State in which state the
- * job is.
+ * A Range is answered with 206; what of it the cap has dropped is left out, and Content-Range says
+ * so. With ?follow=1 (or =true) the answer goes on until the job has ended. Job-Oldest-Offset and
+ * Job-End-Offset say what there is, Job-Start-Offset where the body begins, Job-State in which
+ * state the job is.
  */
 #include <fcntl.h>
 #include <unistd.h>
@@ -27,13 +27,14 @@ struct rest {
 };
 
 static const char *const state_names[] = {
-	[JOB_PENDING] = "pending",     [JOB_RUNNING] = "running",     [JOB_COMPLETED] = "completed",
-	[JOB_FAILED] = "failed",       [JOB_CANCELLED] = "cancelled",
+	[JOB_PENDING] = "pending", [JOB_RUNNING] = "running",	  [JOB_COMPLETED] = "completed",
+	[JOB_FAILED] = "failed",   [JOB_CANCELLED] = "cancelled",
 };
 
 /* ---- the reader ---- */
 
-static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t offset, struct str bytes)
+static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t offset,
+		   struct str bytes)
 {
 	struct rest *rest = container_of(reader, struct rest, reader);
 	struct iovec piece = {.iov_base = (void *)(uintptr_t)bytes.p, .iov_len = bytes.len};
@@ -113,7 +114,8 @@ static int choose_part(struct rest *rest, uint64_t *start, uint64_t *end)
 	/* Another unit than bytes is to be ignored (RFC 9110 section 14.2). */
 	if (!str_starts_with(value, STR("bytes=")))
 		return 200;
-	/* Which version of the output its client has, it cannot know from here (RFC 9110 section 13.1.5). */
+	/* Which version of the output its client has, it cannot know from here (RFC 9110
+	 * section 13.1.5). */
 	if (http_headers_get(&rest->ex->request.headers, STR("If-Range")).len)
 		return 200;
 	switch (range_parse(value, (int64_t)rest->extent.end, ranges, &count)) {
@@ -184,7 +186,8 @@ static void send_answer(struct rest *rest)
 	http_response_header(ex, STR("Accept-Ranges"), STR("bytes"));
 	add_number(ex, STR("Job-Oldest-Offset"), rest->extent.oldest);
 	add_number(ex, STR("Job-End-Offset"), rest->extent.end);
-	http_response_header(ex, STR("Job-State"), str_of(state_names[rest->reader.job->record.state]));
+	http_response_header(ex, STR("Job-State"),
+			     str_of(state_names[rest->reader.job->record.state]));
 	http_response_header(ex, STR("X-Content-Type-Options"), STR("nosniff"));
 	http_response_header(ex, STR("Cache-Control"), STR("no-store"));
 	if (status == 416) {
@@ -193,7 +196,8 @@ static void send_answer(struct rest *rest)
 	}
 	http_response_header(ex, STR("Content-Type"), STR("text/plain; charset=utf-8"));
 	if (status == 206) {
-		/* Of a stream that goes on, where it ends is not known: then it is no part of anything. */
+		/* Of a stream that goes on, where it ends is not known: then it is no part of
+		 * anything. */
 		if (rest->follows)
 			status = 200;
 		snprintf(text, sizeof(text), "bytes %llu-%llu/%llu", (unsigned long long)start,
@@ -210,7 +214,8 @@ static void send_answer(struct rest *rest)
 		ex->no_body_timeout = true;
 		http_response_header_unbuffered(ex);
 	}
-	if (http_response_begin(ex, status, rest->follows ? HTTP_LENGTH_CHUNKED : (int64_t)(end - start)) < 0)
+	if (http_response_begin(ex, status,
+				rest->follows ? HTTP_LENGTH_CHUNKED : (int64_t)(end - start)) < 0)
 		return;
 	if (rest->is_head)
 		http_response_end(ex, NULL);
@@ -239,7 +244,8 @@ static void on_looked(struct job *work)
 			http_respond_error(ex, 404, "job %s has no %s", job->record.id,
 					   job_stream_name(rest->stream));
 		else
-			http_respond_error(ex, 500, "the output cannot be read: %s", errno_text(rest->status));
+			http_respond_error(ex, 500, "the output cannot be read: %s",
+					   errno_text(rest->status));
 	}
 	background_job_release(job);
 	http_exchange_release(ex);
@@ -264,7 +270,8 @@ static void on_closed(struct http_exchange *ex, int status)
 		job_reader_close(&rest->reader);
 }
 
-static const struct http_exchange_handler handler = {.on_drained = on_drained, .on_closed = on_closed};
+static const struct http_exchange_handler handler = {.on_drained = on_drained,
+						     .on_closed = on_closed};
 
 /* "{id}/stdout" */
 static bool read_path(struct str path, struct str *ret_id, enum job_stream *ret_stream)
@@ -315,9 +322,11 @@ void jobs_rest_serve(struct http_exchange *ex, struct job_table *table)
 	enum job_stream stream;
 	struct rest *rest;
 
-	if (!str_equal(ex->request.method, STR("GET")) && !str_equal(ex->request.method, STR("HEAD"))) {
+	if (!str_equal(ex->request.method, STR("GET")) &&
+	    !str_equal(ex->request.method, STR("HEAD"))) {
 		if (!read_path(ex->request.path, &ignored, &stream)) {
-			http_respond_error(ex, 404, "there are /jobs/{id}/stdout and /jobs/{id}/stderr");
+			http_respond_error(ex, 404,
+					   "there are /jobs/{id}/stdout and /jobs/{id}/stderr");
 			return;
 		}
 		http_response_header(ex, STR("Allow"), STR("GET, HEAD"));

@@ -184,7 +184,8 @@ Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job)
 static void on_keepalive_timer(uv_timer_t *timer)
 {
 	struct jobs_keepalive *keepalive = container_of(timer, struct jobs_keepalive, timer);
-	uint64_t now = loop_now_ms(keepalive->call->loop), every = (uint64_t)keepalive->call->keepalive_s * 1000;
+	uint64_t now = loop_now_ms(keepalive->call->loop),
+		 every = (uint64_t)keepalive->call->keepalive_s * 1000;
 
 	if (keepalive->sent_ms + every <= now) {
 		keepalive->sent_ms = now;
@@ -202,12 +203,15 @@ static void on_keepalive_closed(uv_handle_t *handle)
 void jobs_keepalive_open(struct jobs_keepalive *keepalive, struct rpc_call *call,
 			 void (*on_due)(struct jobs_keepalive *keepalive))
 {
-	*keepalive = (struct jobs_keepalive){
-		.call = call, .sent_ms = loop_now_ms(call->loop), .is_open = true, .on_due = on_due};
+	*keepalive = (struct jobs_keepalive){.call = call,
+					     .sent_ms = loop_now_ms(call->loop),
+					     .is_open = true,
+					     .on_due = on_due};
 	rpc_call_hold(call);
 	uv_timer_init(&call->loop->uv, &keepalive->timer);
 	if (call->keepalive_s)
-		uv_timer_start(&keepalive->timer, on_keepalive_timer, (uint64_t)call->keepalive_s * 1000, 0);
+		uv_timer_start(&keepalive->timer, on_keepalive_timer,
+			       (uint64_t)call->keepalive_s * 1000, 0);
 }
 
 void jobs_keepalive_close(struct jobs_keepalive *keepalive)
@@ -355,7 +359,8 @@ static void stop(struct rpc_call *call, const ProtobufCMessage *message)
 			   ? request->grace_ms
 			   : job->record.stop_grace_ms;
 	if (grace_ms > JOB_STOP_GRACE_MS_MAX) {
-		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "grace_ms is at most %d", JOB_STOP_GRACE_MS_MAX);
+		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "grace_ms is at most %d",
+			      JOB_STOP_GRACE_MS_MAX);
 		return;
 	}
 	stop = arena_new(call->arena, struct stop_call);
@@ -374,7 +379,8 @@ static void stop(struct rpc_call *call, const ProtobufCMessage *message)
 
 /* ---- Delete ---- */
 
-/* Answered when the job is gone for good: what was said to be deleted is not there again after a restart. */
+/* Answered when the job is gone for good: what was said to be deleted is not there again after a
+ * restart. */
 static void on_removed(void *user, int status)
 {
 	Jobs__DeleteResponse response = JOBS__DELETE_RESPONSE__INIT;
@@ -384,12 +390,13 @@ static void on_removed(void *user, int status)
 		rpc_reply(call, &response.base);
 	else
 		rpc_fail_kind(call, ERR_UNAVAILABLE,
-			      "the job's files cannot be removed (%s): a restarted envd will show it again",
+			      "the job's files cannot be removed (%s): a restarted envd will show "
+			      "it again",
 			      errno_text(status));
 	rpc_call_release(call);
 }
 
-static void delete(struct rpc_call *call, const ProtobufCMessage *message)
+static void delete (struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Jobs__DeleteRequest *request = (const Jobs__DeleteRequest *)message;
 	struct background_job *job = jobs_find(call, request->id);
@@ -455,10 +462,10 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 	job_table_wait_loaded(table, &early->waiter);
 }
 
-#define STARTER(name, fn)                                                                       \
-	static void start_##name(struct rpc_call *call, const ProtobufCMessage *message)         \
-	{                                                                                       \
-		when_loaded(call, message, fn);                                                  \
+#define STARTER(name, fn) \
+	static void start_##name(struct rpc_call *call, const ProtobufCMessage *message) \
+	{ \
+		when_loaded(call, message, fn); \
 	}
 
 STARTER(create, jobs_create)
@@ -472,11 +479,11 @@ STARTER(wait, jobs_wait)
 STARTER(watch, jobs_watch)
 STARTER(write_stdin, jobs_write_stdin)
 
-#define METHOD(name, how, message, fn)                                                          \
-	{                                                                                       \
-		.path = "/jobs.Jobs/" name, .kind = (how),                                       \
-		.input = &jobs__##message##_request__descriptor,                                 \
-		.output = &jobs__##message##_response__descriptor, .start = (fn),                 \
+#define METHOD(name, how, message, fn) \
+	{ \
+		.path = "/jobs.Jobs/" name, .kind = (how), \
+		.input = &jobs__##message##_request__descriptor, \
+		.output = &jobs__##message##_response__descriptor, .start = (fn), \
 	}
 
 const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS] = {

@@ -1,6 +1,8 @@
 /*
- * jobs.Jobs on the wire (proto/jobs.proto), and the plain paths beside it: GET /jobs/{id}/stdout and
- * .../stderr. Only the jobs_service*.c files and jobs_rest.c see generated types, calls and exchanges.
+ * jobs.Jobs on the wire (proto/jobs.proto), and the plain paths beside it: GET /jobs/{id}/stdout
+ * and
+ * .../stderr. Only the jobs_service*.c files and jobs_rest.c see generated types, calls and
+ * exchanges.
  *
  * rpc_call->app is the struct app; its `jobs` must be set.
  */
@@ -14,7 +16,8 @@
 #define JOBS_SERVICE_METHODS 10
 extern const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS];
 
-/* Answers paths below /jobs/: 404 for what is not there, 405 for other methods than GET and HEAD. */
+/* Answers paths below /jobs/: 404 for what is not there, 405 for other methods than GET and
+ * HEAD. */
 void jobs_rest_serve(struct http_exchange *ex, struct job_table *table);
 #define JOBS_REST_PREFIX "/jobs/"
 

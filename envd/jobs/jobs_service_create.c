@@ -28,18 +28,21 @@ static int read_limits(const Jobs__Limits *limits, struct job_record *record, st
 	if (!limits)
 		return 0;
 	if (limits->wall_time_ms > (uint64_t)JOB_WALL_TIME_MS_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "wall_time_ms is at most %lld", JOB_WALL_TIME_MS_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT, "wall_time_ms is at most %lld",
+			       JOB_WALL_TIME_MS_MAX);
 	if (limits->output_bytes > INT64_MAX / 4 || limits->memory_bytes > INT64_MAX)
 		return err_set(err, ERR_INVALID_ARGUMENT, "a limit is too large");
 	if (limits->cpu_millis && limits->cpu_millis < CPU_MILLIS_MIN)
-		return err_set(err, ERR_INVALID_ARGUMENT, "cpu_millis is at least %d", CPU_MILLIS_MIN);
+		return err_set(err, ERR_INVALID_ARGUMENT, "cpu_millis is at least %d",
+			       CPU_MILLIS_MIN);
 	record->limits.memory_bytes = limits->memory_bytes;
 	record->limits.pids = limits->pids;
 	record->limits.cpu_millis = limits->cpu_millis;
 	record->wall_time_ms = limits->wall_time_ms;
 	if (limits->output_bytes)
-		record->output_bytes = limits->output_bytes > JOB_OUTPUT_BYTES_MIN ? limits->output_bytes
-										   : JOB_OUTPUT_BYTES_MIN;
+		record->output_bytes = limits->output_bytes > JOB_OUTPUT_BYTES_MIN
+					       ? limits->output_bytes
+					       : JOB_OUTPUT_BYTES_MIN;
 	return 0;
 }
 
@@ -64,12 +67,15 @@ static int read_stdin(const Jobs__CreateRequest *request, struct job_spec *spec,
 		break;
 	case _JOBS__STDIN_MODE_IS_INT_SIZE:
 	default:
-		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stdin mode %d", (int)given->mode);
+		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stdin mode %d",
+			       (int)given->mode);
 	}
 	if (record->has_terminal && record->stdin_mode == JOB_STDIN_FILE)
-		return err_set(err, ERR_INVALID_ARGUMENT, "with a terminal, stdin cannot be a file");
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "with a terminal, stdin cannot be a file");
 	if (record->stdin_mode != JOB_STDIN_FILE && *given->path)
-		return err_set(err, ERR_INVALID_ARGUMENT, "stdin.path needs the mode STDIN_MODE_FILE");
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "stdin.path needs the mode STDIN_MODE_FILE");
 	if (record->stdin_mode != JOB_STDIN_FILE)
 		return 0;
 	if (!*given->path)
@@ -78,11 +84,15 @@ static int read_stdin(const Jobs__CreateRequest *request, struct job_spec *spec,
 	return check_text("stdin.path", given->path, JOB_PATH_BYTES_MAX, err);
 }
 
-static int read_output_mode(const Jobs__CreateRequest *request, struct job_record *record, struct err *err)
+static int read_output_mode(const Jobs__CreateRequest *request, struct job_record *record,
+			    struct err *err)
 {
-	if ((int)request->output_mode < 0 || request->output_mode > JOBS__OUTPUT_MODE__OUTPUT_MODE_MERGED)
-		return err_set(err, ERR_INVALID_ARGUMENT, "unknown output mode %d", (int)request->output_mode);
-	record->output_mode = request->output_mode == JOBS__OUTPUT_MODE__OUTPUT_MODE_MERGED || record->has_terminal
+	if ((int)request->output_mode < 0 ||
+	    request->output_mode > JOBS__OUTPUT_MODE__OUTPUT_MODE_MERGED)
+		return err_set(err, ERR_INVALID_ARGUMENT, "unknown output mode %d",
+			       (int)request->output_mode);
+	record->output_mode = request->output_mode == JOBS__OUTPUT_MODE__OUTPUT_MODE_MERGED ||
+					      record->has_terminal
 				      ? JOB_OUTPUT_MERGED
 				      : JOB_OUTPUT_SPLIT;
 	return 0;
@@ -98,7 +108,8 @@ static int read_webhook(const Jobs__Webhook *webhook, struct job_record *record,
 	if (!*webhook->url)
 		return err_set(err, ERR_INVALID_ARGUMENT, "webhook.url is empty");
 	if (job_webhook_parse(webhook->url, &target) < 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "webhook.url is not http://host[:port][/path]");
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "webhook.url is not http://host[:port][/path]");
 	record->webhook_url = webhook->url;
 	record->webhook_key = webhook->key;
 	if (check_text("webhook.url", webhook->url, JOB_WEBHOOK_URL_BYTES_MAX, err) < 0)
@@ -106,8 +117,8 @@ static int read_webhook(const Jobs__Webhook *webhook, struct job_record *record,
 	return check_text("webhook.key", webhook->key, JOB_WEBHOOK_KEY_BYTES_MAX, err);
 }
 
-static int read_command(const struct rpc_call *call, const Jobs__Command *command, struct job_spec *spec,
-			struct err *err)
+static int read_command(const struct rpc_call *call, const Jobs__Command *command,
+			struct job_spec *spec, struct err *err)
 {
 	const struct app *app = call->app;
 	struct spawn_variable *variables;
@@ -127,7 +138,8 @@ static int read_command(const struct rpc_call *call, const Jobs__Command *comman
 	if (!variables)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for the environment");
 	for (size_t i = 0; i < command->n_envs; i++)
-		variables[i] = (struct spawn_variable){command->envs[i]->key, command->envs[i]->value};
+		variables[i] = (struct spawn_variable){command->envs[i]->key,
+						       command->envs[i]->value};
 	spec->variables = variables;
 	spec->variable_count = command->n_envs;
 	if (check_text("command.cwd", command->cwd, JOB_PATH_BYTES_MAX, err) < 0 ||
@@ -143,13 +155,17 @@ static int read_request(const struct rpc_call *call, const Jobs__CreateRequest *
 	struct job_record *record = &spec->record;
 
 	*spec = (struct job_spec){
-		.record = {.name = request->name, .client_key = request->client_key, .message = "",
+		.record = {.name = request->name,
+			   .client_key = request->client_key,
+			   .message = "",
 			   .stop_grace_ms = JOB_STOP_GRACE_MS},
 	};
-	if (request->opt_stop_grace_ms_case == JOBS__CREATE_REQUEST__OPT_STOP_GRACE_MS_STOP_GRACE_MS)
+	if (request->opt_stop_grace_ms_case ==
+	    JOBS__CREATE_REQUEST__OPT_STOP_GRACE_MS_STOP_GRACE_MS)
 		record->stop_grace_ms = request->stop_grace_ms;
 	if (record->stop_grace_ms > JOB_STOP_GRACE_MS_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "stop_grace_ms is at most %d", JOB_STOP_GRACE_MS_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT, "stop_grace_ms is at most %d",
+			       JOB_STOP_GRACE_MS_MAX);
 	if (check_text("name", request->name, JOB_NAME_BYTES_MAX, err) < 0 ||
 	    check_text("client_key", request->client_key, JOB_KEY_BYTES_MAX, err) < 0 ||
 	    read_command(call, request->command, spec, err) < 0 ||

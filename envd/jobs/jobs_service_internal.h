@@ -7,8 +7,8 @@
 #include "proto/jobs.pb-c.h"
 
 struct job_table *jobs_table(const struct rpc_call *call);
-/* NULL, and the call has failed: not_found, failed_precondition for a command, or why there may be jobs that
- * are not known. */
+/* NULL, and the call has failed: not_found, failed_precondition for a command, or why there may be
+ * jobs that are not known. */
 struct background_job *jobs_find(struct rpc_call *call, const char *id);
 /* Of a request: JOB_STATE_UNSPECIFIED is none. */
 bool jobs_is_state(int state);

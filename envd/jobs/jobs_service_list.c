@@ -1,4 +1,5 @@
-/* List: the commands that process.Process has started and that run, then the jobs; newest first each. */
+/* List: the commands that process.Process has started and that run, then the jobs; newest first
+ * each. */
 #include "envd/app.h"
 #include "envd/jobs/jobs_service_internal.h"
 #include "envd/process/process_table.h"
@@ -49,8 +50,8 @@ static bool is_full(struct listing *list, char kind, uint64_t number)
 static bool show_command(struct arena *arena, const struct process_spec *spec, Jobs__Job *job)
 {
 	Jobs__Command *command = arena_new(arena, Jobs__Command);
-	char **argv = arena_alloc_array(arena, size_min(spec->arg_count, JOB_SHOWN_COMMAND_BYTES) + 1,
-					sizeof(*argv));
+	char **argv = arena_alloc_array(
+		arena, size_min(spec->arg_count, JOB_SHOWN_COMMAND_BYTES) + 1, sizeof(*argv));
 	size_t room = JOB_SHOWN_COMMAND_BYTES, i;
 
 	if (!command || !argv)
@@ -101,7 +102,8 @@ static bool add_commands(struct listing *list, const struct process_table *table
 		if (process->state != PROCESS_RUNNING || process->serial > from ||
 		    !is_wanted(list, JOB_RUNNING, name))
 			continue;
-		if (is_full(list, 'c', process->serial) || !add(list, make_command_job(&list->arena, process)))
+		if (is_full(list, 'c', process->serial) ||
+		    !add(list, make_command_job(&list->arena, process)))
 			return false;
 	}
 	return true;
@@ -111,13 +113,15 @@ static void add_jobs(struct listing *list, const struct job_table *table, uint64
 {
 	const struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->all) {
+	LIST_FOR_EACH(node, &table->all)
+	{
 		const struct background_job *job = container_of(node, struct background_job, all);
 		const struct job_record *record = &job->record;
 
 		if (record->sequence > from || !is_wanted(list, record->state, record->name))
 			continue;
-		if (is_full(list, 'j', record->sequence) || !add(list, jobs_make_job(&list->arena, job)))
+		if (is_full(list, 'j', record->sequence) ||
+		    !add(list, jobs_make_job(&list->arena, job)))
 			return;
 	}
 }
@@ -129,7 +133,8 @@ static bool read_token(const char *token, bool *ret_commands, uint64_t *ret_from
 	*ret_from = UINT64_MAX;
 	if (!*token)
 		return true;
-	return (*token == 'j' || *token == 'c') && str_to_u64(str_of(token + 1), UINT64_MAX, ret_from) == 0;
+	return (*token == 'j' || *token == 'c') &&
+	       str_to_u64(str_of(token + 1), UINT64_MAX, ret_from) == 0;
 }
 
 void jobs_list(struct rpc_call *call, const ProtobufCMessage *message)
@@ -144,7 +149,8 @@ void jobs_list(struct rpc_call *call, const ProtobufCMessage *message)
 		return;
 	for (size_t i = 0; i < request->n_states; i++) {
 		if (!jobs_is_state((int)request->states[i])) {
-			rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "unknown state %d", (int)request->states[i]);
+			rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "unknown state %d",
+				      (int)request->states[i]);
 			return;
 		}
 	}
@@ -160,8 +166,8 @@ void jobs_list(struct rpc_call *call, const ProtobufCMessage *message)
 	jobs__list_response__init(&list.response);
 	list.response.jobs = arena_alloc_array(&list.arena, list.room, sizeof(Jobs__Job *));
 	list.is_short = !list.response.jobs;
-	if (!list.is_short && (!commands || request->without_commands ||
-			       add_commands(&list, app->processes, from)))
+	if (!list.is_short &&
+	    (!commands || request->without_commands || add_commands(&list, app->processes, from)))
 		add_jobs(&list, app->jobs, commands ? UINT64_MAX : from);
 	if (list.is_short)
 		jobs_fail_no_memory(call);

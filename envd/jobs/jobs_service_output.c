@@ -9,11 +9,13 @@ struct output_call {
 	struct rpc_call *call;
 };
 
-static int send_message(struct output_call *output, Jobs__OutputResponse *response, enum job_stream stream)
+static int send_message(struct output_call *output, Jobs__OutputResponse *response,
+			enum job_stream stream)
 {
 	int status;
 
-	response->stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT : JOBS__STREAM__STREAM_STDERR;
+	response->stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT
+						: JOBS__STREAM__STREAM_STDERR;
 	response->oldest_offset = output->reader.extent.oldest;
 	response->end_offset = output->reader.extent.end;
 	output->keepalive.sent_ms = loop_now_ms(output->call->loop);
@@ -21,7 +23,8 @@ static int send_message(struct output_call *output, Jobs__OutputResponse *respon
 	return status == RPC_FULL ? JOB_READER_FULL : status;
 }
 
-static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t offset, struct str bytes)
+static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t offset,
+		   struct str bytes)
 {
 	Jobs__OutputResponse response = JOBS__OUTPUT_RESPONSE__INIT;
 
@@ -47,7 +50,8 @@ static void send_end(struct output_call *output)
 	struct arena arena;
 
 	arena_init(&arena, JOBS_MESSAGE_ARENA_BYTES);
-	response.stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT : JOBS__STREAM__STREAM_STDERR;
+	response.stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT
+					       : JOBS__STREAM__STREAM_STDERR;
 	response.offset = reader->streams[stream].offset;
 	response.oldest_offset = reader->streams[stream].extent.oldest;
 	response.end_offset = reader->streams[stream].extent.end;
@@ -93,7 +97,8 @@ static void on_end(struct job_reader *reader, int status)
 		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too much work is queued");
 		break;
 	default:
-		rpc_fail_kind(call, ERR_INTERNAL, "the output cannot be read: %s", errno_text(status));
+		rpc_fail_kind(call, ERR_INTERNAL, "the output cannot be read: %s",
+			      errno_text(status));
 		break;
 	}
 }
@@ -136,7 +141,8 @@ static void choose_streams(struct job_reader *reader, const Jobs__OutputRequest 
 	struct job_reader_stream *streams = reader->streams;
 
 	streams[JOB_STDOUT].is_wanted = request->stream != JOBS__STREAM__STREAM_STDERR;
-	streams[JOB_STDERR].is_wanted = request->stream != JOBS__STREAM__STREAM_STDOUT && !is_merged;
+	streams[JOB_STDERR].is_wanted = request->stream != JOBS__STREAM__STREAM_STDOUT &&
+					!is_merged;
 	streams[JOB_STDOUT].offset = request->stdout_offset;
 	streams[JOB_STDERR].offset = request->stderr_offset;
 	streams[JOB_STDOUT].until = streams[JOB_STDERR].until = UINT64_MAX;
@@ -151,7 +157,8 @@ void jobs_output(struct rpc_call *call, const ProtobufCMessage *message)
 	if (!job)
 		return;
 	if ((int)request->stream < 0 || request->stream > JOBS__STREAM__STREAM_BOTH) {
-		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "unknown stream %d", (int)request->stream);
+		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "unknown stream %d",
+			      (int)request->stream);
 		return;
 	}
 	output = arena_new(call->arena, struct output_call);
@@ -169,7 +176,8 @@ void jobs_output(struct rpc_call *call, const ProtobufCMessage *message)
 	output->reader.piece_bytes = JOB_RPC_READ_BYTES;
 	choose_streams(&output->reader, request);
 	if (job_reader_open(&output->reader) < 0) {
-		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too many readers (%d)", JOB_READERS_MAX);
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too many readers (%d)",
+			      JOB_READERS_MAX);
 		return;
 	}
 	rpc_call_hold(call);

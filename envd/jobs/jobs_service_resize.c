@@ -1,6 +1,6 @@
 /*
- * Resize: the size is written into the status file, where the keeper reads it, also one that an earlier
- * envd has started. One at a time for each job, in a job of the pool.
+ * Resize: the size is written into the status file, where the keeper reads it, also one that an
+ * earlier envd has started. One at a time for each job, in a job of the pool.
  */
 #include "envd/jobs/jobs_service_internal.h"
 
@@ -18,9 +18,11 @@ static void store(struct job *work)
 	uint16_t size[4] = {resize->size.cols, resize->size.rows, 0, 0};
 
 	_Static_assert(offsetof(struct job_status_agent, rows) ==
-		       offsetof(struct job_status_agent, cols) + sizeof(uint16_t), "one after the other");
+			       offsetof(struct job_status_agent, cols) + sizeof(uint16_t),
+		       "one after the other");
 	resize->status = job_store_tell_keeper(&resize->job->table->store, resize->job->record.id,
-					       offsetof(struct job_status_agent, cols), size, sizeof(size));
+					       offsetof(struct job_status_agent, cols), size,
+					       sizeof(size));
 	job_store_wake_keeper(&resize->job->table->store, resize->job->record.id);
 }
 
@@ -30,7 +32,8 @@ static void reply(struct resize_call *resize)
 	struct rpc_call *call = resize->call;
 
 	if (resize->status < 0) {
-		rpc_fail_kind(call, ERR_INTERNAL, "the size cannot be stored: %s", errno_text(resize->status));
+		rpc_fail_kind(call, ERR_INTERNAL, "the size cannot be stored: %s",
+			      errno_text(resize->status));
 		return;
 	}
 	response.job = jobs_make_job(call->arena, resize->job);
@@ -71,7 +74,8 @@ void jobs_resize(struct rpc_call *call, const ProtobufCMessage *message)
 		return;
 	if (!job->record.has_terminal || job->record.state != JOB_RUNNING) {
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
-			      job->record.has_terminal ? "the job does not run" : "the job has no terminal");
+			      job->record.has_terminal ? "the job does not run"
+						       : "the job has no terminal");
 		return;
 	}
 	/* Which of two was the last would depend on the pool. */

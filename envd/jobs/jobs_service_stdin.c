@@ -1,6 +1,6 @@
 /*
- * WriteStdin: appends to the stored input, whose length is the truth about what was taken; the keeper
- * hands it on from there. One write of a job at a time, in a job of the pool.
+ * WriteStdin: appends to the stored input, whose length is the truth about what was taken; the
+ * keeper hands it on from there. One write of a job at a time, in a job of the pool.
  */
 #include <unistd.h>
 
@@ -19,7 +19,8 @@ static void store(struct job *work)
 {
 	struct write_call *write = container_of(work, struct write_call, work);
 
-	write->status = job_input_store(&write->job->table->store, write->job->record.id, &write->write);
+	write->status = job_input_store(&write->job->table->store, write->job->record.id,
+					&write->write);
 }
 
 static void reply(struct write_call *write)
@@ -39,7 +40,8 @@ static void reply(struct write_call *write)
 			      (unsigned long long)write->write.taken);
 		break;
 	case -EPIPE:
-		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job does not read its stdin any more");
+		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
+			      "the job does not read its stdin any more");
 		break;
 	case -ESHUTDOWN:
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job does not run");
@@ -50,11 +52,13 @@ static void reply(struct write_call *write)
 		break;
 	case -ENOSPC:
 	case -EDQUOT:
-		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "the disk is full; %llu bytes were taken",
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED,
+			      "the disk is full; %llu bytes were taken",
 			      (unsigned long long)write->write.taken);
 		break;
 	default:
-		rpc_fail_kind(call, ERR_INTERNAL, "the input cannot be stored: %s", errno_text(write->status));
+		rpc_fail_kind(call, ERR_INTERNAL, "the input cannot be stored: %s",
+			      errno_text(write->status));
 		break;
 	}
 }
@@ -82,16 +86,19 @@ void jobs_write_stdin(struct rpc_call *call, const ProtobufCMessage *message)
 	if (!job)
 		return;
 	if (job->record.stdin_mode != JOB_STDIN_PIPE) {
-		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job was created without a stdin to write to");
+		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
+			      "the job was created without a stdin to write to");
 		return;
 	}
 	if (job->record.state == JOB_PENDING) {
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION, "the job does not run");
 		return;
 	}
-	/* Two at once would be two clients that do not know of each other, or one that did not wait. */
+	/* Two at once would be two clients that do not know of each other, or one that did not
+	 * wait. */
 	if (job->is_writing) {
-		rpc_fail_kind(call, ERR_ABORTED, "another write is being stored; ask again from where it ends");
+		rpc_fail_kind(call, ERR_ABORTED,
+			      "another write is being stored; ask again from where it ends");
 		return;
 	}
 	write = arena_new(call->arena, struct write_call);

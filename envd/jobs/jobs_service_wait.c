@@ -1,4 +1,5 @@
-/* Wait: every job of the call has a listener; for patterns and ports there is somebody who looks. */
+/* Wait: every job of the call has a listener; for patterns and ports there is somebody who
+ * looks. */
 #include "envd/jobs/job_ports.h"
 #include "envd/jobs/job_search.h"
 #include "envd/jobs/jobs_service_internal.h"
@@ -18,7 +19,7 @@ struct wait_call {
 	uv_timer_t timer;
 	uint64_t deadline_ms; /* 0: none */
 	const char *pattern; /* NULL: none */
-	unsigned states;     /* bits of enum job_state */
+	unsigned states; /* bits of enum job_state */
 	struct job_port_waiter port;
 	unsigned silent_looks; /* at the ports, since all have ended */
 	struct wait_one *ones;
@@ -60,8 +61,8 @@ static void stop_waiting(struct wait_call *wait)
 }
 
 /* `scan`: what was found. May be NULL. */
-static void answer(struct wait_call *wait, const struct wait_one *one, bool timed_out, bool unfulfillable,
-		   const struct job_scan *scan)
+static void answer(struct wait_call *wait, const struct wait_one *one, bool timed_out,
+		   bool unfulfillable, const struct job_scan *scan)
 {
 	Jobs__WaitResponse response = JOBS__WAIT_RESPONSE__INIT;
 
@@ -105,7 +106,8 @@ static bool fulfils_state(const struct wait_call *wait, const struct wait_one *o
 
 	if (wait->states & 1U << state)
 		return true;
-	return job_state_is_end(state) && wait->states & 1U << JOB_RUNNING && one->job->record.exit.started_ms;
+	return job_state_is_end(state) && wait->states & 1U << JOB_RUNNING &&
+	       one->job->record.exit.started_ms;
 }
 
 static bool is_seen_whole(const struct wait_one *one)
@@ -205,7 +207,8 @@ static int read_states(const Jobs__WaitCondition *until, unsigned *ret_states, s
 	*ret_states = 0;
 	for (size_t i = 0; until && i < until->n_states; i++) {
 		if (!jobs_is_state((int)until->states[i]))
-			return err_set(err, ERR_INVALID_ARGUMENT, "unknown state %d", (int)until->states[i]);
+			return err_set(err, ERR_INVALID_ARGUMENT, "unknown state %d",
+				       (int)until->states[i]);
 		*ret_states |= 1U << until->states[i];
 	}
 	if (!until || (until->n_states == 0 && !*until->pattern && !until->port))
@@ -223,8 +226,10 @@ static int read_request(struct wait_call *wait, const Jobs__WaitRequest *request
 		return -EINVAL;
 	if (until && until->port > 65535)
 		return err_set(err, ERR_INVALID_ARGUMENT, "port %u is beyond 65535", until->port);
-	if (until && ((int)until->pattern_stream < 0 || until->pattern_stream > JOBS__STREAM__STREAM_BOTH))
-		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stream %d", (int)until->pattern_stream);
+	if (until &&
+	    ((int)until->pattern_stream < 0 || until->pattern_stream > JOBS__STREAM__STREAM_BOTH))
+		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stream %d",
+			       (int)until->pattern_stream);
 	if (until && *until->pattern) {
 		wait->pattern = until->pattern; /* the message stays as long as the call */
 		if (job_pattern_check(until->pattern, err) < 0)
@@ -233,7 +238,8 @@ static int read_request(struct wait_call *wait, const Jobs__WaitRequest *request
 	wait->port.port = until ? until->port : 0;
 	if (request->timeout_ms)
 		wait->deadline_ms = loop_now_ms(wait->call->loop) +
-				    (request->timeout_ms < UINT32_MAX ? request->timeout_ms : UINT32_MAX);
+				    (request->timeout_ms < UINT32_MAX ? request->timeout_ms
+								      : UINT32_MAX);
 	return 0;
 }
 
@@ -284,7 +290,8 @@ static void begin(struct wait_call *wait, const bool is_wanted[JOB_STREAMS])
 	if (wait->deadline_ms) {
 		uint64_t now = loop_now_ms(wait->call->loop);
 
-		uv_timer_start(&wait->timer, on_timer, wait->deadline_ms > now ? wait->deadline_ms - now : 0, 0);
+		uv_timer_start(&wait->timer, on_timer,
+			       wait->deadline_ms > now ? wait->deadline_ms - now : 0, 0);
 	}
 }
 
@@ -297,7 +304,8 @@ void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message)
 	struct err err;
 
 	if (jobs_table(call)->wait_count >= JOB_WAITS_MAX) {
-		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too many calls wait (%d)", JOB_WAITS_MAX);
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too many calls wait (%d)",
+			      JOB_WAITS_MAX);
 		return;
 	}
 	if (!wait) {

@@ -43,7 +43,9 @@ static bool send_change(struct watch_call *watch, const struct job_change *chang
 
 	watch->revision = change->revision;
 	if (change->is_deletion)
-		bare.id = container_of((struct job_change *)(uintptr_t)change, struct job_deletion, change)->id;
+		bare.id = container_of((struct job_change *)(uintptr_t)change, struct job_deletion,
+				       change)
+				  ->id;
 	if (!is_wanted(watch, change->is_deletion ? bare.id : job->record.id))
 		return true;
 	arena_init(&arena, JOBS_MESSAGE_ARENA_BYTES);
@@ -60,7 +62,8 @@ static void pump(struct watch_call *watch)
 	const struct job_change *change = job_table_next_change(table, watch->revision);
 
 	while (!watch->is_full && !watch->is_ended) {
-		/* What was there at the beginning may have moved to the end of the list meanwhile. */
+		/* What was there at the beginning may have moved to the end of the list
+		 * meanwhile. */
 		if (!watch->is_synced && !change) {
 			Jobs__WatchResponse response = JOBS__WATCH_RESPONSE__INIT;
 
@@ -142,7 +145,8 @@ void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message)
 	if (jobs_fail_unread(call))
 		return;
 	if (table->watcher_count >= JOB_WATCHERS_MAX) {
-		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too many watchers (%d)", JOB_WATCHERS_MAX);
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too many watchers (%d)",
+			      JOB_WATCHERS_MAX);
 		return;
 	}
 	if (request->n_ids > JOB_WAIT_IDS_MAX) {
@@ -156,8 +160,9 @@ void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message)
 		jobs_fail_no_memory(call);
 		return;
 	}
-	is_lost = request->since_revision != 0 && (request->since_revision < table->forgotten_revision ||
-						   request->since_revision > table->revision);
+	is_lost = request->since_revision != 0 &&
+		  (request->since_revision < table->forgotten_revision ||
+		   request->since_revision > table->revision);
 	watch->revision = is_lost ? 0 : request->since_revision;
 	watch->watcher.on_news = on_news;
 	list_init(&watch->watcher.node);

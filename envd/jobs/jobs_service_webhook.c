@@ -16,9 +16,9 @@ struct webhook {
 	struct job_webhook_target target;
 	struct sockaddr_storage address;
 	struct http_call *call; /* NULL: not now */
-	struct later later;	/* for what fails at once */
-	uv_timer_t timer;	/* until the next attempt */
-	int status;		/* what failed at once */
+	struct later later; /* for what fails at once */
+	uv_timer_t timer; /* until the next attempt */
+	int status; /* what failed at once */
 	size_t answer_bytes;
 	int resolve_status;
 	bool has_turn, needs_address, is_over;
@@ -95,14 +95,16 @@ static void settle(struct webhook *hook, int status)
 	if (status == 0 || record->webhook_attempts > ARRAY_LENGTH(waits_ms)) {
 		if (status < 0)
 			log_warn("jobs", "a webhook was given up", LOG_S("id", record->id),
-				 LOG_S("reason", errno_text(status)), LOG_I("attempts", record->webhook_attempts));
+				 LOG_S("reason", errno_text(status)),
+				 LOG_I("attempts", record->webhook_attempts));
 		background_job_hold(hook->job);
 		end(hook);
 		background_job_publish(hook->job);
 		background_job_release(hook->job);
 		return;
 	}
-	log_debug("jobs", "a webhook was not taken", LOG_S("id", record->id), LOG_S("reason", errno_text(status)));
+	log_debug("jobs", "a webhook was not taken", LOG_S("id", record->id),
+		  LOG_S("reason", errno_text(status)));
 	uv_timer_start(&hook->timer, on_timer, waits_ms[record->webhook_attempts - 1], 0);
 }
 
@@ -118,7 +120,8 @@ static void on_response(struct http_call *call, const struct http_response *resp
 	http_call_set_deadline(call, JOB_WEBHOOK_LINGER_MS);
 }
 
-/* The call is over once it has its status; what became of the rest of the answer is not looked at. */
+/* The call is over once it has its status; what became of the rest of the answer is not looked
+ * at. */
 static void end_call(struct webhook *hook, int status)
 {
 	struct http_call *call = take_ptr(&hook->call);
@@ -195,7 +198,8 @@ static void open_call(struct webhook *hook, const struct buf *body)
 	settings.target = str_of(target);
 	if (*record->webhook_key) {
 		job_webhook_sign(record->webhook_key, wall_clock_ms(), buf_str(body), signature);
-		headers[settings.header_count++] = (struct http_header){STR("Envd-Signature"), str_of(signature)};
+		headers[settings.header_count++] = (struct http_header){STR("Envd-Signature"),
+									str_of(signature)};
 	}
 	hook->answer_bytes = 0;
 	hook->call = http_call_open(hook->loop, &settings, &handler);
@@ -245,10 +249,12 @@ static void take_address(struct webhook *hook, struct list_node *active)
 	struct list_node *node, *following, same;
 
 	list_init(&same);
-	LIST_FOR_EACH_SAFE(node, following, active) {
+	LIST_FOR_EACH_SAFE(node, following, active)
+	{
 		const struct webhook *other = container_of(node, struct webhook, node);
 
-		if (!other->needs_address || !job_webhook_is_same_server(&other->target, &hook->target))
+		if (!other->needs_address ||
+		    !job_webhook_is_same_server(&other->target, &hook->target))
 			continue;
 		list_remove(node);
 		list_append(&same, node);
@@ -278,15 +284,16 @@ static void on_resolved(struct job *work)
 	drop(hook);
 }
 
-/* One name at a time: a name server that does not answer is as bad as a dead file system, and must not
- * take more of the pool than that one thread. */
+/* One name at a time: a name server that does not answer is as bad as a dead file system, and must
+ * not take more of the pool than that one thread. */
 static void resolve_next(struct job_table *table)
 {
 	struct list_node *node;
 
 	if (table->is_resolving || table->is_closed)
 		return;
-	LIST_FOR_EACH(node, &table->webhooks_active) {
+	LIST_FOR_EACH(node, &table->webhooks_active)
+	{
 		struct webhook *hook = container_of(node, struct webhook, node);
 
 		if (!hook->needs_address)
@@ -317,8 +324,8 @@ static size_t count_active(const struct job_table *table, const struct webhook *
 	size_t count = 0;
 
 	LIST_FOR_EACH(node, &table->webhooks_active)
-		count += job_webhook_is_same_server(&container_of(node, const struct webhook, node)->target,
-						    &hook->target);
+	count += job_webhook_is_same_server(&container_of(node, const struct webhook, node)->target,
+					    &hook->target);
 	return count;
 }
 
@@ -328,7 +335,8 @@ static struct webhook *find_next(struct job_table *table)
 	const struct webhook *refused = NULL; /* thousands may wait for the same one */
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->webhooks_waiting) {
+	LIST_FOR_EACH(node, &table->webhooks_waiting)
+	{
 		struct webhook *hook = container_of(node, struct webhook, node);
 
 		if (refused && job_webhook_is_same_server(&refused->target, &hook->target))

@@ -42,7 +42,8 @@ static int open_file(const char *directory)
 	int status;
 
 	if ((size_t)snprintf(path, sizeof(path), "%s/%s", directory, FILE_NAME) >= sizeof(path) ||
-	    (size_t)snprintf(temporary, sizeof(temporary), "%s/.%s", directory, FILE_NAME) >= sizeof(temporary))
+	    (size_t)snprintf(temporary, sizeof(temporary), "%s/.%s", directory, FILE_NAME) >=
+		    sizeof(temporary))
 		return -ENAMETOOLONG;
 	(void)unlink(temporary);
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0755);
@@ -68,7 +69,8 @@ static int open_memory(void)
 	if (fd < 0)
 		return -errno;
 	status = write_image(fd);
-	if (status == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
+	if (status == 0 &&
+	    fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0)
 		status = -errno;
 	return status < 0 ? status : take_fd(&fd);
 }

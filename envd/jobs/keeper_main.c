@@ -1,17 +1,19 @@
 /*
- * The keeper: a program of a few KiB, without libc, one process for each running job. It is the parent
- * of the job's leader, so that somebody is there to learn the exit code also while envd is not. It is
- * started by envd/process/child.c out of envd's own memory, and lives outside of the job's cgroup.
+ * The keeper: a program of a few KiB, without libc, one process for each running job. It is the
+ * parent of the job's leader, so that somebody is there to learn the exit code also while envd is
+ * not. It is started by envd/process/child.c out of envd's own memory, and lives outside of the
+ * job's cgroup.
  *
  * Orphans of the job come to it, so that everything the job has started can be found below it.
  *
- * It writes down that it has started and how the leader ended (job_status.h), hands the stored input on
- * to the leader, copies a terminal's output into its file, and kills when the time limit has passed.
- * All signals are blocked. Output of jobs without a terminal does not pass through here.
+ * It writes down that it has started and how the leader ended (job_status.h), hands the stored
+ * input on to the leader, copies a terminal's output into its file, and kills when the time limit
+ * has passed. All signals are blocked. Output of jobs without a terminal does not pass through
+ * here.
  *
- * There are as many of these as jobs, so each is made as small as a process can be: the page of code,
- * which all share, and one page of its own with state and stack, right behind the code, so that one page
- * table reaches both. Everything else that the kernel maps for a program is unmapped.
+ * There are as many of these as jobs, so each is made as small as a process can be: the page of
+ * code, which all share, and one page of its own with state and stack, right behind the code, so
+ * that one page table reaches both. Everything else that the kernel maps for a program is unmapped.
  */
 #include "envd/jobs/job_status.h"
 
@@ -54,7 +56,7 @@ struct keeper {
 	bool is_in_line; /* a terminal's input, by what it has been given so far */
 	uint64_t log_lost_bytes;
 	bool has_used_buffers; /* so that they are resident */
-	uint16_t cols, rows;   /* of the terminal, when it was given another size than at first */
+	uint16_t cols, rows; /* of the terminal, when it was given another size than at first */
 };
 
 /* Pages of 4096 bytes; where they are larger, all of it is in one. */
@@ -65,8 +67,8 @@ struct keeper {
 #define PAGE_BYTES_MAX 65536
 #endif
 
-/* The stack grows from STACK_END down to the state: KEEPER_FLAGS in the Makefile hold its frames small.
- * What follows is resident only while there is something in it. */
+/* The stack grows from STACK_END down to the state: KEEPER_FLAGS in the Makefile hold its frames
+ * small. What follows is resident only while there is something in it. */
 static struct memory {
 	_Alignas(PAGE_BYTES_MAX) struct keeper keeper;
 	_Alignas(STACK_END) char held[COPY_BYTES]; /* input that was read and not yet taken */
@@ -74,7 +76,8 @@ static struct memory {
 } memory;
 
 _Static_assert(sizeof(struct keeper) <= 1024, "the rest of the page is the stack");
-_Static_assert(offsetof(struct memory, held) == STACK_END, "the stack is in one page with the state");
+_Static_assert(offsetof(struct memory, held) == STACK_END,
+	       "the stack is in one page with the state");
 
 static int64_t clock_ms(int clock)
 {
@@ -123,17 +126,20 @@ static const char *read_address(const char *text, unsigned long *ret_address)
 	return text;
 }
 
-/* Lines of "START-END ...". One by one, because not every kernel lets go of all that is its own, and
- * because what emulates a kernel may take hours over a range that is the whole address space. */
+/* Lines of "START-END ...". One by one, because not every kernel lets go of all that is its own,
+ * and because what emulates a kernel may take hours over a range that is the whole address
+ * space. */
 static void unmap_the_rest(void)
 {
 	char *text = memory.copied;
 	unsigned long start, end;
-	long fd = raw4(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), len = 0, got;
+	long fd = raw4(SYS_openat, AT_FDCWD, "/proc/self/maps", O_RDONLY | O_CLOEXEC, 0), len = 0,
+	     got;
 
 	if (fd < 0)
 		return;
-	while (len < COPY_BYTES - 1 && (got = raw3(SYS_read, fd, text + len, COPY_BYTES - 1 - len)) > 0)
+	while (len < COPY_BYTES - 1 &&
+	       (got = raw3(SYS_read, fd, text + len, COPY_BYTES - 1 - len)) > 0)
 		len += got;
 	raw1(SYS_close, fd);
 	text[len] = '\0';
@@ -205,7 +211,8 @@ static void begin(struct keeper *keeper, const char *leader)
 	keeper->started_steady_ms = clock_ms(CLOCK_MONOTONIC);
 	keeper->is_terminal = is_open(JOB_KEEPER_LOG_FD);
 	keeper->feeds = is_open(JOB_KEEPER_INPUT_FD) && is_open(JOB_KEEPER_SINK_FD);
-	keeper->signals = (int)raw4(SYS_signalfd4, -1, &watched, sizeof(watched), O_NONBLOCK | O_CLOEXEC);
+	keeper->signals = (int)raw4(SYS_signalfd4, -1, &watched, sizeof(watched),
+				    O_NONBLOCK | O_CLOEXEC);
 	start.started_ms = clock_ms(CLOCK_REALTIME);
 	start.started_steady_ms = keeper->started_steady_ms;
 	start.leader_ticks = start_ticks(leader);
@@ -240,8 +247,9 @@ static bool is_input_closed(void)
 {
 	struct job_status_agent agent = {0};
 
-	return raw4(SYS_pread64, JOB_KEEPER_STATUS_FD, &agent, sizeof(agent), JOB_STATUS_AGENT_AT) ==
-		       (long)sizeof(agent) && agent.is_input_closed;
+	return raw4(SYS_pread64, JOB_KEEPER_STATUS_FD, &agent, sizeof(agent),
+		    JOB_STATUS_AGENT_AT) == (long)sizeof(agent) &&
+	       agent.is_input_closed;
 }
 
 /* Who reads lines is given what there is of one by ^D, and takes only the next for the end. */
@@ -328,7 +336,8 @@ static void resize(struct keeper *keeper)
 
 	if (raw4(SYS_pread64, JOB_KEEPER_STATUS_FD, &agent, sizeof(agent), JOB_STATUS_AGENT_AT) !=
 		    (long)sizeof(agent) ||
-	    !agent.cols || !agent.rows || (agent.cols == keeper->cols && agent.rows == keeper->rows))
+	    !agent.cols || !agent.rows ||
+	    (agent.cols == keeper->cols && agent.rows == keeper->rows))
 		return;
 	size.ws_col = keeper->cols = agent.cols;
 	size.ws_row = keeper->rows = agent.rows;
@@ -369,7 +378,8 @@ static bool copy_output(struct keeper *keeper)
 
 static void drain_output(struct keeper *keeper)
 {
-	/* What the leader had written before it ended is there; what its children write may never end. */
+	/* What the leader had written before it ended is there; what its children write may never
+	 * end. */
 	for (int rounds = 0; rounds < 256; rounds++) {
 		long got = raw3(SYS_read, JOB_KEEPER_SINK_FD, memory.copied, COPY_BYTES);
 
@@ -382,7 +392,8 @@ static void drain_output(struct keeper *keeper)
 /* ---- the wait ---- */
 
 /* The leader has ended: it is still there to be collected. */
-static bool has_ended(const struct keeper *keeper, siginfo_t *info, struct rusage *usage, int options)
+static bool has_ended(const struct keeper *keeper, siginfo_t *info, struct rusage *usage,
+		      int options)
 {
 	long status;
 
@@ -390,7 +401,8 @@ static bool has_ended(const struct keeper *keeper, siginfo_t *info, struct rusag
 	do {
 		status = raw5(SYS_waitid, P_PID, keeper->leader, info, WEXITED | options, usage);
 	} while (status == E_INTR);
-	/* Nobody else can have collected it; but should it be gone, there is nothing to wait for. */
+	/* Nobody else can have collected it; but should it be gone, there is nothing to wait
+	 * for. */
 	return status < 0 || info->si_pid == keeper->leader;
 }
 
@@ -425,8 +437,8 @@ static int time_left(const struct keeper *keeper)
 
 	if (!keeper->wall_time_ms)
 		return -1;
-	left = keeper->started_steady_ms + (int64_t)keeper->wall_time_ms + JOB_KEEPER_WALL_SLACK_MS -
-	       clock_ms(CLOCK_MONOTONIC);
+	left = keeper->started_steady_ms + (int64_t)keeper->wall_time_ms +
+	       JOB_KEEPER_WALL_SLACK_MS - clock_ms(CLOCK_MONOTONIC);
 	if (left > 0)
 		return left > 1000000000 ? 1000000000 : (int)left;
 	raw2(SYS_kill, -keeper->leader, SIGKILL);
@@ -447,7 +459,8 @@ static void wait_for_end(struct keeper *keeper, siginfo_t *info, struct rusage *
 			has_output = copy_output(keeper);
 		feed(keeper);
 		collect_orphans(keeper);
-		polls[1].events = (short)((has_output ? POLLIN : 0) | (keeper->is_sink_full ? POLLOUT : 0));
+		polls[1].events = (short)((has_output ? POLLIN : 0) |
+					  (keeper->is_sink_full ? POLLOUT : 0));
 		/* A pipe without readers is always ready, so it is not asked without need. */
 		if (polls[1].events)
 			polls[1].fd = JOB_KEEPER_SINK_FD;
@@ -472,7 +485,8 @@ static void wait_for_end(struct keeper *keeper, siginfo_t *info, struct rusage *
 		drain_output(keeper);
 }
 
-static void write_end(const struct keeper *keeper, const siginfo_t *info, const struct rusage *usage)
+static void write_end(const struct keeper *keeper, const siginfo_t *info,
+		      const struct rusage *usage)
 {
 	struct job_status_end end = {.magic = JOB_STATUS_END_MAGIC};
 
@@ -482,8 +496,10 @@ static void write_end(const struct keeper *keeper, const siginfo_t *info, const 
 	end.core_dumped = info->si_code == CLD_DUMPED;
 	end.code = end.exited ? info->si_status : -1;
 	end.signal = end.exited ? 0 : info->si_status;
-	end.user_us = (uint64_t)usage->ru_utime.tv_sec * 1000000 + (uint64_t)usage->ru_utime.tv_usec;
-	end.system_us = (uint64_t)usage->ru_stime.tv_sec * 1000000 + (uint64_t)usage->ru_stime.tv_usec;
+	end.user_us = (uint64_t)usage->ru_utime.tv_sec * 1000000 +
+		      (uint64_t)usage->ru_utime.tv_usec;
+	end.system_us = (uint64_t)usage->ru_stime.tv_sec * 1000000 +
+			(uint64_t)usage->ru_stime.tv_usec;
 	end.peak_rss_bytes = (uint64_t)usage->ru_maxrss * 1024;
 	end.log_lost_bytes = keeper->log_lost_bytes;
 	end.checksum = job_status_checksum(&end, sizeof(end));

@@ -124,8 +124,8 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled)
 	}
 	if (status < 0) {
 		close_all(cgroups);
-		log_warn("process.cgroup", "falling back to no-op cgroup manager", LOG_S("root", root),
-			 LOG_S("reason", errno_text(status)));
+		log_warn("process.cgroup", "falling back to no-op cgroup manager",
+			 LOG_S("root", root), LOG_S("reason", errno_text(status)));
 		return;
 	}
 	cgroups->available = true;
@@ -182,7 +182,8 @@ static int create(struct cgroups *cgroups, enum cgroup_kind kind, uint64_t lasti
 
 			*ret_fd = -1;
 			unlinkat(directory, name, AT_REMOVEDIR);
-			return is_exhaustion(error) || error == EMFILE || error == ENFILE ? -error : 0;
+			return is_exhaustion(error) || error == EMFILE || error == ENFILE ? -error
+											  : 0;
 		}
 		*ret_place = place;
 		return 0;
@@ -196,8 +197,8 @@ int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_
 	return create(cgroups, kind, 0, ret_place, ret_fd);
 }
 
-int cgroup_create_lasting(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
-			  int *ret_fd)
+int cgroup_create_lasting(struct cgroups *cgroups, enum cgroup_kind kind,
+			  struct cgroup_place *ret_place, int *ret_fd)
 {
 	return create(cgroups, kind, cgroups->boot_mark, ret_place, ret_fd);
 }
@@ -224,11 +225,13 @@ static bool limit_pids(int directory, uint32_t pids)
 }
 
 /* The controller is switched on for all commands when the first asks, because it is not free. */
-static bool limit_cpu(struct cgroups *cgroups, enum cgroup_kind kind, int directory, uint32_t millis)
+static bool limit_cpu(struct cgroups *cgroups, enum cgroup_kind kind, int directory,
+		      uint32_t millis)
 {
 	char text[64];
 
-	snprintf(text, sizeof(text), "%" PRIu64 " %d", (uint64_t)millis * (CPU_PERIOD_US / 1000), CPU_PERIOD_US);
+	snprintf(text, sizeof(text), "%" PRIu64 " %d", (uint64_t)millis * (CPU_PERIOD_US / 1000),
+		 CPU_PERIOD_US);
 	cgroup_file_enable(cgroups->directories[kind], (const char *const[]){"+cpu", NULL});
 	return cgroup_file_write(directory, "cpu.max", text) == 0;
 }
@@ -245,7 +248,8 @@ unsigned cgroup_limit(struct cgroups *cgroups, struct cgroup_place place,
 	if (!wanted || !cgroups->available || place.kind == CGROUP_NONE)
 		return wanted;
 	place_name(cgroups, place, name);
-	directory = openat(cgroups->directories[place.kind], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	directory = openat(cgroups->directories[place.kind], name,
+			   O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (directory < 0)
 		return wanted;
 	if (limits->memory_bytes && limit_memory(directory, limits->memory_bytes))
@@ -294,7 +298,8 @@ int cgroup_kill(struct cgroups *cgroups, struct cgroup_place place)
 	if (!cgroups->available || place.kind == CGROUP_NONE)
 		return -ENOENT;
 	place_name(cgroups, place, name);
-	directory = openat(cgroups->directories[place.kind], name, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	directory = openat(cgroups->directories[place.kind], name,
+			   O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (directory < 0)
 		return -errno;
 	status = cgroup_file_write(directory, "cgroup.kill", "1");
@@ -318,7 +323,8 @@ static bool try_remove(struct cgroups *cgroups, struct cgroup_place place)
 	char name[NAME_BYTES];
 
 	place_name(cgroups, place, name);
-	return unlinkat(cgroups->directories[place.kind], name, AT_REMOVEDIR) == 0 || errno == ENOENT;
+	return unlinkat(cgroups->directories[place.kind], name, AT_REMOVEDIR) == 0 ||
+	       errno == ENOENT;
 }
 
 bool cgroup_remove(struct cgroups *cgroups, struct cgroup_place place)

@@ -4,10 +4,10 @@
  * also what left its session. Without a writable cgroup v2 every call here is a quiet no-op: the
  * commands run, isolation is off (cases.md, case 78).
  *
- * cgroups_init and cgroups_fini block and belong to start and end. Everything else, if it does not say
- * otherwise, blocks too and is for jobs; any thread. A command's cgroup can be removed once nobody
- * lives in it: cgroup_remove_later remembers it, cgroups_sweep removes many in one go, and those that
- * are still inhabited are tried again with every later sweep.
+ * cgroups_init and cgroups_fini block and belong to start and end. Everything else, if it does not
+ * say otherwise, blocks too and is for jobs; any thread. A command's cgroup can be removed once
+ * nobody lives in it: cgroup_remove_later remembers it, cgroups_sweep removes many in one go, and
+ * those that are still inhabited are tried again with every later sweep.
  */
 #ifndef ENVD_PROCESS_CGROUP_H
 #define ENVD_PROCESS_CGROUP_H
@@ -28,7 +28,7 @@ struct cgroups {
 	atomic_uint_fast64_t next_number;
 	uint64_t boot_mark; /* part of every name, so that a restarted agent meets no leftovers */
 	pthread_mutex_t lock; /* for the lists; never held during a system call */
-	struct list_node finished;  /* to be removed */
+	struct list_node finished; /* to be removed */
 	struct list_node lingering; /* still inhabited when last tried, oldest first */
 	size_t remembered;
 	atomic_uint_fast64_t out_of_memory_kills[CGROUP_KINDS]; /* last seen */
@@ -38,8 +38,8 @@ struct cgroups {
 struct cgroup_place {
 	enum cgroup_kind kind;
 	uint64_t number;
-	/* Not 0: one that an agent before this one may have made, by that agent's mark. It is left alone
-	 * at the start of an agent; whoever remembers it removes it. */
+	/* Not 0: one that an agent before this one may have made, by that agent's mark. It is left
+	 * alone at the start of an agent; whoever remembers it removes it. */
 	uint64_t lasting_mark;
 };
 
@@ -59,13 +59,14 @@ void cgroups_init(struct cgroups *cgroups, const char *root, bool enabled);
 void cgroups_fini(struct cgroups *cgroups);
 
 /* Makes a cgroup for one command. *ret_fd is its directory, for the clone; -1 with {CGROUP_NONE}
- * when there is none to be had, because cgroups are not available or somebody took them away. -ENOMEM,
- * -EAGAIN, -EMFILE, -ENFILE: limits are reached, and no command may begin outside of them. */
+ * when there is none to be had, because cgroups are not available or somebody took them away.
+ * -ENOMEM, -EAGAIN, -EMFILE, -ENFILE: limits are reached, and no command may begin outside of
+ * them. */
 int cgroup_create(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
 		  int *ret_fd) NODISCARD;
 /* The same for one that is to outlive this agent. */
-int cgroup_create_lasting(struct cgroups *cgroups, enum cgroup_kind kind, struct cgroup_place *ret_place,
-			  int *ret_fd) NODISCARD;
+int cgroup_create_lasting(struct cgroups *cgroups, enum cgroup_kind kind,
+			  struct cgroup_place *ret_place, int *ret_fd) NODISCARD;
 /* Its directory; a negative errno when it is gone. */
 int cgroup_open(struct cgroups *cgroups, struct cgroup_place place) NODISCARD;
 /* Answers with those (CGROUP_LIMIT_...) that could not be put in force. */
@@ -80,8 +81,8 @@ void cgroup_remove_later(struct cgroups *cgroups, struct cgroup_place place);
 void cgroups_sweep(struct cgroups *cgroups);
 /* Removes it now, if nobody lives in it. */
 bool cgroup_remove(struct cgroups *cgroups, struct cgroup_place place);
-/* True when the kernel's OOM killer struck in the command's cgroup; where memory is accounted only for
- * the kind as a whole, when it struck there since the last time this was asked. */
+/* True when the kernel's OOM killer struck in the command's cgroup; where memory is accounted only
+ * for the kind as a whole, when it struck there since the last time this was asked. */
 bool cgroup_saw_out_of_memory(struct cgroups *cgroups, struct cgroup_place place);
 
 #endif

@@ -1,6 +1,6 @@
 /*
- * The files of a cgroup. They are opened below its directory and closed at once; everything here blocks, any
- * thread.
+ * The files of a cgroup. They are opened below its directory and closed at once; everything here
+ * blocks, any thread.
  */
 #ifndef ENVD_PROCESS_CGROUP_FILE_H
 #define ENVD_PROCESS_CGROUP_FILE_H

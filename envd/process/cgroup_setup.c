@@ -12,8 +12,8 @@
 #define CGROUP2_MAGIC 0x63677270
 #define OWN_NAME "init.scope"
 #define RESERVED_BYTES_MAX (128ULL * 1024 * 1024)
-/* What even the smallest process costs the kernel, which not every cgroup accounts: as many as fill the
- * memory would bring down everybody. */
+/* What even the smallest process costs the kernel, which not every cgroup accounts: as many as fill
+ * the memory would bring down everybody. */
 #define BYTES_PER_PROCESS (256ULL * 1024)
 
 static const char *const kind_names[CGROUP_KINDS] = {
@@ -22,7 +22,8 @@ static const char *const kind_names[CGROUP_KINDS] = {
 /* How many threads commands may have: less than there can be in all. 0 when unknown. */
 static uint64_t threads_for_commands(uint64_t memory)
 {
-	static const char *const limits[] = {"/proc/sys/kernel/threads-max", "/proc/sys/kernel/pid_max"};
+	static const char *const limits[] = {"/proc/sys/kernel/threads-max",
+					     "/proc/sys/kernel/pid_max"};
 	uint64_t least = UINT64_MAX;
 	size_t i;
 
@@ -79,11 +80,11 @@ static int set_properties(int directory, enum cgroup_kind kind, uint64_t memory,
 	int status;
 
 	memset(properties, 0, sizeof(properties));
-#define PROPERTY(text, ...)                                                                     \
-	do {                                                                                    \
-		properties[count].property = (text);                                            \
+#define PROPERTY(text, ...) \
+	do { \
+		properties[count].property = (text); \
 		snprintf(properties[count].value, sizeof(properties[count].value), __VA_ARGS__); \
-		count++;                                                                        \
+		count++; \
 	} while (0)
 	if (kind == CGROUP_SOCAT) {
 		PROPERTY("cpu.weight", "150");
@@ -124,7 +125,8 @@ static int open_kind(int root, enum cgroup_kind kind, uint64_t memory, uint64_t 
 
 	if (mkdirat(root, kind_names[kind], 0755) < 0 && errno != EEXIST)
 		return -errno;
-	/* Left by somebody else, it would take no command, and could be neither frozen nor thawed. */
+	/* Left by somebody else, it would take no command, and could be neither frozen nor
+	 * thawed. */
 	if (faccessat(root, kind_names[kind], W_OK, 0) < 0)
 		return -errno;
 	directory = openat(root, kind_names[kind], O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -152,7 +154,8 @@ int cgroup_setup(const char *path, int directories[CGROUP_KINDS])
 		return -errno;
 	if ((uint64_t)about.f_type != CGROUP2_MAGIC)
 		return -EOPNOTSUPP;
-	/* Whoever was here before may have made the three kinds, so nothing else below has to fail. */
+	/* Whoever was here before may have made the three kinds, so nothing else below has to
+	 * fail. */
 	if (access(path, W_OK) < 0)
 		return -errno;
 	if (memory == 0)
@@ -161,7 +164,8 @@ int cgroup_setup(const char *path, int directories[CGROUP_KINDS])
 	root = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (root < 0)
 		return -errno;
-	/* Memory first: it minds who lives there, and nobody can leave once one that does not is on. */
+	/* Memory first: it minds who lives there, and nobody can leave once one that does not is
+	 * on. */
 	if (cgroup_file_write(root, "cgroup.subtree_control", "+memory") == -EBUSY)
 		leave_the_top(root);
 	cgroup_file_enable(root, (const char *const[]){"+memory", "+io", "+cpu", "+pids", NULL});

@@ -22,7 +22,8 @@ static struct cgroup_place exchange(struct cgroup_spare *spare, struct cgroup_pl
 
 void cgroup_spare_fini(struct cgroup_spare *spare)
 {
-	(void)cgroup_remove(spare->cgroups, exchange(spare, (struct cgroup_place){.kind = CGROUP_NONE}));
+	(void)cgroup_remove(spare->cgroups,
+			    exchange(spare, (struct cgroup_place){.kind = CGROUP_NONE}));
 	pthread_mutex_destroy(&spare->lock);
 }
 

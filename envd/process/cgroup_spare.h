@@ -1,9 +1,9 @@
 /*
- * One cgroup for the next command, made ahead. To make one takes the kernel a good part of what a short
- * command takes in all, and so does to remove one; neither has to happen while somebody waits. There is
- * none before the first command, none for a command that follows the one before it within a moment, and
- * none where commands have no cgroups. It is an ordinary cgroup of
- * CGROUP_USER in which nobody lives yet: whoever takes it owns it as if made by cgroup_create.
+ * One cgroup for the next command, made ahead. To make one takes the kernel a good part of what a
+ * short command takes in all, and so does to remove one; neither has to happen while somebody
+ * waits. There is none before the first command, none for a command that follows the one before it
+ * within a moment, and none where commands have no cgroups. It is an ordinary cgroup of CGROUP_USER
+ * in which nobody lives yet: whoever takes it owns it as if made by cgroup_create.
  *
  * No descriptor is kept: opening it shows whether it is still there.
  */
@@ -27,6 +27,7 @@ bool cgroup_spare_is_missing(struct cgroup_spare *spare);
 /* For jobs, one at a time. That none can be made is no failure. */
 void cgroup_spare_make(struct cgroup_spare *spare);
 /* For jobs; any thread. False: there is none, or somebody has removed it. */
-bool cgroup_spare_take(struct cgroup_spare *spare, struct cgroup_place *ret_place, int *ret_fd) NODISCARD;
+bool cgroup_spare_take(struct cgroup_spare *spare, struct cgroup_place *ret_place,
+		       int *ret_fd) NODISCARD;
 
 #endif

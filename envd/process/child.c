@@ -42,8 +42,8 @@
 #endif
 
 #define KEEPER_FIRST_DESCRIPTOR 3
-/* Descriptors are moved above the keeper's before they are moved to their places, so that none is in
- * another's. Not further, or a low RLIMIT_NOFILE would forbid it. */
+/* Descriptors are moved above the keeper's before they are moved to their places, so that none is
+ * in another's. Not further, or a low RLIMIT_NOFILE would forbid it. */
 #define SPARE_DESCRIPTOR (KEEPER_FIRST_DESCRIPTOR + CHILD_KEEPER_FDS + 1)
 
 #define PID_DIGITS_MAX 12
@@ -58,11 +58,12 @@ RAW_CODE __attribute__((noreturn)) static void leave(int status)
 }
 
 RAW_CODE __attribute__((noreturn)) static void fail(const struct child_plan *plan,
-						      enum child_stage stage, long error)
+						    enum child_stage stage, long error)
 {
 	struct child_report report = {.stage = (int32_t)stage, .error = (int32_t)-error};
 
-	/* A pipe takes memory, too. Until there is some, or the kernel kills somebody who has it. */
+	/* A pipe takes memory, too. Until there is some, or the kernel kills somebody who has
+	 * it. */
 	while (raw3(SYS_write, plan->status_fd, &report, sizeof(report)) == -ENOMEM)
 		raw0(SYS_sched_yield);
 	leave(NOT_FOUND);
@@ -93,8 +94,8 @@ RAW_CODE static void enter_cgroup(const struct child_plan *plan)
 	raw1(SYS_close, fd);
 }
 
-/* Really closed, not only marked: this child may sit long in a chdir to a dead mount, and would keep
- * the pipes of other commands and the sockets of clients open for as long. */
+/* Really closed, not only marked: this child may sit long in a chdir to a dead mount, and would
+ * keep the pipes of other commands and the sockets of clients open for as long. */
 RAW_CODE static void close_the_rest(void)
 {
 	long fd;
@@ -168,14 +169,14 @@ RAW_CODE static void enter_directory(const struct child_plan *plan)
 	if ((result == -ENOENT || result == -ENOTDIR) && plan->cwd_is_optional) {
 		result = raw1(SYS_chdir, "/");
 		if (plan->cwd_variable)
-			*plan->cwd_variable = (char *)(uintptr_t)"PWD=/";
+			*plan->cwd_variable = (char *)(uintptr_t) "PWD=/";
 	}
 	if (result < 0)
 		fail(plan, CHILD_DIRECTORY, result);
 }
 
-/* Ignored signals survive both the clone and the exec. Handlers would end with the exec, but must not
- * run here once signals are unblocked. */
+/* Ignored signals survive both the clone and the exec. Handlers would end with the exec, but must
+ * not run here once signals are unblocked. */
 RAW_CODE static void reset_signals(const struct child_plan *plan)
 {
 	/* The kernel's struct sigaction: handler, flags, restorer, mask. All zero is SIG_DFL. */
@@ -223,11 +224,11 @@ RAW_CODE static const char *error_text(long error)
 }
 
 RAW_CODE __attribute__((noreturn)) static void report_not_runnable(const struct child_plan *plan,
-								      long error,
-								      bool no_interpreter)
+								   long error, bool no_interpreter)
 {
 	const char *parts[4] = {plan->command[0] ? plan->command : "''",
-				no_interpreter ? ": bad interpreter: " : ": ", error_text(error), "\n"};
+				no_interpreter ? ": bad interpreter: " : ": ", error_text(error),
+				"\n"};
 	struct iovec pieces[4];
 	int i;
 
@@ -248,7 +249,7 @@ RAW_CODE static long try_exec(struct child_plan *plan, const char *path)
 	if (error == -ENOEXEC) {
 		char *first = plan->argv[0];
 
-		plan->argv[-1] = (char *)(uintptr_t)"/bin/sh";
+		plan->argv[-1] = (char *)(uintptr_t) "/bin/sh";
 		plan->argv[0] = (char *)(uintptr_t)path;
 		raw3(SYS_execve, "/bin/sh", plan->argv - 1, plan->envp);
 		plan->argv[0] = first;
@@ -264,7 +265,7 @@ RAW_CODE static bool is_there(const char *path)
 
 /* Apart from run_command, which has no use for so much stack. */
 RAW_CODE __attribute__((noreturn, noinline)) static void search_command(struct child_plan *plan,
-									 size_t command_len)
+									size_t command_len)
 {
 	char path[PATH_BYTES];
 	const char *element = plan->search_path;
@@ -291,9 +292,9 @@ RAW_CODE __attribute__((noreturn, noinline)) static void search_command(struct c
 			else if (error == -EACCES && is_there(path))
 				worst = error; /* a later directory may still have a good one */
 			/* Nor does a directory the user may not search hold the command for him. */
-			else if (error != -EACCES && error != -ENOENT && error != -ENOTDIR && error != -ESTALE &&
-				 error != -ENODEV && error != -ETIMEDOUT && error != -ENAMETOOLONG &&
-				 error != -ELOOP)
+			else if (error != -EACCES && error != -ENOENT && error != -ENOTDIR &&
+				 error != -ESTALE && error != -ENODEV && error != -ETIMEDOUT &&
+				 error != -ENAMETOOLONG && error != -ELOOP)
 				report_not_runnable(plan, error, false);
 		}
 		while (*element && *element != ':')
@@ -316,7 +317,8 @@ RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *pl
 		error = try_exec(plan, plan->command);
 	if (error == -E2BIG || error == -ENOMEM || error == -EAGAIN)
 		fail(plan, CHILD_EXEC, error);
-	report_not_runnable(plan, error, error == -ENOENT && command_len && is_there(plan->command));
+	report_not_runnable(plan, error,
+			    error == -ENOENT && command_len && is_there(plan->command));
 }
 
 /* A file named by the client is opened as the user. Not waiting, whatever it is. */
@@ -354,8 +356,8 @@ RAW_CODE static char *write_number(char *text, pid_t number)
 	return text;
 }
 
-/* Born in a cgroup without memory, the leader does not get as far as giving up the agent's protection,
- * and as long as it has that nobody ends its waiting for memory. */
+/* Born in a cgroup without memory, the leader does not get as far as giving up the agent's
+ * protection, and as long as it has that nobody ends its waiting for memory. */
 RAW_CODE static void unprotect(pid_t leader)
 {
 	static const char before[] = "/proc/", after[] = "/oom_score_adj";
@@ -398,7 +400,8 @@ RAW_CODE static long place_descriptors(const struct child_keeper *keeper, int st
 	if (result < 0)
 		return result;
 	/* Ours are closed by the exec anyway; those that envd was born with need not be. */
-	raw3(SYS_close_range, KEEPER_FIRST_DESCRIPTOR + CHILD_KEEPER_FDS + 1, ~0U, CLOSE_RANGE_CLOEXEC);
+	raw3(SYS_close_range, KEEPER_FIRST_DESCRIPTOR + CHILD_KEEPER_FDS + 1, ~0U,
+	     CLOSE_RANGE_CLOEXEC);
 	for (i = 0; i < KEEPER_FIRST_DESCRIPTOR; i++)
 		raw1(SYS_close, i);
 	return 0;
@@ -447,8 +450,8 @@ RAW_CODE __attribute__((noreturn)) static void become_keeper(struct child_plan *
 
 /* struct clone_args of linux/sched.h, spelled out: old headers lack its later fields. */
 struct clone_arguments {
-	__aligned_u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls, set_tid,
-		set_tid_size, cgroup;
+	__aligned_u64 flags, pidfd, child_tid, parent_tid, exit_signal, stack, stack_size, tls,
+		set_tid, set_tid_size, cgroup;
 };
 
 RAW_CODE static void fill_arguments(struct clone_arguments *args, int cgroup_fd, int *ret_pidfd)
@@ -493,10 +496,11 @@ RAW_CODE static void divide(struct child_plan *plan)
 	pid_t leader = -ENOSYS;
 	int pidfd = -1;
 
-	/* What leaves the leader's session and loses its parent stays below the keeper, where a kill finds
-	 * it. Set before there is a leader that could fork; execs keep it. */
+	/* What leaves the leader's session and loses its parent stays below the keeper, where a
+	 * kill finds it. Set before there is a leader that could fork; execs keep it. */
 	raw2(SYS_prctl, PR_SET_CHILD_SUBREAPER, 1);
-	/* Born in its cgroup if that can be: to move there costs the kernel tens of milliseconds. */
+	/* Born in its cgroup if that can be: to move there costs the kernel tens of
+	 * milliseconds. */
 	if (plan->cgroup_fd >= 0)
 		leader = clone_by_arguments(plan->cgroup_fd, &pidfd);
 	if (leader == 0)
@@ -540,7 +544,8 @@ RAW_CODE __attribute__((noreturn)) static void run(struct child_plan *plan)
 	run_command(plan);
 }
 
-/* The child goes on in this file: a page of code that it does not touch need not be mapped for it. */
+/* The child goes on in this file: a page of code that it does not touch need not be mapped for
+ * it. */
 RAW_CODE pid_t child_clone3(struct child_plan *plan, int cgroup_fd, int *ret_pidfd)
 {
 	pid_t pid = clone_by_arguments(cgroup_fd, ret_pidfd);
@@ -566,7 +571,8 @@ RAW_CODE static long clone_and_run(struct clone_arguments *args, struct child_pl
 			 "hlt\n"
 			 "1:"
 			 : "=a"(result)
-			 : "a"((long)SYS_clone3), "D"(args), "S"(sizeof(*args)), "d"(plan), "r"(function)
+			 : "a"((long)SYS_clone3), "D"(args), "S"(sizeof(*args)), "d"(plan),
+			   "r"(function)
 			 : "rcx", "r11", "memory");
 	return result;
 #elif defined(__aarch64__)
@@ -591,7 +597,8 @@ RAW_CODE static long clone_and_run(struct clone_arguments *args, struct child_pl
 #endif
 }
 
-RAW_CODE pid_t child_clone_shared(struct child_plan *plan, int cgroup_fd, const struct child_birthplace *place)
+RAW_CODE pid_t child_clone_shared(struct child_plan *plan, int cgroup_fd,
+				  const struct child_birthplace *place)
 {
 	struct clone_arguments args;
 

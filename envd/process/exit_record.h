@@ -9,15 +9,16 @@
 #include "lib/base.h"
 
 struct exit_record {
-	bool exited;       /* by exit(); otherwise by a signal */
-	int code;          /* exit status; -1 after death by a signal (cases.md, decision 54) */
-	int signal;        /* 0 when it exited */
+	bool exited; /* by exit(); otherwise by a signal */
+	int code; /* exit status; -1 after death by a signal (cases.md, decision 54) */
+	int signal; /* 0 when it exited */
 	bool core_dumped;
-	bool timed_out;    /* its deadline passed and it was killed for that */
-	bool stopped;      /* somebody asked for the signal (SendSignal, shutdown) */
-	bool out_of_memory; /* the kernel's OOM killer chose it; known only where cgroups account memory */
+	bool timed_out; /* its deadline passed and it was killed for that */
+	bool stopped; /* somebody asked for the signal (SendSignal, shutdown) */
+	bool out_of_memory; /* the kernel's OOM killer chose it; known only where cgroups account
+			       memory */
 	uint64_t user_us, system_us; /* CPU time of it and of the children it waited for */
-	uint64_t peak_rss_bytes;     /* the largest of these processes */
+	uint64_t peak_rss_bytes; /* the largest of these processes */
 	int64_t started_ms, ended_ms; /* wall clock, since 1970 */
 };
 

@@ -107,8 +107,8 @@ static void on_writable(uv_poll_t *poll, int status, int events)
 
 	/* When the reader is gone libuv has stopped the handle; writing tells why. */
 	while (!list_is_empty(&input->writes)) {
-		struct input_write *request =
-			container_of(input->writes.next, struct input_write, node);
+		struct input_write *request = container_of(input->writes.next, struct input_write,
+							   node);
 		int result = try_write(input, request);
 
 		if (result == 0)

@@ -1,7 +1,7 @@
 /*
- * What is written to a process: to its stdin pipe, or to its terminal. Writes are taken in order and
- * each is answered once the kernel has all its bytes, so a client's pace is the program's pace. The
- * bytes are borrowed from whoever asked; nothing is copied, and the queue is bounded by count.
+ * What is written to a process: to its stdin pipe, or to its terminal. Writes are taken in order
+ * and each is answered once the kernel has all its bytes, so a client's pace is the program's pace.
+ * The bytes are borrowed from whoever asked; nothing is copied, and the queue is bounded by count.
  */
 #ifndef ENVD_PROCESS_INPUT_H
 #define ENVD_PROCESS_INPUT_H
@@ -27,12 +27,12 @@ struct input_write {
 
 struct input {
 	struct loop *loop;
-	int fd;         /* -1: there is none, or it is closed */
+	int fd; /* -1: there is none, or it is closed */
 	bool is_shared; /* a terminal's master, which belongs to the output */
 	struct list_node writes;
 	size_t count;
 	uv_poll_t poll; /* exists from the first write that had to wait */
-	int poll_fd;    /* a duplicate of a shared descriptor: libuv polls each only once */
+	int poll_fd; /* a duplicate of a shared descriptor: libuv polls each only once */
 	bool poll_is_open, poll_is_closing, is_awaited;
 	/* After input_close, if that said so. */
 	void (*on_closed)(struct input *input);

@@ -15,7 +15,8 @@ static bool is_live_member(pid_t pid, pid_t session)
 {
 	struct proc_stat about;
 
-	return proc_stat_read(pid, &about) && !proc_stat_is_dead(&about) && about.session == session;
+	return proc_stat_read(pid, &about) && !proc_stat_is_dead(&about) &&
+	       about.session == session;
 }
 
 /* The descriptor is opened before the second look, so the signal reaches the one looked at. */
@@ -37,7 +38,9 @@ static bool kill_member(pid_t pid, pid_t session)
 /* 0 for what is no process. */
 static pid_t pid_of(const struct dirent *entry)
 {
-	return entry->d_name[0] >= '1' && entry->d_name[0] <= '9' ? (pid_t)strtol(entry->d_name, NULL, 10) : 0;
+	return entry->d_name[0] >= '1' && entry->d_name[0] <= '9'
+		       ? (pid_t)strtol(entry->d_name, NULL, 10)
+		       : 0;
 }
 
 static size_t kill_session_members(pid_t session)
@@ -90,8 +93,8 @@ static void add_relative(struct relatives *relatives, pid_t pid, pid_t parent)
 	relatives->items[relatives->count++] = (struct relative){pid, parent};
 }
 
-/* What one thread has forked: numbers with blanks between them, in a file that the kernel makes as it is
- * read. -ENOENT where it does not. */
+/* What one thread has forked: numbers with blanks between them, in a file that the kernel makes as
+ * it is read. -ENOENT where it does not. */
 static int add_children_of_task(struct relatives *relatives, pid_t parent, const char *task)
 {
 	char path[64], text[4096];
@@ -130,7 +133,8 @@ static int add_children(struct relatives *relatives, pid_t parent)
 	if (!tasks)
 		return 0;
 	while ((entry = readdir(tasks)))
-		if (entry->d_name[0] != '.' && add_children_of_task(relatives, parent, entry->d_name) == -ENOENT)
+		if (entry->d_name[0] != '.' &&
+		    add_children_of_task(relatives, parent, entry->d_name) == -ENOENT)
 			status = -ENOENT;
 	closedir(tasks);
 	/* The task may also have ended meanwhile. */
@@ -150,7 +154,8 @@ static int find_below(struct relatives *relatives, pid_t ancestor)
 	return status;
 }
 
-/* Kernels without these files: all processes are asked for their parents, until no more are found. */
+/* Kernels without these files: all processes are asked for their parents, until no more are
+ * found. */
 static void find_below_slowly(DIR *proc, struct relatives *relatives, pid_t ancestor)
 {
 	struct relatives all = {0};
@@ -171,7 +176,9 @@ static void find_below_slowly(DIR *proc, struct relatives *relatives, pid_t ance
 		for (i = 0; i < all.count; i++) {
 			if (all.items[i].parent != relatives->items[known].pid)
 				continue;
-			for (j = 0; j < relatives->count && relatives->items[j].pid != all.items[i].pid; j++)
+			for (j = 0;
+			     j < relatives->count && relatives->items[j].pid != all.items[i].pid;
+			     j++)
 				;
 			if (j == relatives->count)
 				add_relative(relatives, all.items[i].pid, all.items[i].parent);
@@ -215,7 +222,8 @@ void kill_descendants(pid_t ancestor)
 	int64_t until = monotonic_ms() + PROCESS_KILL_SCAN_MS;
 	struct relatives relatives = {0};
 	DIR *proc = opendir("/proc");
-	/* Lists that are read while their processes end may miss one, so that one empty list is not enough. */
+	/* Lists that are read while their processes end may miss one, so that one empty list is not
+	 * enough. */
 	int empty = 0;
 
 	if (!proc)

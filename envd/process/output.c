@@ -119,7 +119,8 @@ static bool may_read(const struct output *output)
 
 	if (output->reader_count == 0)
 		return true;
-	LIST_FOR_EACH(node, &output->readers) {
+	LIST_FOR_EACH(node, &output->readers)
+	{
 		if (!container_of(node, struct output_reader, node)->full)
 			return output_log_has_room(&output->log);
 	}
@@ -145,7 +146,8 @@ static void trim(struct output *output)
 	uint64_t needed = output->log.end;
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &output->readers) {
+	LIST_FOR_EACH(node, &output->readers)
+	{
 		const struct output_reader *reader = container_of(node, struct output_reader, node);
 
 		if (reader->position < needed)
@@ -162,7 +164,8 @@ static void publish(struct output *output, enum output_stream stream, struct str
 
 	if (bytes.len == 0)
 		return;
-	LIST_FOR_EACH_SAFE(node, following, &output->readers) {
+	LIST_FOR_EACH_SAFE(node, following, &output->readers)
+	{
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 
 		if (reader->full)
@@ -238,7 +241,8 @@ static bool others_wait(const struct output *output)
 
 	if (!output->paused)
 		return false;
-	LIST_FOR_EACH(node, &output->readers) {
+	LIST_FOR_EACH(node, &output->readers)
+	{
 		if (!container_of(node, struct output_reader, node)->full)
 			return output_pending(output) > 0;
 	}
@@ -286,7 +290,8 @@ uint64_t output_check_stalls(struct output *output)
 	/* Asked once, so that of several who hold the same reader up none gets time of his own. */
 	bool others = !output->finished && others_wait(output);
 
-	LIST_FOR_EACH_SAFE(node, following, &output->readers) {
+	LIST_FOR_EACH_SAFE(node, following, &output->readers)
+	{
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 		uint64_t due, wait_ms = PROCESS_SUBSCRIBER_LOOK_MS;
 		bool for_others;
@@ -548,7 +553,8 @@ void output_finish(struct output *output)
 	}
 	output->source_count = 0;
 	update_polling(output);
-	LIST_FOR_EACH_SAFE(node, following, &output->readers) {
+	LIST_FOR_EACH_SAFE(node, following, &output->readers)
+	{
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 
 		if (reader->position == output->log.end)

@@ -6,12 +6,13 @@
  * ready, the sources are left alone, their pipes fill and the program waits. Nobody attached: bytes
  * are read and dropped.
  *
- * A reader that holds other readers up, which could go on, is cut off after PROCESS_SUBSCRIBER_STALL_MS in
- * which it takes next to nothing; the time counts from when it begins to. Whoever holds up the program
- * alone, or with others that take nothing either, may take PROCESS_SUBSCRIBER_ALONE_STALL_MS.
+ * A reader that holds other readers up, which could go on, is cut off after
+ * PROCESS_SUBSCRIBER_STALL_MS in which it takes next to nothing; the time counts from when it
+ * begins to. Whoever holds up the program alone, or with others that take nothing either, may take
+ * PROCESS_SUBSCRIBER_ALONE_STALL_MS.
  *
- * Bytes are never changed. The beginning of a UTF-8 sequence at the end of what was read waits for its
- * rest, PROCESS_PARTIAL_HOLD_MS at most, because some clients decode every event by itself.
+ * Bytes are never changed. The beginning of a UTF-8 sequence at the end of what was read waits for
+ * its rest, PROCESS_PARTIAL_HOLD_MS at most, because some clients decode every event by itself.
  */
 #ifndef ENVD_PROCESS_OUTPUT_H
 #define ENVD_PROCESS_OUTPUT_H
@@ -32,9 +33,11 @@ struct output_reader_ops {
 	int (*on_output)(struct output_reader *reader, enum output_stream stream, struct str bytes);
 	/* Everything was delivered and nothing more comes. The reader is detached already. */
 	void (*on_end)(struct output_reader *reader);
-	/* Cut off for stalling, for other readers' sake or for the program's. The reader is detached already. */
+	/* Cut off for stalling, for other readers' sake or for the program's. The reader is
+	 * detached already. */
 	void (*on_cut)(struct output_reader *reader, bool for_others);
-	/* Bytes it was given that its peer has not taken: to tell slow from stalled. May be NULL. */
+	/* Bytes it was given that its peer has not taken: to tell slow from stalled. May be
+	 * NULL. */
 	size_t (*queued)(struct output_reader *reader);
 };
 
@@ -45,7 +48,8 @@ struct output_reader {
 	const struct output_reader_ops *ops;
 	uint64_t position;
 	bool full;
-	/* While full: what was queued when its peer was last seen to take something, and when that was. */
+	/* While full: what was queued when its peer was last seen to take something, and when that
+	 * was. */
 	size_t stall_mark;
 	uint64_t stall_since_ms;
 	/* The same of when it began to hold others up, or took enough since. 0: it does not. */
@@ -67,7 +71,8 @@ struct output {
 	/* All sources have ended. From the loop. */
 	void (*on_ended)(struct output *output);
 	/* `paused` has changed, a reader has become full, or bytes are held back: ask
-	 * output_check_stalls and output_flush_held when to call them. Must not touch readers or the output. */
+	 * output_check_stalls and output_flush_held when to call them. Must not touch readers or
+	 * the output. */
 	void (*on_changed)(struct output *output);
 };
 

@@ -2,8 +2,8 @@
 
 #include "lib/limits.h"
 
-/* Small pieces are given room to grow into, because more of the same usually follows; each block of a
- * stream is twice as large as the one before it, up to a size that wastes little of the bound. */
+/* Small pieces are given room to grow into, because more of the same usually follows; each block of
+ * a stream is twice as large as the one before it, up to a size that wastes little of the bound. */
 #define BLOCK_BYTES_MIN 1024
 #define BLOCK_BYTES_GROWN (PROCESS_READ_BYTES / 2)
 
@@ -41,7 +41,8 @@ void output_log_fini(struct output_log *log)
 
 bool output_log_has_room(const struct output_log *log)
 {
-	/* One read of each there is always room for, or readers that are not behind would wait for others'. */
+	/* One read of each there is always room for, or readers that are not behind would wait for
+	 * others'. */
 	if (logs_bytes >= PROCESS_LOGS_BYTES_MAX)
 		return log->memory == 0;
 	return log->memory + sizeof(struct block) + PROCESS_READ_BYTES <= PROCESS_LOG_BYTES;
@@ -102,8 +103,7 @@ void output_log_append(struct output_log *log, enum output_stream stream, struct
 		struct block *block = xmalloc(sizeof(*block) + capacity);
 		size_t taken;
 
-		*block = (struct block){
-			.start = log->end, .capacity = capacity, .stream = stream};
+		*block = (struct block){.start = log->end, .capacity = capacity, .stream = stream};
 		list_append(&log->blocks, &block->node);
 		log->memory += sizeof(*block) + capacity;
 		logs_bytes += sizeof(*block) + capacity;
@@ -119,12 +119,13 @@ void output_log_skip(struct output_log *log, size_t len)
 	log->start = log->end;
 }
 
-bool output_log_peek(const struct output_log *log, uint64_t position, enum output_stream *ret_stream,
-		     struct str *ret_bytes)
+bool output_log_peek(const struct output_log *log, uint64_t position,
+		     enum output_stream *ret_stream, struct str *ret_bytes)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &log->blocks) {
+	LIST_FOR_EACH(node, &log->blocks)
+	{
 		const struct block *block = container_of(node, struct block, node);
 		size_t offset;
 

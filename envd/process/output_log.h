@@ -17,8 +17,8 @@ enum output_stream { OUTPUT_STDOUT, OUTPUT_STDERR, OUTPUT_TERMINAL };
 
 struct output_log {
 	struct list_node blocks; /* oldest first */
-	uint64_t start, end;     /* positions of the content */
-	size_t memory;           /* what the blocks take */
+	uint64_t start, end; /* positions of the content */
+	size_t memory; /* what the blocks take */
 };
 
 void output_log_init(struct output_log *log);
@@ -31,8 +31,8 @@ bool output_log_has_room(const struct output_log *log);
 void output_log_skip(struct output_log *log, size_t len);
 /* The contiguous bytes of one stream at `position`; false at the end. Valid until the next append
  * or trim. */
-bool output_log_peek(const struct output_log *log, uint64_t position, enum output_stream *ret_stream,
-		     struct str *ret_bytes);
+bool output_log_peek(const struct output_log *log, uint64_t position,
+		     enum output_stream *ret_stream, struct str *ret_bytes);
 /* Nobody needs what is before `position`. */
 void output_log_trim(struct output_log *log, uint64_t position);
 

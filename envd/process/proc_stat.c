@@ -3,8 +3,8 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* "pid (name) state ppid pgrp session tty ...", start_ticks as the 22nd. The name may contain anything, so
- * the last ')' counts. */
+/* "pid (name) state ppid pgrp session tty ...", start_ticks as the 22nd. The name may contain
+ * anything, so the last ')' counts. */
 bool proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
 {
 	char path[32], text[512];
@@ -22,9 +22,10 @@ bool proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
 		return false;
 	text[len] = '\0';
 	rest = strrchr(text, ')');
-	if (!rest || sscanf(rest + 1,
-			    " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-			    &ret_stat->state, &ret_stat->parent, &ret_stat->session, &ticks) != 4)
+	if (!rest ||
+	    sscanf(rest + 1,
+		   " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		   &ret_stat->state, &ret_stat->parent, &ret_stat->session, &ticks) != 4)
 		return false;
 	ret_stat->start_ticks = ticks;
 	return true;

@@ -9,7 +9,8 @@
 struct proc_stat {
 	char state; /* 'Z', 'X': dead, and not collected yet */
 	pid_t parent, session;
-	uint64_t start_ticks; /* since the machine was started: with the pid, it names one process for good */
+	uint64_t start_ticks; /* since the machine was started: with the pid, it names one process
+				 for good */
 };
 
 /* False when there is no such process. */

@@ -52,8 +52,8 @@ static void ask_for_reason(struct job *job)
 {
 	struct process *process = container_of(job, struct process, job);
 
-	process->record.out_of_memory =
-		cgroup_saw_out_of_memory(&process->table->cgroups, process->place);
+	process->record.out_of_memory = cgroup_saw_out_of_memory(&process->table->cgroups,
+								 process->place);
 }
 
 static void on_reason_known(struct job *job)
@@ -241,26 +241,30 @@ static void time_out(struct process *process)
 
 /* NULL: cannot happen. */
 static void (*const actions[][PROCESS_DRAIN_OVER + 1])(struct process *process) = {
-	[PROCESS_STARTING] = {
-		[PROCESS_EXEC_OK] = become_running,
-		[PROCESS_EXEC_FAIL] = fail_start,
-		[PROCESS_EXIT] = exit_while_starting,
-		[PROCESS_KILL] = cancel_start,
-		[PROCESS_TIMEOUT] = time_out_start,
-	},
-	[PROCESS_RUNNING] = {
-		[PROCESS_OUT_EOF] = ignore, /* it may go on working in silence (case 2) */
-		[PROCESS_EXIT] = begin_draining,
-		[PROCESS_KILL] = process_send_kill,
-		[PROCESS_TIMEOUT] = time_out,
-	},
-	[PROCESS_DRAINING] = {
-		[PROCESS_OUT_EOF] = finish,
-		[PROCESS_DRAIN_OVER] = finish,
-	},
-	[PROCESS_DONE] = {
-		[PROCESS_EXIT] = ignore, /* of a start that had failed */
-	},
+	[PROCESS_STARTING] =
+		{
+			[PROCESS_EXEC_OK] = become_running,
+			[PROCESS_EXEC_FAIL] = fail_start,
+			[PROCESS_EXIT] = exit_while_starting,
+			[PROCESS_KILL] = cancel_start,
+			[PROCESS_TIMEOUT] = time_out_start,
+		},
+	[PROCESS_RUNNING] =
+		{
+			[PROCESS_OUT_EOF] = ignore, /* it may go on working in silence (case 2) */
+			[PROCESS_EXIT] = begin_draining,
+			[PROCESS_KILL] = process_send_kill,
+			[PROCESS_TIMEOUT] = time_out,
+		},
+	[PROCESS_DRAINING] =
+		{
+			[PROCESS_OUT_EOF] = finish,
+			[PROCESS_DRAIN_OVER] = finish,
+		},
+	[PROCESS_DONE] =
+		{
+			[PROCESS_EXIT] = ignore, /* of a start that had failed */
+		},
 };
 
 void process_dispatch(struct process *process, enum process_event event)
@@ -410,8 +414,8 @@ static void on_frozen_known(struct job *job)
 	process_drop(process);
 }
 
-/* Neither started nor failed for PROCESS_STATUS_PIPE_MS. While it is still being prepared, or waits for
- * its turn in a burst, the pool is stuck or far behind, and there is nobody to ask. */
+/* Neither started nor failed for PROCESS_STATUS_PIPE_MS. While it is still being prepared, or waits
+ * for its turn in a burst, the pool is stuck or far behind, and there is nobody to ask. */
 static void ask_whether_frozen(struct process *process)
 {
 	process->start_due_ms = 0;
@@ -421,8 +425,8 @@ static void ask_whether_frozen(struct process *process)
 		process->start_due_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
 		return;
 	}
-	if (process->pid != 0 && job_run(process->loop, &process->job, JOB_QUICK, look_whether_frozen,
-					 on_frozen_known) == 0) {
+	if (process->pid != 0 && job_run(process->loop, &process->job, JOB_QUICK,
+					 look_whether_frozen, on_frozen_known) == 0) {
 		process_hold(process);
 		return;
 	}

@@ -2,10 +2,10 @@
  * One command or terminal, from the request to its end.
  *
  * Life cycle (process.c has the table): STARTING until the exec has happened; nobody but the
- * starter can see it. RUNNING. DRAINING: the leader has exited and is collected, its pid is free and
- * the process is no longer listed; output that is still on its way is delivered until its end, or
- * until it was quiet for PROCESS_DRAIN_QUIET_MS, PROCESS_DRAIN_MAX_MS at most, not counting time in
- * which slow readers keep us from reading. DONE: every subscriber gets its end once it has its
+ * starter can see it. RUNNING. DRAINING: the leader has exited and is collected, its pid is free
+ * and the process is no longer listed; output that is still on its way is delivered until its end,
+ * or until it was quiet for PROCESS_DRAIN_QUIET_MS, PROCESS_DRAIN_MAX_MS at most, not counting time
+ * in which slow readers keep us from reading. DONE: every subscriber gets its end once it has its
  * backlog. The object frees itself when nothing of it is left in the loop and nobody is subscribed.
  *
  * Loop thread only. Domain code: no RPC and no HTTP here, see process_service.h for these.
@@ -41,7 +41,8 @@ struct process_spec {
 };
 
 struct process_subscriber_ops {
-	/* The exec has happened. First callback for the starter; Connect subscribers do not get it. */
+	/* The exec has happened. First callback for the starter; Connect subscribers do not get
+	 * it. */
 	void (*on_started)(struct process_subscriber *subscriber);
 	/* As output_reader_ops. */
 	int (*on_output)(struct process_subscriber *subscriber, enum output_stream stream,
@@ -49,9 +50,9 @@ struct process_subscriber_ops {
 	size_t (*queued)(struct process_subscriber *subscriber);
 	/* Nothing was sent for `keepalive_ms`. */
 	void (*on_keepalive)(struct process_subscriber *subscriber);
-	/* Last callbacks, exactly one of them, detached already: the process has ended and everything
-	 * was delivered; or it could not be started, the deadline passed (the starter only), or this
-	 * subscriber stalled. */
+	/* Last callbacks, exactly one of them, detached already: the process has ended and
+	 * everything was delivered; or it could not be started, the deadline passed (the starter
+	 * only), or this subscriber stalled. */
 	void (*on_ended)(struct process_subscriber *subscriber, const struct exit_record *record);
 	void (*on_failed)(struct process_subscriber *subscriber, const struct err *err);
 };
@@ -102,7 +103,7 @@ struct process {
 	struct process_spec spec;
 	struct process_texts *texts;
 	struct spawn_request request; /* points into spec */
-	struct spawn_plan *plan;      /* while STARTING */
+	struct spawn_plan *plan; /* while STARTING */
 	struct cgroup_place place;
 	struct exit_record record;
 	struct err *err; /* why it failed to start; belongs to the preparing job while that runs */
@@ -121,13 +122,16 @@ struct process {
 	uint64_t slow_start_ms, start_due_ms, deadline_ms, kill_due_ms, expire_due_ms;
 	uint64_t drain_quiet_ms; /* when the quiet began */
 	uint64_t drain_left_ms, drain_since_ms;
-	uint64_t drain_owed_end; /* what was in the pipes at the exit ends here, as a log position */
+	uint64_t
+		drain_owed_end; /* what was in the pipes at the exit ends here, as a log position */
 	unsigned live; /* handles, jobs, the tracked child */
-	bool is_tracked, drain_is_paused, status_is_open, timer_is_closing, prepare_failed, is_frozen;
+	bool is_tracked, drain_is_paused, status_is_open, timer_is_closing, prepare_failed,
+		is_frozen;
 	bool is_launched; /* by the preparing job */
 	bool kill_is_owed;
-	/* It takes long to start: it is held at the reaper, so that how the start went is known before how
-	 * the process ended; and what the end of the status pipe means is looked into. */
+	/* It takes long to start: it is held at the reaper, so that how the start went is known
+	 * before how the process ended; and what the end of the status pipe means is looked
+	 * into. */
 	bool starts_slowly, status_has_ended;
 };
 

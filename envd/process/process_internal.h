@@ -1,6 +1,7 @@
 /*
- * What process.c (life cycle), process_start.c (from the request to the exec), process_subscriber.c,
- * process_signal.c and process_table.c share with each other and with nobody else.
+ * What process.c (life cycle), process_start.c (from the request to the exec),
+ * process_subscriber.c, process_signal.c and process_table.c share with each other and with nobody
+ * else.
  */
 #ifndef ENVD_PROCESS_PROCESS_INTERNAL_H
 #define ENVD_PROCESS_PROCESS_INTERNAL_H

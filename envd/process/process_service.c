@@ -52,7 +52,8 @@ struct process *service_need(struct rpc_call *call, const Process__ProcessSelect
 
 struct terminal_size service_terminal_size(const Process__PTY *pty, struct terminal_size otherwise)
 {
-	return pty->size ? terminal_size_from(pty->size->cols, pty->size->rows, otherwise) : otherwise;
+	return pty->size ? terminal_size_from(pty->size->cols, pty->size->rows, otherwise)
+			 : otherwise;
 }
 
 /* ---- Update ---- */
@@ -160,10 +161,10 @@ static void send_signal(struct rpc_call *call, const ProtobufCMessage *message)
 
 /* ---- the table ---- */
 
-#define METHOD(name, how, in, out, fn)                                                          \
-	{                                                                                       \
-		.path = "/process.Process/" name, .kind = (how), .input = &(in),                \
-		.output = &(out), .start = (fn),                                                \
+#define METHOD(name, how, in, out, fn) \
+	{ \
+		.path = "/process.Process/" name, .kind = (how), .input = &(in), .output = &(out), \
+		.start = (fn), \
 	}
 
 const struct rpc_method process_service_methods[PROCESS_SERVICE_METHODS] = {

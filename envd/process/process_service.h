@@ -8,7 +8,8 @@
  * Decisions of ours where the contract leaves room or is improved upon:
  * - A terminal's size: missing means 80x24; 0 and more than 65535 are invalid_argument (case 59). A
  *   resize without a size changes nothing.
- * - Input to the wrong channel and to a closed or broken stdin is failed_precondition (cases 42, 67).
+ * - Input to the wrong channel and to a closed or broken stdin is failed_precondition (cases 42,
+ * 67).
  * - SendInput answers a client that has ended its direction like any other, unless it must wait for
  *   the process: then the client is taken to have left, and what was not written is dropped.
  * - StreamInput: data before a start is invalid_argument; a further start switches the target (44).

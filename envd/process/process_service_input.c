@@ -32,7 +32,8 @@ static void explain(const struct input_call *input, int status, struct err *err)
 		break;
 	case -EPIPE:
 		err_set(err, ERR_FAILED_PRECONDITION,
-			"error writing to %s: error writing to %s of process '%d': write |1: broken "
+			"error writing to %s: error writing to %s of process '%d': write |1: "
+			"broken "
 			"pipe",
 			channel, channel, input->pid);
 		break;
@@ -54,9 +55,10 @@ static int check_channel(const struct process *process, bool to_terminal, struct
 			       "error writing to stdin: tty assigned to process — input should be "
 			       "written to the pty, not the stdin");
 	if (!process->spec.with_terminal && to_terminal)
-		return err_set(err, ERR_FAILED_PRECONDITION,
-			       "error writing to tty: tty not assigned to process — input should be "
-			       "written to the stdin, not the tty");
+		return err_set(
+			err, ERR_FAILED_PRECONDITION,
+			"error writing to tty: tty not assigned to process — input should be "
+			"written to the stdin, not the tty");
 	return 0;
 }
 
@@ -199,9 +201,10 @@ void service_close_stdin(struct rpc_call *call, const ProtobufCMessage *message)
 	if (!process)
 		return;
 	if (process->spec.with_terminal) {
-		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
-			      "error closing stdin: cannot close stdin for PTY process — send Ctrl+D "
-			      "(0x04) instead");
+		rpc_fail_kind(
+			call, ERR_FAILED_PRECONDITION,
+			"error closing stdin: cannot close stdin for PTY process — send Ctrl+D "
+			"(0x04) instead");
 		return;
 	}
 	if (!input_is_open(&process->input)) {

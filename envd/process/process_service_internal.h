@@ -7,7 +7,8 @@
 #include "proto/process.pb-c.h"
 
 struct process_table *service_table(const struct rpc_call *call);
-/* A live process. NULL with err: not_found, or unimplemented for a selector that selects nothing. */
+/* A live process. NULL with err: not_found, or unimplemented for a selector that selects
+ * nothing. */
 struct process *service_find(const struct rpc_call *call, const Process__ProcessSelector *selector,
 			     struct err *err);
 /* The same for a unary call, which has failed with that error when this is NULL. */

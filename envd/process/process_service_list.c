@@ -4,8 +4,8 @@
 #include "lib/job.h"
 #include "lib/limits.h"
 
-/* Thousands of processes with their environments are more than an exchange's arena holds, and more than
- * the loop should encode. What their texts are in is held, because processes end meanwhile. */
+/* Thousands of processes with their environments are more than an exchange's arena holds, and more
+ * than the loop should encode. What their texts are in is held, because processes end meanwhile. */
 struct list_call {
 	struct job job;
 	struct rpc_call *call;
@@ -77,12 +77,14 @@ static int make_list(struct list_call *list, const struct process_table *table)
 	struct list_node *node;
 
 	process__list_response__init(&list->response);
-	list->response.processes =
-		arena_alloc_array(&list->arena, table->count + 1, sizeof(*list->response.processes));
-	list->held = arena_alloc_array(&list->arena, table->count + 1, sizeof(struct process_texts *));
+	list->response.processes = arena_alloc_array(&list->arena, table->count + 1,
+						     sizeof(*list->response.processes));
+	list->held = arena_alloc_array(&list->arena, table->count + 1,
+				       sizeof(struct process_texts *));
 	if (!list->response.processes || !list->held)
 		return -ENOMEM;
-	LIST_FOR_EACH(node, &table->all) {
+	LIST_FOR_EACH(node, &table->all)
+	{
 		const struct process *process = container_of(node, struct process, node);
 		Process__ProcessInfo *info;
 

@@ -208,14 +208,15 @@ static struct stream_call *open_stream(struct rpc_call *call, const struct rpc_h
 static int read_variables(const Process__ProcessConfig *config, struct arena *arena,
 			  struct process_spec *spec)
 {
-	struct spawn_variable *variables =
-		arena_alloc_array(arena, config->n_envs + 1, sizeof(*variables));
+	struct spawn_variable *variables = arena_alloc_array(arena, config->n_envs + 1,
+							     sizeof(*variables));
 	size_t i;
 
 	if (!variables)
 		return -ENOMEM;
 	for (i = 0; i < config->n_envs; i++)
-		variables[i] = (struct spawn_variable){config->envs[i]->key, config->envs[i]->value};
+		variables[i] = (struct spawn_variable){config->envs[i]->key,
+						       config->envs[i]->value};
 	spec->variables = variables;
 	spec->variable_count = config->n_envs;
 	return 0;
@@ -266,7 +267,8 @@ void service_start(struct rpc_call *call, const ProtobufCMessage *message)
 	arena_init(&arena, RPC_ARENA_BYTES);
 	status = read_request(call, request, &arena, &spec, &err);
 	if (status == 0)
-		status = process_open(service_table(call), &spec, &stream->subscriber, &process, &err);
+		status = process_open(service_table(call), &spec, &stream->subscriber, &process,
+				      &err);
 	arena_release(&arena);
 	/* The process has its own copy, and the stream may stay for days. */
 	rpc_drop_message(call);

@@ -76,8 +76,8 @@ void process_tell_kill_waiters(struct process *process)
 	list_init(&waiters);
 	list_splice(&waiters, &process->kill_waiters);
 	while (!list_is_empty(&waiters)) {
-		struct process_kill_waiter *waiter =
-			container_of(waiters.next, struct process_kill_waiter, node);
+		struct process_kill_waiter *waiter = container_of(waiters.next,
+								  struct process_kill_waiter, node);
 
 		list_remove(&waiter->node);
 		waiter->on_killed(waiter);

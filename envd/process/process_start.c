@@ -56,7 +56,8 @@ int process_copy_spec(struct process *process, const struct process_spec *spec)
 	for (i = 0; i < spec->arg_count; i++)
 		size += size_of_text(spec->args[i]);
 	for (i = 0; i < spec->variable_count; i++)
-		size += size_of_text(spec->variables[i].name) + size_of_text(spec->variables[i].value);
+		size += size_of_text(spec->variables[i].name) +
+			size_of_text(spec->variables[i].value);
 	process->texts = malloc(sizeof(*process->texts) + size); /* a client decides how much */
 	if (!process->texts)
 		return -ENOMEM;
@@ -126,7 +127,8 @@ static void track(struct process *process)
 
 static int watch_status(struct process *process)
 {
-	int status = uv_poll_init(&process->loop->uv, &process->status_poll, process->plan->status_fd);
+	int status = uv_poll_init(&process->loop->uv, &process->status_poll,
+				  process->plan->status_fd);
 
 	if (status < 0)
 		return status;
@@ -178,7 +180,8 @@ static void read_launch(struct process *process)
 {
 	struct spawn_plan *plan = process->plan;
 
-	if (spawn_read_status(plan->status_fd, &process->request, plan->cwd, process->err) == SPAWN_FAILED)
+	if (spawn_read_status(plan->status_fd, &process->request, plan->cwd, process->err) ==
+	    SPAWN_FAILED)
 		process_dispatch(process, PROCESS_EXEC_FAIL);
 	else
 		process_dispatch(process, PROCESS_EXEC_OK);
@@ -189,7 +192,8 @@ static void go_on(struct process *process)
 	struct spawn_plan *plan = process->plan;
 	int status;
 
-	if (process->prepare_failed || (!process->is_launched && spawn_clone(plan, process->err) < 0)) {
+	if (process->prepare_failed ||
+	    (!process->is_launched && spawn_clone(plan, process->err) < 0)) {
 		process_dispatch(process, PROCESS_EXEC_FAIL);
 		return;
 	}
@@ -220,7 +224,8 @@ static void on_prepared(struct job *job)
 	struct spawn_plan *plan = process->plan;
 
 	process->place = plan->place;
-	/* Before the plan goes; nobody looks for strangers until the child is tracked, here and now. */
+	/* Before the plan goes; nobody looks for strangers until the child is tracked, here and
+	 * now. */
 	launch_settle(&table->pad, plan);
 	if (process->state == PROCESS_STARTING)
 		go_on(process);
@@ -266,7 +271,8 @@ int process_begin_start(struct process *process)
 
 /* ---- slow starts ---- */
 
-/* The kernel counts its kill before it kills, and the pipe ends before the child can be waited for. */
+/* The kernel counts its kill before it kills, and the pipe ends before the child can be waited
+ * for. */
 static bool was_killed(pid_t pid)
 {
 	siginfo_t info;
@@ -287,9 +293,9 @@ static void find_out_of_memory(struct job *job)
 {
 	struct process *process = container_of(job, struct process, job);
 
-	process->record.out_of_memory =
-		cgroup_saw_out_of_memory(&process->table->cgroups, process->place) &&
-		was_killed(process->pid);
+	process->record.out_of_memory = cgroup_saw_out_of_memory(&process->table->cgroups,
+								 process->place) &&
+					was_killed(process->pid);
 }
 
 static void on_memory_known(struct job *job)
@@ -310,7 +316,8 @@ void process_look_into_end(struct process *process)
 {
 	if (process->job.active)
 		return;
-	if (job_run(process->loop, &process->job, JOB_QUICK, find_out_of_memory, on_memory_known) == 0)
+	if (job_run(process->loop, &process->job, JOB_QUICK, find_out_of_memory, on_memory_known) ==
+	    0)
 		process_hold(process);
 	else
 		process_dispatch(process, PROCESS_EXEC_OK);
@@ -351,7 +358,8 @@ void process_release_start(struct process *process)
 	if (process->state == PROCESS_STARTING || !process->starts_slowly)
 		return;
 	/* Its pid must stay its own until they have looked. */
-	if (process->job.active && (process->job.fn == unprotect || process->job.fn == find_out_of_memory))
+	if (process->job.active &&
+	    (process->job.fn == unprotect || process->job.fn == find_out_of_memory))
 		return;
 	process->starts_slowly = false;
 	reaper_release(&process->child);

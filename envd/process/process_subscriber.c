@@ -59,7 +59,8 @@ static void on_reader_cut(struct output_reader *reader, bool for_others)
 	struct err err;
 
 	err_set(&err, ERR_RESOURCE_EXHAUSTED, "output was not read for %d seconds while %s waited",
-		(for_others ? PROCESS_SUBSCRIBER_STALL_MS : PROCESS_SUBSCRIBER_ALONE_STALL_MS) / 1000,
+		(for_others ? PROCESS_SUBSCRIBER_STALL_MS : PROCESS_SUBSCRIBER_ALONE_STALL_MS) /
+			1000,
 		for_others ? "other readers" : "the process");
 	log_info("process", "reader cut off for stalling", LOG_I("pid", process->pid),
 		 LOG_B("for_others", for_others));
@@ -82,8 +83,8 @@ static const struct output_reader_ops reader_ops_without_measure = {
 void process_attach(struct process *process, struct process_subscriber *subscriber)
 {
 	subscriber->process = process;
-	subscriber->reader.ops =
-		subscriber->ops->queued ? &reader_ops : &reader_ops_without_measure;
+	subscriber->reader.ops = subscriber->ops->queued ? &reader_ops
+							 : &reader_ops_without_measure;
 	output_attach(&process->output, &subscriber->reader);
 }
 
@@ -122,9 +123,10 @@ struct process_subscriber *process_find_starter(struct process *process)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &process->output.readers) {
-		struct process_subscriber *subscriber =
-			subscriber_of(container_of(node, struct output_reader, node));
+	LIST_FOR_EACH(node, &process->output.readers)
+	{
+		struct process_subscriber *subscriber = subscriber_of(
+			container_of(node, struct output_reader, node));
 
 		if (subscriber->is_starter)
 			return subscriber;
@@ -137,7 +139,8 @@ uint64_t process_send_keepalives(struct process *process)
 	uint64_t now = loop_now_ms(process->loop), next = UINT64_MAX;
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &process->output.readers) {
+	LIST_FOR_EACH_SAFE(node, following, &process->output.readers)
+	{
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 		struct process_subscriber *subscriber = subscriber_of(reader);
 

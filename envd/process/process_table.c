@@ -6,7 +6,8 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
-/* To make a cgroup costs as much as to remove one, a good part of a short command; not while its answer waits. */
+/* To make a cgroup costs as much as to remove one, a good part of a short command; not while its
+ * answer waits. */
 #define SWEEP_DELAY_MS 50
 
 static struct list_node *bucket_of(const struct process_table *table, pid_t pid)
@@ -49,8 +50,8 @@ static void drop_old_exits(struct process_table *table)
 	uint64_t now = loop_now_ms(table->config.loop);
 
 	while (!list_is_empty(&table->exits)) {
-		struct process_exit *oldest =
-			container_of(table->exits.next, struct process_exit, node);
+		struct process_exit *oldest = container_of(table->exits.next, struct process_exit,
+							   node);
 
 		if (oldest->due_ms > now && table->exit_count <= PROCESS_RETAINED_EXITS_MAX)
 			break;
@@ -68,7 +69,8 @@ static void drop_predecessors(struct process_table *table, pid_t pid, const char
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, exit_bucket_of(table, pid)) {
+	LIST_FOR_EACH_SAFE(node, following, exit_bucket_of(table, pid))
+	{
 		struct process_exit *record = container_of(node, struct process_exit, bucket);
 
 		if (record->pid == pid)
@@ -76,7 +78,8 @@ static void drop_predecessors(struct process_table *table, pid_t pid, const char
 	}
 	if (!tag || table->tagged_exit_count == 0)
 		return;
-	LIST_FOR_EACH_SAFE(node, following, &table->exits) {
+	LIST_FOR_EACH_SAFE(node, following, &table->exits)
+	{
 		struct process_exit *record = container_of(node, struct process_exit, node);
 
 		if (record->has_tag && strcmp(record->tag, tag) == 0)
@@ -111,7 +114,8 @@ const struct process_exit *process_table_find_exit(struct process_table *table, 
 	struct list_node *node;
 
 	drop_old_exits(table);
-	LIST_FOR_EACH(node, exit_bucket_of(table, pid)) {
+	LIST_FOR_EACH(node, exit_bucket_of(table, pid))
+	{
 		const struct process_exit *record = container_of(node, struct process_exit, bucket);
 
 		if (record->pid == pid)
@@ -141,7 +145,8 @@ static struct process *find(const struct process_table *table, pid_t pid, enum p
 	struct list_node *head = bucket_of(table, pid), *node;
 
 	/* Newest first: a draining one may share its pid with a successor. */
-	LIST_FOR_EACH(node, head) {
+	LIST_FOR_EACH(node, head)
+	{
 		struct process *process = container_of(node, struct process, bucket);
 
 		if (process->pid == pid && process->state >= PROCESS_RUNNING &&
@@ -312,7 +317,7 @@ static void end_all(struct process_table *table, bool hard)
 	struct list_node *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, &table->all)
-		end_one(container_of(node, struct process, node), hard);
+	end_one(container_of(node, struct process, node), hard);
 }
 
 static void on_timer(uv_timer_t *timer)

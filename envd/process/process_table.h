@@ -1,8 +1,8 @@
 /*
  * All processes of one envd: found by pid and by tag, and the exits of those that have just ended,
- * which Connect can still ask for during PROCESS_RETAINED_EXIT_MS. A live process always wins over a
- * retained exit with the same pid; a new process takes its predecessor's exit with the same pid or
- * the same tag out of the table. Loop thread only.
+ * which Connect can still ask for during PROCESS_RETAINED_EXIT_MS. A live process always wins over
+ * a retained exit with the same pid; a new process takes its predecessor's exit with the same pid
+ * or the same tag out of the table. Loop thread only.
  */
 #ifndef ENVD_PROCESS_PROCESS_TABLE_H
 #define ENVD_PROCESS_PROCESS_TABLE_H
@@ -15,11 +15,11 @@
 struct process_table_config {
 	struct loop *loop;
 	const struct sandbox *sandbox;
-	const char *cgroup_root;  /* NULL: the usual place */
+	const char *cgroup_root; /* NULL: the usual place */
 	bool with_cgroups;
-	bool kill_scope_leader;   /* signals reach the leader alone */
-	bool adopts_orphans;      /* PID 1 or subreaper: reap strangers too */
-	bool set_nofile;          /* envd raised its own limit; commands get this one */
+	bool kill_scope_leader; /* signals reach the leader alone */
+	bool adopts_orphans; /* PID 1 or subreaper: reap strangers too */
+	bool set_nofile; /* envd raised its own limit; commands get this one */
 	struct rlimit nofile;
 	/* Every time a process runs. May be NULL. */
 	void (*on_started)(void *user);
@@ -28,7 +28,7 @@ struct process_table_config {
 
 /* The exit of a process that is gone. */
 struct process_exit {
-	struct list_node node;   /* oldest first */
+	struct list_node node; /* oldest first */
 	struct list_node bucket; /* by pid */
 	pid_t pid;
 	uint64_t due_ms;
@@ -51,7 +51,8 @@ struct process_table {
 	struct list_node exits;
 	struct list_node exit_buckets[PROCESS_BUCKETS];
 	size_t exit_count, tagged_exit_count;
-	struct list_node discarding; /* outputs whose process is over but whose pipes are held open */
+	struct list_node
+		discarding; /* outputs whose process is over but whose pipes are held open */
 	uv_timer_t timer;
 	uv_timer_t sweep_timer;
 	struct job sweep_job;
@@ -82,7 +83,8 @@ struct process *process_table_find_attachable(const struct process_table *table,
 struct process *process_table_find_attachable_tag(const struct process_table *table,
 						  const char *tag);
 const struct process_exit *process_table_find_exit(struct process_table *table, pid_t pid);
-const struct process_exit *process_table_find_exit_tag(struct process_table *table, const char *tag);
+const struct process_exit *process_table_find_exit_tag(struct process_table *table,
+						       const char *tag);
 
 /* For process.c. */
 void process_table_insert(struct process_table *table, struct process *process);

@@ -1,14 +1,14 @@
 /*
- * System calls without libc, for code that runs where libc cannot be called: between the clone and the
- * exec (child.c), and in programs that have no libc (envd/jobs/keeper_main.c). A failure is a negative
- * errno. Includes nothing but the compiler's own headers.
+ * System calls without libc, for code that runs where libc cannot be called: between the clone and
+ * the exec (child.c), and in programs that have no libc (envd/jobs/keeper_main.c). A failure is a
+ * negative errno. Includes nothing but the compiler's own headers.
  */
 #ifndef ENVD_PROCESS_RAW_CALL_H
 #define ENVD_PROCESS_RAW_CALL_H
 
 /* No instrumentation of any kind: its runtime takes locks and touches memory that is not ours. */
-#define RAW_CODE                                                                                \
-	__attribute__((no_sanitize("address"), no_sanitize("undefined"), no_stack_protector,    \
+#define RAW_CODE \
+	__attribute__((no_sanitize("address"), no_sanitize("undefined"), no_stack_protector, \
 		       no_profile_instrument_function))
 
 RAW_CODE static inline long raw6(long number, long a, long b, long c, long d, long e, long f)

@@ -50,7 +50,8 @@ static struct reaper_child *find(const struct reaper *reaper, pid_t pid)
 {
 	struct list_node *head = bucket_of(reaper, pid), *node;
 
-	LIST_FOR_EACH(node, head) {
+	LIST_FOR_EACH(node, head)
+	{
 		struct reaper_child *child = container_of(node, struct reaper_child, node);
 
 		if (child->pid == pid)
@@ -104,12 +105,13 @@ static void check(struct reaper_child *child)
 	if (status == 0)
 		fill_record(&record, &info, &usage);
 	else /* somebody else collected it: a fault of ours, but its end must not stay unnoticed */
-		record = (struct exit_record){.code = -1, .signal = SIGKILL, .ended_ms = wall_clock_ms()};
+		record = (struct exit_record){
+			.code = -1, .signal = SIGKILL, .ended_ms = wall_clock_ms()};
 	child->on_exit(child, &record);
 }
 
-/* The kernel always shows the first of those that have exited. As long as that one is held, the ones
- * behind it wait; whoever lets go of it looks again. */
+/* The kernel always shows the first of those that have exited. As long as that one is held, the
+ * ones behind it wait; whoever lets go of it looks again. */
 static void reap_strangers(struct reaper *reaper)
 {
 	siginfo_t info;
@@ -138,7 +140,7 @@ static void check_those_without_pidfd(struct reaper *reaper)
 	struct list_node *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, &reaper->without_pidfd)
-		check(container_of(node, struct reaper_child, without_pidfd));
+	check(container_of(node, struct reaper_child, without_pidfd));
 }
 
 static void on_sigchld(uv_signal_t *handle, int number)
@@ -156,8 +158,8 @@ static void listen_to_sigchld(struct reaper *reaper)
 		uv_signal_start(&reaper->signal, on_sigchld, SIGCHLD);
 }
 
-/* Whoever started envd may have had it ignored, and with that inherited the kernel would collect our
- * children by itself. */
+/* Whoever started envd may have had it ignored, and with that inherited the kernel would collect
+ * our children by itself. */
 static void stop_ignoring_sigchld(void)
 {
 	struct sigaction action;
@@ -175,7 +177,8 @@ static void on_look_again(struct later *later)
 		reap_strangers(reaper);
 }
 
-void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans, struct launch_pad *pad)
+void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans,
+		 struct launch_pad *pad)
 {
 	size_t i;
 

@@ -1,7 +1,7 @@
 /*
  * The one place that waits for children. A tracked child is watched through its pidfd and collected
- * when it exits, unless somebody holds it: an uncollected child keeps its pid, its process group and
- * its session id from being given to somebody else, which is what a kill in progress needs.
+ * when it exits, unless somebody holds it: an uncollected child keeps its pid, its process group
+ * and its session id from being given to somebody else, which is what a kill in progress needs.
  *
  * Where the kernel has no pidfds (or no descriptor is left for one), SIGCHLD makes it ask for each
  * child that is tracked without.
@@ -28,7 +28,7 @@ struct reaper {
 	struct list_node without_pidfd;
 	bool adopts_orphans;
 	struct launch_pad *pad; /* whose children are born before they are tracked; NULL: none */
-	bool awaits_birth;	/* one of these stands in front of those that have exited */
+	bool awaits_birth; /* one of these stands in front of those that have exited */
 	uv_signal_t signal; /* active when one of the two makes it necessary */
 	struct later look_again;
 };
@@ -40,7 +40,8 @@ struct reaper_child {
 	uv_handle_t *handle; /* of the union; closed by reaper_untrack */
 	union {
 		uv_poll_t poll;
-		uv_idle_t none; /* never started: there is nothing to poll, but closing is the same */
+		uv_idle_t
+			none; /* never started: there is nothing to poll, but closing is the same */
 	};
 	int pidfd; /* -1: none */
 	pid_t pid;
@@ -52,7 +53,8 @@ struct reaper_child {
 	void (*on_untracked)(struct reaper_child *child);
 };
 
-void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans, struct launch_pad *pad);
+void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans,
+		 struct launch_pad *pad);
 /* Its handle is closed when the loop runs next. Nobody may be tracked any more. */
 void reaper_fini(struct reaper *reaper);
 

@@ -14,8 +14,9 @@
 /* How much of a command line is repeated in an error message. */
 #define SHOWN_BYTES_MAX 256
 
-/* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once, by the
- * loop's thread. The one piece of state that is not in an object, because the kernel is not either. */
+/* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once, by
+ * the loop's thread. The one piece of state that is not in an object, because the kernel is not
+ * either. */
 static atomic_bool clone3_is_missing;
 static bool pidfd_is_missing; /* and clone3, which makes one by itself */
 
@@ -257,8 +258,8 @@ static int open_status_pipe(struct spawn_plan *plan)
 
 /* Made immediately before the clone, and the child's ends closed immediately after it: were they
  * there earlier, other children born meanwhile would inherit them, and one of these that is slow to
- * close them, or frozen, would keep this command's end from being seen. Of those of a launch the children
- * of the loop's thread may get a copy; they close it with the first things they do. */
+ * close them, or frozen, would keep this command's end from being seen. Of those of a launch the
+ * children of the loop's thread may get a copy; they close it with the first things they do. */
 int spawn_open_pipes(struct spawn_plan *plan)
 {
 	bool terminal = plan->request->with_terminal;
@@ -352,9 +353,11 @@ static pid_t clone_child(struct spawn_plan *plan)
 		return clone_plain(plan);
 	/* A keeper stays outside; the leader enters by itself. */
 	plan->child.cgroup_fd = plan->request->keeper ? plan->cgroup_fd : -1;
-	pid = child_clone3(&plan->child, plan->request->keeper ? -1 : plan->cgroup_fd, &plan->pidfd);
+	pid = child_clone3(&plan->child, plan->request->keeper ? -1 : plan->cgroup_fd,
+			   &plan->pidfd);
 	if (pid < 0 && pid != -EAGAIN && pid != -ENOMEM && plan->cgroup_fd >= 0) {
-		/* Born outside and moving in by itself: a cgroup may be of a kind that refuses births. */
+		/* Born outside and moving in by itself: a cgroup may be of a kind that refuses
+		 * births. */
 		plan->child.cgroup_fd = plan->cgroup_fd;
 		pid = child_clone3(&plan->child, -1, &plan->pidfd);
 	}
@@ -405,14 +408,10 @@ void spawn_ran_out_of_memory(const struct spawn_request *request, const char *cw
 }
 
 static const char *const stage_names[] = {
-	[CHILD_SESSION] = "setsid",
-	[CHILD_TERMINAL] = "controlling terminal",
-	[CHILD_STDIO] = "stdio",
-	[CHILD_LIMITS] = "resource limits",
-	[CHILD_GROUPS] = "setgroups",
-	[CHILD_GROUP_ID] = "setgid",
-	[CHILD_USER_ID] = "setuid",
-	[CHILD_KEEPER] = "keeper",
+	[CHILD_SESSION] = "setsid",   [CHILD_TERMINAL] = "controlling terminal",
+	[CHILD_STDIO] = "stdio",      [CHILD_LIMITS] = "resource limits",
+	[CHILD_GROUPS] = "setgroups", [CHILD_GROUP_ID] = "setgid",
+	[CHILD_USER_ID] = "setuid",   [CHILD_KEEPER] = "keeper",
 };
 
 static void explain(const struct child_report *report, const struct spawn_request *request,

@@ -57,8 +57,8 @@ static int resolve_user(struct spawn_plan *plan, const struct spawn_settings *se
 static int resolve_cwd(struct spawn_plan *plan, const struct user *user, struct err *err)
 {
 	const char *given = plan->request->cwd ? plan->request->cwd : "";
-	int status = path_resolve(plan->request->as_agent ? "/" : given, user, plan->default_workdir,
-				  &plan->arena, &plan->cwd, err);
+	int status = path_resolve(plan->request->as_agent ? "/" : given, user,
+				  plan->default_workdir, &plan->arena, &plan->cwd, err);
 
 	if (status < 0)
 		return status;
@@ -100,8 +100,8 @@ struct variable_list {
 
 static void add_variable(struct variable_list *list, const char *name, const char *value)
 {
-	list->entries[list->count] =
-		(struct ranked_variable){.name = name, .value = value, .rank = list->count};
+	list->entries[list->count] = (struct ranked_variable){
+		.name = name, .value = value, .rank = list->count};
 	list->count++;
 }
 
@@ -133,16 +133,17 @@ static int check_variables(const struct spawn_request *request, struct err *err)
 }
 
 /* Lowest first: what a terminal program needs, then the account, the sandbox, the request. */
-static int list_variables(struct spawn_plan *plan, const struct user *user, struct variable_list *ret_list)
+static int list_variables(struct spawn_plan *plan, const struct user *user,
+			  struct variable_list *ret_list)
 {
 	const struct spawn_request *request = plan->request;
 	const char *own_path = getenv("PATH");
 	size_t i;
 
 	*ret_list = (struct variable_list){
-		.entries = arena_alloc_array(&plan->arena,
-					     plan->global_count + request->variable_count + OWN_VARIABLES,
-					     sizeof(*ret_list->entries))};
+		.entries = arena_alloc_array(
+			&plan->arena, plan->global_count + request->variable_count + OWN_VARIABLES,
+			sizeof(*ret_list->entries))};
 	if (!ret_list->entries)
 		return -ENOMEM;
 	if (request->with_terminal) {
@@ -314,4 +315,3 @@ int spawn_prepare(struct spawn_plan *plan, const struct spawn_settings *settings
 	plan->not_enforced = cgroup_limit(settings->cgroups, plan->place, &plan->request->limits);
 	return 0;
 }
-

@@ -18,7 +18,8 @@
 
 #define MASTER_PATH "/dev/ptmx"
 
-/* TIOCGPTPEER needs no path, so it works without a mounted /dev/pts; kernels before 4.13 lack it. */
+/* TIOCGPTPEER needs no path, so it works without a mounted /dev/pts; kernels before 4.13 lack
+ * it. */
 static int open_slave(int master)
 {
 	char path[32];
@@ -34,7 +35,8 @@ static int open_slave(int master)
 	return slave < 0 ? -errno : slave;
 }
 
-/* The device looks for the file system beside it, so that its own open fails when that is missing. */
+/* The device looks for the file system beside it, so that its own open fails when that is
+ * missing. */
 static const char *missing_path(int sys)
 {
 	if ((sys == ENOENT || sys == ENODEV) && access(MASTER_PATH, F_OK) == 0)
@@ -91,9 +93,11 @@ static uint16_t side_from(uint32_t wanted, uint16_t otherwise)
 	return wanted > TERMINAL_SIZE_MAX ? TERMINAL_SIZE_MAX : (uint16_t)wanted;
 }
 
-struct terminal_size terminal_size_from(uint32_t cols, uint32_t rows, struct terminal_size otherwise)
+struct terminal_size terminal_size_from(uint32_t cols, uint32_t rows,
+					struct terminal_size otherwise)
 {
-	return (struct terminal_size){side_from(cols, otherwise.cols), side_from(rows, otherwise.rows)};
+	return (struct terminal_size){side_from(cols, otherwise.cols),
+				      side_from(rows, otherwise.rows)};
 }
 
 int terminal_resize(int master, struct terminal_size size)

@@ -46,7 +46,8 @@ static void on_timer_closed(uv_handle_t *handle)
 
 static void kill_child(struct tool *tool)
 {
-	/* A session of its own, so its helpers are in its group; uncollected, so the number is its own. */
+	/* A session of its own, so its helpers are in its group; uncollected, so the number is its
+	 * own. */
 	if (tool->is_tracked && kill(-tool->child.pid, SIGKILL) < 0)
 		(void)reaper_signal(&tool->child, SIGKILL);
 }
@@ -73,7 +74,8 @@ static void report(struct tool *tool, int status, const char *output)
 
 static void on_timer(uv_timer_t *timer)
 {
-	report(container_of(timer, struct tool, timer), -ETIMEDOUT, "it took too long and was killed");
+	report(container_of(timer, struct tool, timer), -ETIMEDOUT,
+	       "it took too long and was killed");
 }
 
 static void read_output(const struct tool *tool, char text[TOOL_OUTPUT_BYTES])
@@ -100,7 +102,8 @@ static void on_exit_of_child(struct reaper_child *child, const struct exit_recor
 
 	tool->is_tracked = false;
 	if (!tool->is_over) {
-		if (spawn_read_status(tool->plan.status_fd, &tool->request, "/", &err) == SPAWN_FAILED) {
+		if (spawn_read_status(tool->plan.status_fd, &tool->request, "/", &err) ==
+		    SPAWN_FAILED) {
 			report(tool, err.sys ? -err.sys : -ENOEXEC, err.message);
 		} else {
 			read_output(tool, output);
@@ -127,7 +130,8 @@ static void prepare(struct job *job)
 
 	tool->status = open_output(tool);
 	if (tool->status < 0)
-		tool->status = err_set_sys(&tool->err, ERR_RESOURCE_EXHAUSTED, tool->status, "output");
+		tool->status = err_set_sys(&tool->err, ERR_RESOURCE_EXHAUSTED, tool->status,
+					   "output");
 	else
 		tool->status = spawn_prepare(&tool->plan, tool->tools->spawn, &tool->err);
 }
@@ -180,7 +184,8 @@ struct tool *tool_run(struct tools *tools, const char *const *argv, uint64_t tim
 	if (tools->is_stopped)
 		return NULL;
 	tool = xcalloc(1, sizeof(*tool));
-	*tool = (struct tool){.tools = tools, .output_fd = -1, .holds = 1, .on_done = on_done, .user = user};
+	*tool = (struct tool){
+		.tools = tools, .output_fd = -1, .holds = 1, .on_done = on_done, .user = user};
 	tool->request.as_agent = true;
 	tool->request.stdout_fd = tool->request.stderr_fd = -1;
 	arena_init(&tool->arena, TOOL_ARENA_BYTES);
@@ -216,7 +221,8 @@ void tools_stop(struct tools *tools)
 	struct list_node *node, *following;
 
 	tools->is_stopped = true;
-	LIST_FOR_EACH_SAFE(node, following, &tools->running) {
+	LIST_FOR_EACH_SAFE(node, following, &tools->running)
+	{
 		struct tool *tool = container_of(node, struct tool, node);
 
 		report(tool, -ECANCELED, "envd is stopping");

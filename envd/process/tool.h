@@ -1,7 +1,7 @@
 /*
- * Runs a program of the image on envd's own behalf, as envd, to its end: mount, iptables. For what no
- * system call does, or what may hang in one for ever. Its output is kept up to TOOL_OUTPUT_BYTES.
- * Loop thread only.
+ * Runs a program of the image on envd's own behalf, as envd, to its end: mount, iptables. For what
+ * no system call does, or what may hang in one for ever. Its output is kept up to
+ * TOOL_OUTPUT_BYTES. Loop thread only.
  */
 #ifndef ENVD_PROCESS_TOOL_H
 #define ENVD_PROCESS_TOOL_H
@@ -29,17 +29,19 @@ void tools_init(struct tools *tools);
 void tools_stop(struct tools *tools);
 
 struct tool_result {
-	/* The exit status (127: there is no such program); 128 and more after a signal; a negative errno
-	 * when it could not be started; -ETIMEDOUT when it took too long and was killed. */
+	/* The exit status (127: there is no such program); 128 and more after a signal; a negative
+	 * errno when it could not be started; -ETIMEDOUT when it took too long and was killed. */
 	int status;
-	const char *output; /* of both kinds, without blanks at its end; or why it was not started */
+	const char
+		*output; /* of both kinds, without blanks at its end; or why it was not started */
 };
 
-/* `argv` ends with NULL and is copied; the program is looked for in PATH. `on_done` comes once, from
- * the loop, unless tool_cancel comes first; the tool is gone after it. NULL (and no on_done) when too
- * much work is waiting, or after tools_stop. */
+/* `argv` ends with NULL and is copied; the program is looked for in PATH. `on_done` comes once,
+ * from the loop, unless tool_cancel comes first; the tool is gone after it. NULL (and no on_done)
+ * when too much work is waiting, or after tools_stop. */
 struct tool *tool_run(struct tools *tools, const char *const *argv, uint64_t timeout_ms,
-		      void (*on_done)(void *user, const struct tool_result *result), void *user) NODISCARD;
+		      void (*on_done)(void *user, const struct tool_result *result),
+		      void *user) NODISCARD;
 /* Kills it. */
 void tool_cancel(struct tool *tool);
 

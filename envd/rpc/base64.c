@@ -10,14 +10,21 @@ static const char alphabet[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuv
 /* The value of a character of either alphabet; above 63 for any other. */
 static uint32_t digit_of(unsigned char c)
 {
-	static const unsigned char plus_one[256] = {
-		['A'] = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23,
-		24, 25, 26,
-		['a'] = 27, 28, 29, 30, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47,
-		48, 49, 50, 51, 52,
-		['0'] = 53, 54, 55, 56, 57, 58, 59, 60, 61, 62,
-		['+'] = 63, ['-'] = 63, ['/'] = 64, ['_'] = 64,
-	};
+	static const unsigned char
+		plus_one[256] =
+			{
+				['A'] = 1, 2,  3,	   4,	       5,	   6,
+				7,	   8,  9,	   10,	       11,	   12,
+				13,	   14, 15,	   16,	       17,	   18,
+				19,	   20, 21,	   22,	       23,	   24,
+				25,	   26, ['a'] = 27, 28,	       29,	   30,
+				31,	   32, 33,	   34,	       35,	   36,
+				37,	   38, 39,	   40,	       41,	   42,
+				43,	   44, 45,	   46,	       47,	   48,
+				49,	   50, 51,	   52,	       ['0'] = 53, 54,
+				55,	   56, 57,	   58,	       59,	   60,
+				61,	   62, ['+'] = 63, ['-'] = 63, ['/'] = 64, ['_'] = 64,
+			};
 
 	return (uint32_t)plus_one[c] - 1;
 }
@@ -29,20 +36,21 @@ static uint32_t digit_of(unsigned char c)
  * the digit plus an offset that depends on which of five ranges it is in.
  */
 __attribute__((target("avx2"))) static size_t encode_avx2(const unsigned char *in, size_t len,
-							   char *out)
+							  char *out)
 {
-	const __m256i spread = _mm256_setr_epi8(5, 4, 6, 5, 8, 7, 9, 8, 11, 10, 12, 11, 14, 13, 15, 14,
-						1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11, 10);
-	const __m256i offsets =
-		_mm256_setr_epi8('A', 'a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
-				 '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 0,
-				 0, 'A', 'a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
-				 '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 0,
-				 0);
+	const __m256i spread = _mm256_setr_epi8(5, 4, 6, 5, 8, 7, 9, 8, 11, 10, 12, 11, 14, 13, 15,
+						14, 1, 0, 2, 1, 4, 3, 5, 4, 7, 6, 8, 7, 10, 9, 11,
+						10);
+	const __m256i offsets = _mm256_setr_epi8(
+		'A', 'a' - 26, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+		'0' - 52, '0' - 52, '0' - 52, '+' - 62, '/' - 63, 0, 0, 'A', 'a' - 26, '0' - 52,
+		'0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52, '0' - 52,
+		'0' - 52, '+' - 62, '/' - 63, 0, 0);
 	size_t done;
 
-	/* Each round loads 32 bytes of which it uses those from 4 to 28; the first one may not begin
-	 * before the input, so it goes the portable way (4 bytes are not a multiple of 3: take 6). */
+	/* Each round loads 32 bytes of which it uses those from 4 to 28; the first one may not
+	 * begin before the input, so it goes the portable way (4 bytes are not a multiple of 3:
+	 * take 6). */
 	for (done = 6, out += 8; len - done >= 28; done += 24, out += 32) {
 		__m256i bytes = _mm256_loadu_si256((const __m256i *)(in + done - 4));
 		__m256i digits, high, low, range;
@@ -55,8 +63,9 @@ __attribute__((target("avx2"))) static size_t encode_avx2(const unsigned char *i
 		digits = _mm256_or_si256(high, low);
 		/* 0 for A-Z, 1 for a-z, 2..11 for the digits, 12 and 13 for the last two. */
 		range = _mm256_subs_epu8(digits, _mm256_set1_epi8(51));
-		range = _mm256_add_epi8(range, _mm256_and_si256(_mm256_cmpgt_epi8(digits, _mm256_set1_epi8(25)),
-								_mm256_set1_epi8(1)));
+		range = _mm256_add_epi8(
+			range, _mm256_and_si256(_mm256_cmpgt_epi8(digits, _mm256_set1_epi8(25)),
+						_mm256_set1_epi8(1)));
 		digits = _mm256_add_epi8(digits, _mm256_shuffle_epi8(offsets, range));
 		_mm256_storeu_si256((__m256i *)out, digits);
 	}
@@ -68,22 +77,23 @@ __attribute__((target("avx2"))) static size_t encode_avx2(const unsigned char *i
  * alphabet; the portable loop then judges it. The room of 32 bytes a store needs is kept free.
  */
 __attribute__((target("avx2"))) static size_t decode_avx2(const unsigned char *in, size_t len,
-							   unsigned char *out)
+							  unsigned char *out)
 {
 	/* By low and by high half of a character: bits that meet for characters outside. */
 	const __m256i low_classes = _mm256_setr_epi8(
-		0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1A, 0x1B, 0x1B, 0x1B,
-		0x1A, 0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1A, 0x1B, 0x1B,
-		0x1B, 0x1A);
+		0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1A, 0x1B, 0x1B,
+		0x1B, 0x1A, 0x15, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x11, 0x13, 0x1A,
+		0x1B, 0x1B, 0x1B, 0x1A);
 	const __m256i high_classes = _mm256_setr_epi8(
-		0x10, 0x10, 0x01, 0x02, 0x04, 0x08, 0x04, 0x08, 0x10, 0x10, 0x10, 0x10, 0x10, 0x10, 0x10,
-		0x10, 0x10, 0x10, 0x01, 0x02, 0x04, 0x08, 0x04, 0x08, 0x10, 0x10, 0x10, 0x10, 0x10, 0x10,
-		0x10, 0x10);
-	const __m256i offsets =
-		_mm256_setr_epi8(0, 16, 19, 4, -65, -65, -71, -71, 0, 0, 0, 0, 0, 0, 0, 0, 0, 16, 19, 4,
-				 -65, -65, -71, -71, 0, 0, 0, 0, 0, 0, 0, 0);
-	const __m256i gather = _mm256_setr_epi8(2, 1, 0, 6, 5, 4, 10, 9, 8, 14, 13, 12, -1, -1, -1, -1, 2,
-						1, 0, 6, 5, 4, 10, 9, 8, 14, 13, 12, -1, -1, -1, -1);
+		0x10, 0x10, 0x01, 0x02, 0x04, 0x08, 0x04, 0x08, 0x10, 0x10, 0x10, 0x10, 0x10, 0x10,
+		0x10, 0x10, 0x10, 0x10, 0x01, 0x02, 0x04, 0x08, 0x04, 0x08, 0x10, 0x10, 0x10, 0x10,
+		0x10, 0x10, 0x10, 0x10);
+	const __m256i offsets = _mm256_setr_epi8(0, 16, 19, 4, -65, -65, -71, -71, 0, 0, 0, 0, 0, 0,
+						 0, 0, 0, 16, 19, 4, -65, -65, -71, -71, 0, 0, 0, 0,
+						 0, 0, 0, 0);
+	const __m256i gather = _mm256_setr_epi8(2, 1, 0, 6, 5, 4, 10, 9, 8, 14, 13, 12, -1, -1, -1,
+						-1, 2, 1, 0, 6, 5, 4, 10, 9, 8, 14, 13, 12, -1, -1,
+						-1, -1);
 	const __m256i join = _mm256_setr_epi32(0, 1, 2, 4, 5, 6, -1, -1);
 	const __m256i slash = _mm256_set1_epi8('/');
 	size_t done;
@@ -94,7 +104,8 @@ __attribute__((target("avx2"))) static size_t decode_avx2(const unsigned char *i
 
 		text = _mm256_blendv_epi8(text, _mm256_set1_epi8('+'),
 					  _mm256_cmpeq_epi8(text, _mm256_set1_epi8('-')));
-		text = _mm256_blendv_epi8(text, slash, _mm256_cmpeq_epi8(text, _mm256_set1_epi8('_')));
+		text = _mm256_blendv_epi8(text, slash,
+					  _mm256_cmpeq_epi8(text, _mm256_set1_epi8('_')));
 		high = _mm256_and_si256(_mm256_srli_epi32(text, 4), _mm256_set1_epi8(0x0F));
 		low = _mm256_and_si256(text, _mm256_set1_epi8(0x0F));
 		if (!_mm256_testz_si256(_mm256_shuffle_epi8(low_classes, low),

@@ -96,7 +96,8 @@ static int check_packed(const ProtobufCFieldDescriptor *field, struct str bytes,
 
 	while (bytes.len > 0) {
 		if (!take_value(&bytes, wire_of(field->type), &unused))
-			return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\": cut short", field->name);
+			return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\": cut short",
+				       field->name);
 	}
 	return 0;
 }
@@ -115,9 +116,11 @@ static int check_field(const ProtobufCFieldDescriptor *field, unsigned wire, str
 	if (field->type != PROTOBUF_C_TYPE_STRING)
 		return 0;
 	if (!str_is_utf8(bytes))
-		return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\": invalid UTF-8", field->name);
+		return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\": invalid UTF-8",
+			       field->name);
 	if (memchr(bytes.p, '\0', bytes.len))
-		return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\": string holds NUL", field->name);
+		return err_set(err, ERR_INVALID_ARGUMENT, "field \"%s\": string holds NUL",
+			       field->name);
 	return 0;
 }
 
@@ -125,7 +128,8 @@ static int check(const ProtobufCMessageDescriptor *type, struct str bytes, unsig
 		 struct err *err)
 {
 	if (depth > JSON_DEPTH_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "nested more than %d deep", JSON_DEPTH_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT, "nested more than %d deep",
+			       JSON_DEPTH_MAX);
 	while (bytes.len > 0) {
 		const ProtobufCFieldDescriptor *field;
 		struct str content = {"", 0};
@@ -134,7 +138,8 @@ static int check(const ProtobufCMessageDescriptor *type, struct str bytes, unsig
 
 		if (!take_varint(&bytes, &tag) || tag >> 3 == 0 || tag >> 3 >= (uint64_t)1 << 29 ||
 		    !take_value(&bytes, tag & 7, &content))
-			return err_set(err, ERR_INVALID_ARGUMENT, "cannot parse invalid wire-format data");
+			return err_set(err, ERR_INVALID_ARGUMENT,
+				       "cannot parse invalid wire-format data");
 		field = protobuf_c_message_descriptor_get_field(type, (unsigned)(tag >> 3));
 		status = field ? check_field(field, tag & 7, content, depth, err) : 0;
 		if (status < 0)
@@ -237,7 +242,8 @@ int binary_decode(const ProtobufCMessageDescriptor *type, struct str bytes, stru
 
 	if (status < 0)
 		return status;
-	*ret_message = protobuf_c_message_unpack(type, &allocator, bytes.len, (const uint8_t *)bytes.p);
+	*ret_message = protobuf_c_message_unpack(type, &allocator, bytes.len,
+						 (const uint8_t *)bytes.p);
 	if (*ret_message && unite_maps(*ret_message, arena))
 		return 0;
 	if (u.refused || *ret_message)

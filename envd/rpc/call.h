@@ -21,11 +21,11 @@ enum rpc_codec { RPC_JSON, RPC_BINARY };
 struct rpc_content {
 	enum rpc_codec codec;
 	bool streaming; /* the content type of streams: errors go into the body */
-	bool charset;   /* was given, and is given back */
+	bool charset; /* was given, and is given back */
 };
 
 enum call_state {
-	CALL_READING,  /* the handler has not been called */
+	CALL_READING, /* the handler has not been called */
 	CALL_STARTED,
 	CALL_ANSWERED, /* the end of the answer is written; nothing more is sent */
 	CALL_CLOSED,
@@ -35,22 +35,22 @@ struct call {
 	struct rpc_call base;
 	struct rpc_content content;
 	enum call_state state;
-	bool started;  /* the handler was called, so it is told of the end */
-	bool begun;    /* the head of a stream's response is written */
-	bool gzip;     /* the request may hold compressed messages */
-	bool takes_gzip;      /* the client, as a unary answer */
+	bool started; /* the handler was called, so it is told of the end */
+	bool begun; /* the head of a stream's response is written */
+	bool gzip; /* the request may hold compressed messages */
+	bool takes_gzip; /* the client, as a unary answer */
 	bool encoded_is_gzip; /* `encoded` */
 	unsigned holds;
 	struct arena message_arena;
 	struct share message_share; /* of message_arena */
 	struct share receive_share; /* of body, or reader */
 	const ProtobufCMessage *message;
-	struct buf body;               /* unary */
+	struct buf body; /* unary */
 	struct envelope_reader reader; /* streams */
 	bool complete; /* server stream: the one envelope is */
 	bool decoding; /* in the pool, which has the buffers and the message's arena until then */
 	/* Client streams. */
-	bool wanted;  /* rpc_next was called, no message delivered yet */
+	bool wanted; /* rpc_next was called, no message delivered yet */
 	bool pumping; /* who feeds looks at `wanted` itself */
 	bool body_started, body_ended;
 	bool broken; /* nothing more is delivered */
@@ -103,7 +103,8 @@ void receive_next(struct call *c);
 
 void reply_error(struct call *c, const struct err *err);
 /* An error for an exchange of that content that has no call. */
-void reply_rejection(struct http_exchange *ex, const struct rpc_content *content, const struct err *err);
+void reply_rejection(struct http_exchange *ex, const struct rpc_content *content,
+		     const struct err *err);
 /* A unary answer. A large one goes on with reply_continue, whenever the exchange has drained. */
 int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err) NODISCARD;
 void reply_continue(struct call *c);
@@ -111,8 +112,8 @@ void reply_continue(struct call *c);
 void reply_stop(struct call *c);
 /* One message of a stream; `last` adds the end of the stream. Negative with err filled when the
  * message cannot be encoded, negative with err->kind ERR_OK when the exchange refused. */
-int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last, struct err *err)
-	NODISCARD;
+int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last,
+			 struct err *err) NODISCARD;
 void reply_stream_end(struct call *c);
 
 #endif

@@ -48,7 +48,8 @@ int envelope_feed(struct envelope_reader *r, const char *data, size_t len, size_
 	}
 	wanted = size_min(r->length - buf_length(&r->payload), len - taken);
 	if (buf_append(&r->payload, data + taken, wanted) < 0) {
-		err_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for a message of %zu bytes", r->length);
+		err_set(err, ERR_RESOURCE_EXHAUSTED, "no memory for a message of %zu bytes",
+			r->length);
 		return -ENOMEM;
 	}
 	*ret_taken = taken + wanted;
@@ -58,11 +59,12 @@ int envelope_feed(struct envelope_reader *r, const char *data, size_t len, size_
 void envelope_set_truncated(const struct envelope_reader *r, struct err *err)
 {
 	if (r->prefix_len < ENVELOPE_PREFIX_BYTES)
-		err_set(err, ERR_INVALID_ARGUMENT, "protocol error: incomplete envelope: unexpected EOF");
+		err_set(err, ERR_INVALID_ARGUMENT,
+			"protocol error: incomplete envelope: unexpected EOF");
 	else
 		err_set(err, ERR_INVALID_ARGUMENT,
-			"protocol error: promised %zu bytes in enveloped message, got %zu bytes", r->length,
-			buf_length(&r->payload));
+			"protocol error: promised %zu bytes in enveloped message, got %zu bytes",
+			r->length, buf_length(&r->payload));
 }
 
 void envelope_write_prefix(char *prefix, unsigned flags, size_t length)

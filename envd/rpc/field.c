@@ -38,7 +38,8 @@ bool field_is_map(const ProtobufCFieldDescriptor *field)
 
 	if (field->label != PROTOBUF_C_LABEL_REPEATED || field->type != PROTOBUF_C_TYPE_MESSAGE ||
 	    entry->n_fields != 2 || entry->fields[0].id != 1 || entry->fields[1].id != 2 ||
-	    strcmp(entry->fields[0].name, "key") != 0 || strcmp(entry->fields[1].name, "value") != 0)
+	    strcmp(entry->fields[0].name, "key") != 0 ||
+	    strcmp(entry->fields[1].name, "value") != 0)
 		return false;
 	camel = field_json_name(field, name);
 	if (name[0] >= 'a' && name[0] <= 'z')

@@ -27,8 +27,8 @@ static int step(z_stream *z, struct buf *out, struct share *share, struct err *e
 	if (room > 0)
 		buf_commit(out, room - z->avail_out);
 	else if (z->avail_out == 0) {
-		err_set(err, ERR_RESOURCE_EXHAUSTED, "decompressed message is larger than configured max %zu",
-			out->max);
+		err_set(err, ERR_RESOURCE_EXHAUSTED,
+			"decompressed message is larger than configured max %zu", out->max);
 		return Z_MEM_ERROR;
 	}
 	if (status == Z_OK || status == Z_STREAM_END)

@@ -44,8 +44,8 @@ static const char *type_name(const struct json_value *value)
 static int fail_value(struct decoder *d, const ProtobufCFieldDescriptor *field, const char *wanted,
 		      const struct json_value *value)
 {
-	return err_set(d->err, ERR_INVALID_ARGUMENT, "field \"%s\": invalid %s (%s)", field->name, wanted,
-		       type_name(value));
+	return err_set(d->err, ERR_INVALID_ARGUMENT, "field \"%s\": invalid %s (%s)", field->name,
+		       wanted, type_name(value));
 }
 
 /* Whole numbers written as numbers (also 1.0 and 1e3) or as strings that hold one. Integers of 64
@@ -69,14 +69,16 @@ static bool read_integer(struct decoder *d, const struct json_value *value, int6
 		return true;
 	case JSON_STRING:
 		text = value->string;
-		if (text.len == 0 || text.len > 40 || (text.p[0] != '-' && (text.p[0] < '0' || text.p[0] > '9')) ||
+		if (text.len == 0 || text.len > 40 ||
+		    (text.p[0] != '-' && (text.p[0] < '0' || text.p[0] > '9')) ||
 		    text.p[text.len - 1] < '0' || text.p[text.len - 1] > '9')
 			return false;
-		if (text.len > 18 && str_to_u64(text, UINT64_MAX, ret_above) == 0 && *ret_above > INT64_MAX)
+		if (text.len > 18 && str_to_u64(text, UINT64_MAX, ret_above) == 0 &&
+		    *ret_above > INT64_MAX)
 			return true;
 		*ret_above = 0;
-		return json_parse(text, d->arena, &inner, &ignored) == 0 && inner->type != JSON_STRING &&
-		       read_integer(d, inner, ret_number, ret_above);
+		return json_parse(text, d->arena, &inner, &ignored) == 0 &&
+		       inner->type != JSON_STRING && read_integer(d, inner, ret_number, ret_above);
 	case JSON_NULL:
 	case JSON_BOOL:
 	case JSON_ARRAY:
@@ -87,7 +89,8 @@ static bool read_integer(struct decoder *d, const struct json_value *value, int6
 }
 
 static int decode_integer(struct decoder *d, const ProtobufCFieldDescriptor *field,
-			  const struct json_value *value, int64_t min, uint64_t max, uint64_t *ret_bits)
+			  const struct json_value *value, int64_t min, uint64_t max,
+			  uint64_t *ret_bits)
 {
 	uint64_t above;
 	int64_t number;
@@ -191,7 +194,8 @@ static int decode_timestamp(struct decoder *d, const ProtobufCFieldDescriptor *f
 		return fail_memory(d);
 	google__protobuf__timestamp__init(timestamp);
 	if (value->type != JSON_STRING ||
-	    timestamp_parse(value->string, TIMESTAMP_SMALL_LETTERS, &timestamp->seconds, &timestamp->nanos) < 0)
+	    timestamp_parse(value->string, TIMESTAMP_SMALL_LETTERS, &timestamp->seconds,
+			    &timestamp->nanos) < 0)
 		return fail_value(d, field, "timestamp", value);
 	*ret_message = timestamp;
 	return 0;
@@ -272,12 +276,14 @@ static int decode_list(struct decoder *d, const ProtobufCFieldDescriptor *field,
 	return 0;
 }
 
-static int decode_key(struct decoder *d, const ProtobufCFieldDescriptor *field, struct str key, void *to)
+static int decode_key(struct decoder *d, const ProtobufCFieldDescriptor *field, struct str key,
+		      void *to)
 {
 	struct json_value text = {.type = JSON_STRING, .string = key};
 
 	if (field->type == PROTOBUF_C_TYPE_BOOL) {
-		text = (struct json_value){.type = JSON_BOOL, .boolean = str_equal(key, STR("true"))};
+		text = (struct json_value){.type = JSON_BOOL,
+					   .boolean = str_equal(key, STR("true"))};
 		if (!text.boolean && !str_equal(key, STR("false")))
 			return fail_value(d, field, "boolean", &text);
 	}
@@ -363,11 +369,13 @@ static ProtobufCMessage *decode_message(struct decoder *d, const ProtobufCMessag
 			continue;
 		bit = (uint64_t)1 << (field - type->fields);
 		if (seen & bit) {
-			err_set(d->err, ERR_INVALID_ARGUMENT, "field \"%s\": given twice", field->name);
+			err_set(d->err, ERR_INVALID_ARGUMENT, "field \"%s\": given twice",
+				field->name);
 			return NULL;
 		}
 		seen |= bit;
-		if (member->value.type != JSON_NULL && decode_field(d, message, field, &member->value) < 0)
+		if (member->value.type != JSON_NULL &&
+		    decode_field(d, message, field, &member->value) < 0)
 			return NULL;
 	}
 	return message;

@@ -71,7 +71,8 @@ static int encode_value(const ProtobufCFieldDescriptor *field, const void *value
 	case PROTOBUF_C_TYPE_DOUBLE:
 		return encode_double(*(const double *)value, out);
 	case PROTOBUF_C_TYPE_BOOL:
-		return buf_append_str(out, *(const protobuf_c_boolean *)value ? STR("true") : STR("false"));
+		return buf_append_str(out, *(const protobuf_c_boolean *)value ? STR("true")
+									      : STR("false"));
 	case PROTOBUF_C_TYPE_ENUM:
 		return encode_enum(field->descriptor, *(const int *)value, out);
 	case PROTOBUF_C_TYPE_STRING: {
@@ -138,11 +139,13 @@ static int encode_map(ProtobufCMessage *const *entries, size_t count, struct buf
 		if (i > 0)
 			status = buf_append(out, ",", 1);
 		if (status == 0)
-			status = encode_key(&fields[0], field_at(entries[i], fields[0].offset), out);
+			status = encode_key(&fields[0], field_at(entries[i], fields[0].offset),
+					    out);
 		if (status == 0)
 			status = buf_append(out, ":", 1);
 		if (status == 0)
-			status = encode_value(&fields[1], field_at(entries[i], fields[1].offset), out);
+			status = encode_value(&fields[1], field_at(entries[i], fields[1].offset),
+					      out);
 	}
 	return status < 0 ? status : buf_append(out, "}", 1);
 }
@@ -197,7 +200,8 @@ static int encode_field(const ProtobufCMessage *message, const ProtobufCFieldDes
 	if (field->label != PROTOBUF_C_LABEL_REPEATED)
 		return encode_value(field, value, out);
 	if (field_is_map(field))
-		return encode_map(*(ProtobufCMessage *const *const *)value, *field_count(message, field), out);
+		return encode_map(*(ProtobufCMessage *const *const *)value,
+				  *field_count(message, field), out);
 	return encode_list(field, *(char *const *)value, *field_count(message, field), out);
 }
 

@@ -20,7 +20,8 @@ static void on_pump_later(struct later *later);
 
 static _Thread_local size_t calls;
 
-/* A part for each of very many, of which half is for what is received and half for what is made of it. */
+/* A part for each of very many, of which half is for what is received and half for what is made of
+ * it. */
 static size_t exempt_bytes(void)
 {
 	size_t part = RPC_MESSAGES_EXEMPT_BYTES_MAX / 2 / calls;
@@ -160,14 +161,16 @@ static void unary_body(struct call *c, const char *data, size_t len)
 	status = buf_append(&c->body, data, len);
 	if (status == -ENOSPC)
 		rpc_fail_kind(&c->base, ERR_RESOURCE_EXHAUSTED,
-			      "message size is larger than configured max %d", RPC_MESSAGE_BYTES_MAX);
+			      "message size is larger than configured max %d",
+			      RPC_MESSAGE_BYTES_MAX);
 	else if (status < 0)
 		rpc_fail_kind(&c->base, ERR_RESOURCE_EXHAUSTED, "no memory for the message");
 }
 
 /* Streams */
 
-static int feed_reader(struct call *c, const char *data, size_t len, size_t *ret_taken, struct err *err)
+static int feed_reader(struct call *c, const char *data, size_t len, size_t *ret_taken,
+		       struct err *err)
 {
 	int status = envelope_feed(&c->reader, data, len, ret_taken, err);
 
@@ -351,8 +354,8 @@ void receive_body_end(struct call *c)
 		single_body_end(c);
 		break;
 	case RPC_CLIENT_STREAM:
-		/* A waiting handler hears of it from the loop: the body may have ended inside the call
-		 * that started it. */
+		/* A waiting handler hears of it from the loop: the body may have ended inside the
+		 * call that started it. */
 		if (c->wanted)
 			later_call(c->base.loop, &c->pump_later);
 		break;

@@ -9,9 +9,10 @@
 #include "lib/limits.h"
 
 /*
- * Messages are encoded into memory that all calls of a loop share, and handed to the exchange in one
- * piece, which takes or copies them before it returns. A call borrows it, so that an answer given
- * from inside another one's callbacks has its own; what is kept is what a process's output needs.
+ * Messages are encoded into memory that all calls of a loop share, and handed to the exchange in
+ * one piece, which takes or copies them before it returns. A call borrows it, so that an answer
+ * given from inside another one's callbacks has its own; what is kept is what a process's output
+ * needs.
  */
 static _Thread_local struct buf spare_output;
 /* Large answers on their way to slow clients. */
@@ -37,7 +38,8 @@ static void output_release(struct buf *out)
 static int encode(const struct call *c, const ProtobufCMessage *message, struct buf *out,
 		  struct err *err)
 {
-	int status = c->content.codec == RPC_JSON ? json_encode(message, out) : binary_encode(message, out);
+	int status = c->content.codec == RPC_JSON ? json_encode(message, out)
+						  : binary_encode(message, out);
 
 	if (status < 0)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "marshal message: %s",
@@ -56,7 +58,8 @@ static int begin_envelope(struct buf *out, size_t *ret_at)
 
 static void end_envelope(struct buf *out, size_t at, unsigned flags)
 {
-	envelope_write_prefix(buf_data(out) + at, flags, buf_length(out) - at - ENVELOPE_PREFIX_BYTES);
+	envelope_write_prefix(buf_data(out) + at, flags,
+			      buf_length(out) - at - ENVELOPE_PREFIX_BYTES);
 }
 
 static int write_detail(struct buf *out, const struct rpc_detail *detail)
@@ -149,7 +152,8 @@ static int write_end_stream(struct buf *out, const struct rpc_call *call, const 
 	return status;
 }
 
-/* What every answer of that path says to an old client, except unary errors (contract/envd.md 5.3). */
+/* What every answer of that path says to an old client, except unary errors (contract/envd.md
+ * 5.3). */
 static void add_legacy_header(const struct call *c)
 {
 	if (c->base.legacy_client &&
@@ -191,7 +195,8 @@ static void add_trailers(const struct call *c)
 
 	for (size_t i = 0; trailers && i < trailers->count; i++) {
 		const struct http_header *field = &trailers->items[i];
-		char *name = arena_printf(c->base.arena, "Trailer-%.*s", (int)field->name.len, field->name.p);
+		char *name = arena_printf(c->base.arena, "Trailer-%.*s", (int)field->name.len,
+					  field->name.p);
 
 		if (name)
 			http_response_header(c->base.exchange, str_of(name), field->value);
@@ -215,7 +220,8 @@ static void send_error(struct http_exchange *ex, const struct rpc_content *conte
 	} else {
 		status = write_error(&out, call, err);
 		if (status >= 0)
-			http_respond(ex, err_kind_http_status(err->kind), "application/json", buf_str(&out));
+			http_respond(ex, err_kind_http_status(err->kind), "application/json",
+				     buf_str(&out));
 	}
 	output_release(&out);
 	if (status == -ENOMEM)
@@ -229,7 +235,8 @@ void reply_error(struct call *c, const struct err *err)
 	send_error(c->base.exchange, &c->content, c->begun, &c->base, err);
 }
 
-void reply_rejection(struct http_exchange *ex, const struct rpc_content *content, const struct err *err)
+void reply_rejection(struct http_exchange *ex, const struct rpc_content *content,
+		     const struct err *err)
 {
 	send_error(ex, content, false, NULL, err);
 }
@@ -273,8 +280,9 @@ static int reply_in_pieces(struct call *c, struct buf *out, struct err *err)
 
 	share_init(&c->reply_share, &replies, 0);
 	if (!share_take(&c->reply_share, buf_length(out)))
-		return err_set(err, ERR_RESOURCE_EXHAUSTED,
-			       "other calls' clients have not taken their large answers yet, try again");
+		return err_set(
+			err, ERR_RESOURCE_EXHAUSTED,
+			"other calls' clients have not taken their large answers yet, try again");
 	c->reply = *out;
 	buf_init(out, 0);
 	http_response_header(ex, STR("Content-Type"), str_of(unary_content_type(c)));
@@ -390,7 +398,8 @@ int reply_message(struct call *c, const ProtobufCMessage *message, struct err *e
 	return status;
 }
 
-int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last, struct err *err)
+int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last,
+			 struct err *err)
 {
 	struct buf out;
 	size_t at;

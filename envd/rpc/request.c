@@ -43,7 +43,8 @@ bool request_content(const struct http_exchange *ex, struct rpc_content *ret_con
 		*ret_content = (struct rpc_content){.codec = content_types[i].codec,
 						    .streaming = content_types[i].streaming,
 						    .charset = rest.len > 0};
-		return rest.len == 0 || (content_types[i].codec == RPC_JSON && is_utf8_charset(rest));
+		return rest.len == 0 ||
+		       (content_types[i].codec == RPC_JSON && is_utf8_charset(rest));
 	}
 	return false;
 }
@@ -57,8 +58,8 @@ static int fail_timeout(struct str value, struct err *err)
 
 /*
  * Milliseconds; a fraction, as some Python clients send it, is rounded. Absent and 0 both mean no
- * limit: clients use 0 for that. A negative value would be a deadline in the past for a process that
- * nothing then ends, so it is refused.
+ * limit: clients use 0 for that. A negative value would be a deadline in the past for a process
+ * that nothing then ends, so it is refused.
  */
 static int read_timeout(struct call *c, struct err *err)
 {
@@ -126,10 +127,10 @@ int request_read_headers(struct call *c, struct err *err)
 
 	c->base.keepalive_s = read_keepalive(headers);
 	c->takes_gzip = !c->content.streaming &&
-			accept_encoding_choose(http_headers_get(headers, STR("Accept-Encoding")), &takes_plain) ==
-				ACCEPT_GZIP;
-	c->base.legacy_client =
-		str_equal(http_headers_get(headers, STR("User-Agent")), STR("connect-python"));
+			accept_encoding_choose(http_headers_get(headers, STR("Accept-Encoding")),
+					       &takes_plain) == ACCEPT_GZIP;
+	c->base.legacy_client = str_equal(http_headers_get(headers, STR("User-Agent")),
+					  STR("connect-python"));
 	if (version.len > 0 && !str_equal(version, STR("1")))
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "Connect-Protocol-Version must be \"1\": got \"%.*s\"",
@@ -162,7 +163,8 @@ static int decode_json(struct call *c, struct str text, ProtobufCMessage **ret_m
 	arena_init_shared(&tree, RPC_ARENA_BYTES, &share);
 	status = json_parse(text, &tree, &value, err);
 	if (status == 0)
-		status = json_decode(c->base.method->input, value, &c->message_arena, ret_message, err);
+		status = json_decode(c->base.method->input, value, &c->message_arena, ret_message,
+				     err);
 	arena_release(&tree);
 	return share.refused ? request_set_crowded(err) : status;
 }
@@ -170,9 +172,9 @@ static int decode_json(struct call *c, struct str text, ProtobufCMessage **ret_m
 static int decode(struct call *c, struct str bytes, struct err *err)
 {
 	ProtobufCMessage *message;
-	int status = c->content.codec == RPC_JSON
-			     ? decode_json(c, bytes, &message, err)
-			     : binary_decode(c->base.method->input, bytes, &c->message_arena, &message, err);
+	int status = c->content.codec == RPC_JSON ? decode_json(c, bytes, &message, err)
+						  : binary_decode(c->base.method->input, bytes,
+								  &c->message_arena, &message, err);
 
 	if (status < 0) {
 		if (c->message_share.refused)
@@ -210,10 +212,12 @@ int request_check_envelope(const struct call *c, bool *ret_compressed, struct er
 	unsigned flags = envelope_flags(&c->reader);
 
 	if (flags & ~(unsigned)ENVELOPE_COMPRESSED)
-		return err_set(err, ERR_INVALID_ARGUMENT, "protocol error: invalid envelope flags %u", flags);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "protocol error: invalid envelope flags %u", flags);
 	if ((flags & ENVELOPE_COMPRESSED) && !c->gzip)
-		return err_set(err, ERR_INTERNAL,
-			       "protocol error: sent compressed message without compression support");
+		return err_set(
+			err, ERR_INTERNAL,
+			"protocol error: sent compressed message without compression support");
 	/* An empty message is never compressed. */
 	*ret_compressed = (flags & ENVELOPE_COMPRESSED) && envelope_payload(&c->reader).len > 0;
 	return 0;

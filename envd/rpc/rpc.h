@@ -12,9 +12,9 @@
  * takes rpc_call_hold so that the call outlives it. After on_closed, sends are ignored.
  *
  * Served are JSON and binary messages under Connect's content types. gRPC and gRPC-Web, which the
- * reference's library also answers and no known client uses, get 415 like any other type. Unary answers
- * from RPC_GZIP_BYTES_MIN on are compressed for clients that say they take it; messages of streams never
- * are: clients take a compressed frame for an error (contract/sdk.md 1.1).
+ * reference's library also answers and no known client uses, get 415 like any other type. Unary
+ * answers from RPC_GZIP_BYTES_MIN on are compressed for clients that say they take it; messages of
+ * streams never are: clients take a compressed frame for an error (contract/sdk.md 1.1).
  *
  * The deadline of Connect-Timeout-Ms: by default the call is ended with deadline_exceeded when it
  * passes; a handler that sets on_deadline does that itself (Start kills its process first).
@@ -34,12 +34,13 @@ enum rpc_kind { RPC_UNARY, RPC_SERVER_STREAM, RPC_CLIENT_STREAM };
 struct rpc_call;
 
 struct rpc_handler {
-	/* Client stream: one message, in the call's message arena: valid during the call only. Ask for
-	 * the next with rpc_next (nothing more is read before that). */
+	/* Client stream: one message, in the call's message arena: valid during the call only. Ask
+	 * for the next with rpc_next (nothing more is read before that). */
 	void (*on_message)(struct rpc_call *call, const ProtobufCMessage *message);
 	/* Client stream: the client has sent all. */
 	void (*on_message_end)(struct rpc_call *call);
-	/* Client stream: the stream is broken (framing, decoding); answer with rpc_fail. NULL does that. */
+	/* Client stream: the stream is broken (framing, decoding); answer with rpc_fail. NULL does
+	 * that. */
 	void (*on_message_error)(struct rpc_call *call, const struct err *err);
 	/* After rpc_send had answered RPC_FULL. */
 	void (*on_drained)(struct rpc_call *call);
@@ -59,8 +60,8 @@ struct rpc_method {
 	const ProtobufCMessageDescriptor *input, *output;
 	/* `message` is NULL for client streams. */
 	void (*start)(struct rpc_call *call, const ProtobufCMessage *message);
-	/* It looks the user up itself and answers unauthenticated for an unknown one, so that this is
-	 * not done twice. */
+	/* It looks the user up itself and answers unauthenticated for an unknown one, so that this
+	 * is not done twice. */
 	bool looks_user_up;
 };
 
@@ -68,18 +69,18 @@ struct rpc_call {
 	const struct rpc_method *method;
 	struct http_exchange *exchange;
 	struct loop *loop;
-	struct arena *arena;  /* the exchange's: same life, loop thread only */
-	void *app;            /* what rpc_dispatch was given */
+	struct arena *arena; /* the exchange's: same life, loop thread only */
+	void *app; /* what rpc_dispatch was given */
 	const struct rpc_handler *handler;
-	void *user;           /* the handler's */
-	/* From Authorization: Basic; the name is already known to exist, except for methods that look
-	 * it up themselves. NULL: none given. */
+	void *user; /* the handler's */
+	/* From Authorization: Basic; the name is already known to exist, except for methods that
+	 * look it up themselves. NULL: none given. */
 	const char *user_name;
 	/* From Connect-Timeout-Ms; 0: no limit. */
 	uint64_t timeout_ms;
 	uint64_t deadline_ms; /* on loop_now_ms' clock; 0: none */
 	unsigned keepalive_s; /* from Keepalive-Ping-Interval, clamped */
-	bool legacy_client;   /* User-Agent is exactly "connect-python" (contract/envd.md 5.3) */
+	bool legacy_client; /* User-Agent is exactly "connect-python" (contract/envd.md 5.3) */
 	/* What the handler may set to go with the end of the answer: trailing metadata, and the
 	 * details of an error. Borrowed until then. Leading metadata are the exchange's response
 	 * fields, while nothing is sent. */
@@ -89,7 +90,8 @@ struct rpc_call {
 };
 
 /* Serves an exchange whose path was found in a method table. Parses headers, reads the message,
- * calls method->start. Sets the exchange's handler. Wrong verb or content type are answered here. */
+ * calls method->start. Sets the exchange's handler. Wrong verb or content type are answered
+ * here. */
 void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, void *app,
 		  const char *user_name);
 /* An error for an RPC path before any rpc_call exists (authentication): HTTP status for unary
@@ -108,10 +110,13 @@ void rpc_drop_message(struct rpc_call *call);
 
 /* Unary and client stream: the answer. */
 void rpc_reply(struct rpc_call *call, const ProtobufCMessage *message);
-/* A large answer is encoded before, in a job, so that the loop need not: the rpc_reply that follows is
- * given the same message and does not look at it again. Any thread, once, while the call is held. */
-int rpc_encode_ahead(struct rpc_call *call, const ProtobufCMessage *message, struct err *err) NODISCARD;
-/* Server stream: one message, flushed at once. 0, RPC_FULL, or a negative errno (call is closing). */
+/* A large answer is encoded before, in a job, so that the loop need not: the rpc_reply that follows
+ * is given the same message and does not look at it again. Any thread, once, while the call is
+ * held. */
+int rpc_encode_ahead(struct rpc_call *call, const ProtobufCMessage *message,
+		     struct err *err) NODISCARD;
+/* Server stream: one message, flushed at once. 0, RPC_FULL, or a negative errno (call is
+ * closing). */
 int rpc_send(struct rpc_call *call, const ProtobufCMessage *message);
 /* Server stream: the orderly end. */
 void rpc_finish(struct rpc_call *call);

@@ -40,9 +40,10 @@ bool auth_pass_token(struct http_exchange *ex, const struct sandbox *sandbox)
 		return pass(ex);
 	if (find_token(ex, &token) && sandbox_token_matches(sandbox, token))
 		return pass(ex);
-	http_respond_error(ex, 401,
-			   "unauthorized access, please provide a valid access token or method signing if "
-			   "supported");
+	http_respond_error(
+		ex, 401,
+		"unauthorized access, please provide a valid access token or method signing if "
+		"supported");
 	return false;
 }
 
@@ -53,8 +54,10 @@ bool auth_pass_files(struct http_exchange *ex, const struct sandbox *sandbox)
 	struct str token, signature;
 	const char *failure;
 
-	/* Bound before anything else is looked at, so a bad one is told even when none is needed. */
-	if (!query_read(ex, "path", &subject.path) || !query_read(ex, "username", &subject.user_name) ||
+	/* Bound before anything else is looked at, so a bad one is told even when none is
+	 * needed. */
+	if (!query_read(ex, "path", &subject.path) ||
+	    !query_read(ex, "username", &subject.user_name) ||
 	    !query_read(ex, "signature", &signature) ||
 	    !query_read_integer(ex, "signature_expiration", &subject.expiration, &subject.expires))
 		return false;
@@ -68,9 +71,9 @@ bool auth_pass_files(struct http_exchange *ex, const struct sandbox *sandbox)
 		return pass(ex);
 	failure = "missing signature query parameter";
 	if (signature.p)
-		failure = signature_check(&subject,
-					  (struct str){sandbox->access_token, sandbox->access_token_len},
-					  signature, sandbox->clock->now_ns() / NANOSECONDS);
+		failure = signature_check(
+			&subject, (struct str){sandbox->access_token, sandbox->access_token_len},
+			signature, sandbox->clock->now_ns() / NANOSECONDS);
 	if (!failure)
 		return pass(ex);
 	http_respond_error(ex, 401, "%s", failure);
@@ -85,8 +88,7 @@ bool auth_basic_name(struct http_exchange *ex, struct str *ret_name)
 	char *decoded;
 	ssize_t len;
 
-	if (value.len < scheme.len ||
-	    !str_equal_nocase((struct str){value.p, scheme.len}, scheme))
+	if (value.len < scheme.len || !str_equal_nocase((struct str){value.p, scheme.len}, scheme))
 		return false;
 	value = (struct str){value.p + scheme.len, value.len - scheme.len};
 	decoded = arena_alloc(&ex->arena, base64_decoded_bound(value.len) + 1);
@@ -119,7 +121,8 @@ static void look_up(struct job *job)
 	arena_init(&arena, USER_ARENA_BYTES);
 	check->status = user_lookup(check->name, &arena, &user, &check->err);
 	if (check->status == 0)
-		check->status = sandbox_check_user(check->sandbox, user.name, user.uid, &check->err);
+		check->status = sandbox_check_user(check->sandbox, user.name, user.uid,
+						   &check->err);
 	arena_release(&arena);
 }
 

@@ -18,11 +18,11 @@ bool auth_pass_files(struct http_exchange *ex, const struct sandbox *sandbox);
  * no header, another scheme, not base64, no colon. The name may be empty or hold any byte. Answers
  * nothing. */
 bool auth_basic_name(struct http_exchange *ex, struct str *ret_name);
-/* A copy that lives as long as the exchange, for who looks it up himself; NULL after an answer: names
- * that cannot exist are refused here. */
+/* A copy that lives as long as the exchange, for who looks it up himself; NULL after an answer:
+ * names that cannot exist are refused here. */
 const char *auth_take_name(struct http_exchange *ex, struct str name);
-/* Looks the name up in a job and then calls `passed` with a name that lives as long as the exchange;
- * an unknown user is answered in the caller's protocol. */
+/* Looks the name up in a job and then calls `passed` with a name that lives as long as the
+ * exchange; an unknown user is answered in the caller's protocol. */
 void auth_check_user(struct http_exchange *ex, const struct sandbox *sandbox, struct str name,
 		     void (*passed)(struct http_exchange *ex, const char *name));
 

@@ -12,8 +12,8 @@ struct ca_install {
 	struct turn turn;
 	struct job job;
 	char *text;
-	char *old;	   /* installed before, now to be removed; NULL: none */
-	bool is_first;	   /* of this process: it may be there from an earlier one */
+	char *old; /* installed before, now to be removed; NULL: none */
+	bool is_first; /* of this process: it may be there from an earlier one */
 	bool is_reported;
 	bool is_starting; /* its maker still looks at it */
 	int status;
@@ -34,7 +34,8 @@ static const char *find_lines(const char *whole, const char *from, const char *t
 	return at;
 }
 
-static int append_text(const char *bundle_path, const char *text, bool unless_there, struct err *err)
+static int append_text(const char *bundle_path, const char *text, bool unless_there,
+		       struct err *err)
 {
 	auto_free char *whole = NULL;
 	auto_free char *piece = NULL;
@@ -46,7 +47,8 @@ static int append_text(const char *bundle_path, const char *text, bool unless_th
 	if (status == 0 && len && whole[len - 1] != '\n') {
 		piece = malloc(text_len + 1);
 		if (!piece)
-			return err_set(err, ERR_RESOURCE_EXHAUSTED, "append CA bundle: out of memory");
+			return err_set(err, ERR_RESOURCE_EXHAUSTED,
+				       "append CA bundle: out of memory");
 		piece[0] = '\n';
 		memcpy(piece + 1, text, text_len);
 		status = text_file_append(bundle_path, piece, text_len + 1);
@@ -54,7 +56,8 @@ static int append_text(const char *bundle_path, const char *text, bool unless_th
 		status = text_file_append(bundle_path, text, text_len);
 	}
 	if (status < 0)
-		return err_set_sys(err, err_kind_from_errno(status), status, "open %s", bundle_path);
+		return err_set_sys(err, err_kind_from_errno(status), status, "open %s",
+				   bundle_path);
 	return 0;
 }
 
@@ -118,7 +121,8 @@ static void finish(struct job *job)
 	struct ca_install *install = container_of(job, struct ca_install, job);
 	const struct ca_bundle *bundle = install->bundle;
 
-	install->status = text_file_create(bundle->extra_path, install->text, strlen(install->text));
+	install->status = text_file_create(bundle->extra_path, install->text,
+					   strlen(install->text));
 	if (install->old) {
 		int status = strip_text(bundle->bundle_path, install->old, install->text);
 
@@ -141,8 +145,8 @@ static void append(struct job *job)
 {
 	struct ca_install *install = container_of(job, struct ca_install, job);
 
-	install->status = append_text(install->bundle->bundle_path, install->text, install->is_first,
-				      &install->err);
+	install->status = append_text(install->bundle->bundle_path, install->text,
+				      install->is_first, &install->err);
 }
 
 static void on_appended(struct job *job)
@@ -176,8 +180,8 @@ static void on_turn(struct turn *turn)
 	if (!is_there) {
 		if (job_run(bundle->loop, &install->job, JOB_QUICK, append, on_appended) == 0)
 			return;
-		install->status =
-			err_set(&install->err, ERR_RESOURCE_EXHAUSTED, "too much work is waiting");
+		install->status = err_set(&install->err, ERR_RESOURCE_EXHAUSTED,
+					  "too much work is waiting");
 	}
 	report(install, is_there ? 0 : install->status);
 	free_install(install);
@@ -206,10 +210,12 @@ struct ca_install *ca_bundle_install(struct ca_bundle *bundle, const char *text,
 	memcpy(copy, text, len);
 	memcpy(copy + len, "\n", 2);
 	install = xcalloc(1, sizeof(*install));
-	*install = (struct ca_install){.bundle = bundle, .text = copy, .on_done = on_done, .user = user};
+	*install = (struct ca_install){
+		.bundle = bundle, .text = copy, .on_done = on_done, .user = user};
 	install->is_starting = true;
 	if (turn_take(&bundle->turns, &install->turn, on_turn) < 0)
-		report(install, err_set(&install->err, ERR_RESOURCE_EXHAUSTED, "too many wait already"));
+		report(install,
+		       err_set(&install->err, ERR_RESOURCE_EXHAUSTED, "too many wait already"));
 	install->is_starting = false;
 	if (!install->is_reported)
 		return install;

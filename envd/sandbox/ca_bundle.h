@@ -24,8 +24,8 @@ struct ca_install;
 void ca_bundle_init(struct ca_bundle *bundle, struct loop *loop);
 void ca_bundle_fini(struct ca_bundle *bundle);
 /* `text` is copied; empty: done at once. `on_done` comes once, maybe before this returns: 0, or a
- * negative value with err filled (-ECANCELED after ca_install_cancel). Returns NULL when it has come
- * already, else what ca_install_cancel takes until then. */
+ * negative value with err filled (-ECANCELED after ca_install_cancel). Returns NULL when it has
+ * come already, else what ca_install_cancel takes until then. */
 struct ca_install *ca_bundle_install(struct ca_bundle *bundle, const char *text,
 				     void (*on_done)(void *user, int status, const struct err *err),
 				     void *user);

@@ -65,9 +65,10 @@ int cgroup_tree_is_asked(const struct cgroup_tree *tree, const char *path, bool 
 
 	if (len < 0)
 		return vanished_as_absent(len);
-	*ret_asked = str_equal(str_trim((struct str){text, len && text[len - 1] == '\n' ? (size_t)len - 1
-											: (size_t)len}),
-			       STR("1"));
+	*ret_asked = str_equal(
+		str_trim((struct str){text, len && text[len - 1] == '\n' ? (size_t)len - 1
+									 : (size_t)len}),
+		STR("1"));
 	return 0;
 }
 
@@ -139,7 +140,8 @@ bool cgroup_tree_exists(const struct cgroup_tree *tree, const char *path)
 	return build(tree, path, "", room) == 0 && access(room, F_OK) == 0;
 }
 
-int cgroup_tree_list(const struct cgroup_tree *tree, const char *path, struct path_list *ret_children)
+int cgroup_tree_list(const struct cgroup_tree *tree, const char *path,
+		     struct path_list *ret_children)
 {
 	char room[PATH_MAX];
 	int status = build(tree, path, "", room);
@@ -193,7 +195,8 @@ void cgroup_tree_walk(const struct cgroup_tree *tree, size_t visited_max,
 			ret_walk->failures++;
 		for (size_t i = 0; i < children.count; i++) {
 			/* The first in the queue is the root, which does not count. */
-			if (queue.count > visited_max || path_list_append(&queue, children.paths[i]) < 0) {
+			if (queue.count > visited_max ||
+			    path_list_append(&queue, children.paths[i]) < 0) {
 				ret_walk->truncated = true;
 				break;
 			}
@@ -220,7 +223,8 @@ bool cgroup_is_at_or_below(struct str path, struct str above)
 	       (path.len == above.len || above.len == 0 || path.p[above.len] == '/');
 }
 
-/* The hierarchy's top is spelled "/" by the kernel and "" here, so that paths below can be joined. */
+/* The hierarchy's top is spelled "/" by the kernel and "" here, so that paths below can be
+ * joined. */
 static struct str without_slash(struct str path)
 {
 	return str_equal(path, STR("/")) ? (struct str){path.p, 0} : path;
@@ -324,8 +328,8 @@ int cgroup_tree_chain(const struct cgroup_tree *tree, struct path_list *ret_chai
 	if (!own.p)
 		return -ENODATA;
 	if (mounts && tree->root) {
-		found = cgroup_parse_mounts((struct str){mounts, mounts_len}, str_of(tree->root), room,
-					    sizeof(room));
+		found = cgroup_parse_mounts((struct str){mounts, mounts_len}, str_of(tree->root),
+					    room, sizeof(room));
 		top = found.p ? found : top;
 	}
 	own = without_slash(own);

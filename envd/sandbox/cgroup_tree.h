@@ -1,6 +1,6 @@
 /*
- * The tree of cgroups (version 2) as the freezer sees it: states read and written by path, a walk from
- * the top, and envd's own place in it. Paths are relative to the root, "" is the root itself.
+ * The tree of cgroups (version 2) as the freezer sees it: states read and written by path, a walk
+ * from the top, and envd's own place in it. Paths are relative to the root, "" is the root itself.
  * Everything here blocks and is for jobs; nothing keeps a descriptor open.
  */
 #ifndef ENVD_SANDBOX_CGROUP_TREE_H
@@ -16,15 +16,18 @@ struct cgroup_tree {
 	void *user;
 };
 
-/* `root` NULL or empty: no tree. Other spellings of it (a slash or dot at the end) do not matter. */
+/* `root` NULL or empty: no tree. Other spellings of it (a slash or dot at the end) do not
+ * matter. */
 void cgroup_tree_init(struct cgroup_tree *tree, const char *root);
 void cgroup_tree_fini(struct cgroup_tree *tree);
 
 /* Whether freezing is asked for in this very cgroup (cgroup.freeze). */
-int cgroup_tree_is_asked(const struct cgroup_tree *tree, const char *path, bool *ret_asked) NODISCARD;
+int cgroup_tree_is_asked(const struct cgroup_tree *tree, const char *path,
+			 bool *ret_asked) NODISCARD;
 /* Whether all of it stands still (cgroup.events), by its own or a parent's wish. -ENODATA when the
  * file's form is unknown. */
-int cgroup_tree_is_frozen(const struct cgroup_tree *tree, const char *path, bool *ret_frozen) NODISCARD;
+int cgroup_tree_is_frozen(const struct cgroup_tree *tree, const char *path,
+			  bool *ret_frozen) NODISCARD;
 int cgroup_tree_ask(struct cgroup_tree *tree, const char *path, bool freeze) NODISCARD;
 bool cgroup_tree_exists(const struct cgroup_tree *tree, const char *path);
 
@@ -34,8 +37,9 @@ int cgroup_tree_list(const struct cgroup_tree *tree, const char *path,
 
 struct cgroup_walk {
 	size_t visited;
-	bool truncated;  /* at `visited_max`, or for want of memory */
-	size_t failures; /* directories that could not be listed; those that vanished do not count */
+	bool truncated; /* at `visited_max`, or for want of memory */
+	/* directories that could not be listed; those that vanished do not count */
+	size_t failures;
 };
 
 /* Every cgroup below the root, parents first, level by level. */
@@ -43,8 +47,8 @@ void cgroup_tree_walk(const struct cgroup_tree *tree, size_t visited_max,
 		      void (*visit)(void *user, const char *path), void *user,
 		      struct cgroup_walk *ret_walk);
 
-/* The cgroups from the root to envd's own, both included, as a set. When envd is elsewhere: the root.
- * -ENODATA when its place is unknown (the set then is the root). */
+/* The cgroups from the root to envd's own, both included, as a set. When envd is elsewhere: the
+ * root. -ENODATA when its place is unknown (the set then is the root). */
 int cgroup_tree_chain(const struct cgroup_tree *tree, struct path_list *ret_chain) NODISCARD;
 
 /* The parsers, pure. The value of the "frozen" line: 0, 1. */

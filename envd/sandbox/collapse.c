@@ -27,8 +27,8 @@ bool collapse_parse_region(struct str line, uintptr_t *ret_start, uintptr_t *ret
 		return false;
 	memcpy(text, line.p, line.len);
 	text[line.len] = '\0';
-	if (sscanf(text, "%llx-%llx %7s %llx %15s %llu%n", &start, &end, rights, &offset, device, &inode,
-		   &used) != 6)
+	if (sscanf(text, "%llx-%llx %7s %llx %15s %llu%n", &start, &end, rights, &offset, device,
+		   &inode, &used) != 6)
 		return false;
 	if (rights[0] != 'r' || rights[1] != 'w' || inode != 0 || end < start)
 		return false;
@@ -136,8 +136,8 @@ int collapse_memory(const char *maps, const atomic_bool *cancelled,
 		    struct collapse_result *ret_result)
 {
 	int64_t began = monotonic_ms();
-	struct collapsing collapsing = {.result = ret_result, .cancelled = cancelled,
-					.until_ms = began + COLLAPSE_MS_MAX};
+	struct collapsing collapsing = {
+		.result = ret_result, .cancelled = cancelled, .until_ms = began + COLLAPSE_MS_MAX};
 	struct str rest, line;
 	uintptr_t start, end;
 	int64_t before;

@@ -2,12 +2,13 @@
 
 /* Which response fields a page's script may read. */
 #define EXPOSED_HEADERS \
-	"Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, X-Content-Type-Options"
+	"Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, " \
+	"X-Content-Type-Options"
 #define PREFLIGHT_SECONDS "7200"
 
 static bool is_allowed_method(struct str method)
 {
-	static const char *const allowed[] = {"HEAD", "GET",   "POST",	 "PUT",
+	static const char *const allowed[] = {"HEAD",  "GET",	 "POST",   "PUT",
 					      "PATCH", "DELETE", "OPTIONS"};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(allowed); i++)
@@ -20,8 +21,9 @@ static void answer_preflight(struct http_exchange *ex, struct str method)
 {
 	const struct http_headers *headers = &ex->request.headers;
 
-	http_response_header(ex, STR("Vary"),
-			     STR("Origin, Access-Control-Request-Method, Access-Control-Request-Headers"));
+	http_response_header(
+		ex, STR("Vary"),
+		STR("Origin, Access-Control-Request-Method, Access-Control-Request-Headers"));
 	if (http_headers_get(headers, STR("Origin")).len && is_allowed_method(method)) {
 		http_response_header(ex, STR("Access-Control-Allow-Origin"), STR("*"));
 		http_response_header(ex, STR("Access-Control-Allow-Methods"), method);
@@ -30,7 +32,8 @@ static void answer_preflight(struct http_exchange *ex, struct str method)
 
 			if (str_equal_nocase(header->name, STR("Access-Control-Request-Headers")) &&
 			    header->value.len)
-				http_response_header(ex, STR("Access-Control-Allow-Headers"), header->value);
+				http_response_header(ex, STR("Access-Control-Allow-Headers"),
+						     header->value);
 		}
 		http_response_header(ex, STR("Access-Control-Max-Age"), STR(PREFLIGHT_SECONDS));
 	}
@@ -49,7 +52,8 @@ bool cors_apply(struct http_exchange *ex)
 	http_response_header(ex, STR("Vary"), STR("Origin"));
 	if (http_headers_get(headers, STR("Origin")).len) {
 		http_response_header(ex, STR("Access-Control-Allow-Origin"), STR("*"));
-		http_response_header(ex, STR("Access-Control-Expose-Headers"), STR(EXPOSED_HEADERS));
+		http_response_header(ex, STR("Access-Control-Expose-Headers"),
+				     STR(EXPOSED_HEADERS));
 	}
 	return false;
 }

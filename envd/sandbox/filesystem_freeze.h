@@ -1,6 +1,7 @@
 /*
- * Stops all writing to the sandbox's root file system, so that the host can take a consistent snapshot
- * of its disk, and lets it go on (contract/envd.md 2.10). Both block and are for jobs, one at a time.
+ * Stops all writing to the sandbox's root file system, so that the host can take a consistent
+ * snapshot of its disk, and lets it go on (contract/envd.md 2.10). Both block and are for jobs, one
+ * at a time.
  *
  * While it is frozen nothing in envd may write there from the loop's thread: a log that goes to a
  * regular file is held back (log_hold_files).

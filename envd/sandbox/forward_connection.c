@@ -87,16 +87,17 @@ static void on_connected(struct stream *stream, int status)
 
 static void connect_next(struct connection *c)
 {
-	struct sockaddr_in v4 = {.sin_family = AF_INET, .sin_port = htons((uint16_t)c->port),
+	struct sockaddr_in v4 = {.sin_family = AF_INET,
+				 .sin_port = htons((uint16_t)c->port),
 				 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)c->port),
+	struct sockaddr_in6 v6 = {.sin6_family = AF_INET6,
+				  .sin6_port = htons((uint16_t)c->port),
 				  .sin6_addr = IN6ADDR_LOOPBACK_INIT};
 	unsigned family = c->families & FORWARD_TO_IPV4 ? FORWARD_TO_IPV4 : c->families;
 	const struct sockaddr *address = family == FORWARD_TO_IPV4 ? (const struct sockaddr *)&v4
 								   : (const struct sockaddr *)&v6;
 
-	if (!family ||
-	    stream_uv_connect(c->all->loop, address, on_connected, &c->server) < 0) {
+	if (!family || stream_uv_connect(c->all->loop, address, on_connected, &c->server) < 0) {
 		close_connection(c);
 		return;
 	}
@@ -112,8 +113,8 @@ void forward_connections_init(struct forward_connections *all, struct loop *loop
 	list_init(&all->list);
 }
 
-void forward_connection_accept(struct forward_connections *all, uv_stream_t *listener, unsigned port,
-			       unsigned families)
+void forward_connection_accept(struct forward_connections *all, uv_stream_t *listener,
+			       unsigned port, unsigned families)
 {
 	struct connection *c;
 	struct stream *client;
@@ -139,7 +140,7 @@ size_t forward_connections_to(const struct forward_connections *all, unsigned po
 	size_t count = 0;
 
 	LIST_FOR_EACH(node, &all->list)
-		count += container_of(node, struct connection, node)->port == port;
+	count += container_of(node, struct connection, node)->port == port;
 	return count;
 }
 
@@ -148,5 +149,5 @@ void forward_connections_close(struct forward_connections *all)
 	struct list_node *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, &all->list)
-		close_connection(container_of(node, struct connection, node));
+	close_connection(container_of(node, struct connection, node));
 }

@@ -1,7 +1,7 @@
 /*
- * The connections of the forwarder: accepted at the sandbox's address, connected to the same port of
- * localhost, and relayed until both ends have ended. When the server cannot be reached, the client
- * sees a reset. Loop thread only.
+ * The connections of the forwarder: accepted at the sandbox's address, connected to the same port
+ * of localhost, and relayed until both ends have ended. When the server cannot be reached, the
+ * client sees a reset. Loop thread only.
  */
 #ifndef ENVD_SANDBOX_FORWARD_CONNECTION_H
 #define ENVD_SANDBOX_FORWARD_CONNECTION_H

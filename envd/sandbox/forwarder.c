@@ -56,7 +56,8 @@ static bool has_room(const struct forwarder *f, unsigned port)
 	size_t count = f->connections.count;
 
 	return count < f->connections_max ||
-	       (count < f->connections_max + f->connections_max / FORWARD_CONNECTIONS_RESERVE_PART &&
+	       (count < f->connections_max +
+				f->connections_max / FORWARD_CONNECTIONS_RESERVE_PART &&
 		forward_connections_to(&f->connections, port) < FORWARD_CONNECTIONS_PORT_MIN);
 }
 
@@ -176,7 +177,8 @@ static struct forward *find(const struct forwarder *f, unsigned port)
 	const struct list_node *head = &f->ports[port % PORT_BUCKETS];
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, head) {
+	LIST_FOR_EACH(node, head)
+	{
 		struct forward *forward = container_of(node, struct forward, node);
 
 		if (forward->port == port)
@@ -216,7 +218,8 @@ static void scan(struct forwarder *f)
 	for (size_t i = 0; i < PORT_BUCKETS; i++) {
 		struct list_node *node, *following;
 
-		LIST_FOR_EACH_SAFE(node, following, &f->ports[i]) {
+		LIST_FOR_EACH_SAFE(node, following, &f->ports[i])
+		{
 			struct forward *forward = container_of(node, struct forward, node);
 
 			if (forward->round == f->round)
@@ -249,8 +252,9 @@ static void on_timer(uv_timer_t *timer)
 		return; /* whatever is started next wakes us up again */
 	scan(f);
 	if (f->settings.is_busy(f->settings.user))
-		f->interval_ms = loop_now_ms(f->settings.loop) < f->fresh_until_ms ? FORWARD_SCAN_FRESH_MS
-										    : FORWARD_SCAN_MS;
+		f->interval_ms = loop_now_ms(f->settings.loop) < f->fresh_until_ms
+					 ? FORWARD_SCAN_FRESH_MS
+					 : FORWARD_SCAN_MS;
 	else
 		f->interval_ms *= 2;
 	if (f->port_count && f->interval_ms > FORWARD_SCAN_SERVING_MS_MAX)
@@ -286,7 +290,8 @@ static void on_connection_over(struct forward_connections *connections)
 	for (size_t i = 0; i < PORT_BUCKETS; i++) {
 		struct list_node *node;
 
-		LIST_FOR_EACH(node, &f->ports[i]) {
+		LIST_FOR_EACH(node, &f->ports[i])
+		{
 			struct forward *forward = container_of(node, struct forward, node);
 
 			if (forward->is_waiting && has_room(f, forward->port)) {
@@ -328,7 +333,8 @@ struct forwarder *forwarder_new(const struct forwarder_settings *settings)
 	forward_connections_init(&f->connections, settings->loop, on_connection_over);
 	uv_timer_init(&settings->loop->uv, &f->timer);
 	f->open_handles = 1;
-	/* Servers may be there already; one look finds them, and nothing runs yet that starts more. */
+	/* Servers may be there already; one look finds them, and nothing runs yet that starts
+	 * more. */
 	f->interval_ms = FORWARD_SCAN_IDLE_MS_MAX;
 	uv_timer_start(&f->timer, on_timer, 0, 0);
 	return f;
@@ -349,7 +355,7 @@ void forwarder_close(struct forwarder *f)
 		struct list_node *node, *following;
 
 		LIST_FOR_EACH_SAFE(node, following, &f->ports[i])
-			remove_forward(container_of(node, struct forward, node));
+		remove_forward(container_of(node, struct forward, node));
 	}
 	forward_connections_close(&f->connections);
 	uv_close((uv_handle_t *)&f->timer, on_timer_closed);

@@ -4,19 +4,20 @@
  * case 151). Ports that are taken at that address, as by a server that listens everywhere, are left
  * alone. Connections are relayed by envd itself and outlive the forward they came through.
  *
- * A listener has to be there in two looks, FORWARD_SETTLE_MS apart, before its port is taken: programs
- * that search for a free port listen for a moment on one address after the other, and would find it
- * occupied by their own forward.
+ * A listener has to be there in two looks, FORWARD_SETTLE_MS apart, before its port is taken:
+ * programs that search for a free port listen for a moment on one address after the other, and
+ * would find it occupied by their own forward.
  *
- * At most FORWARD_CONNECTIONS_MAX connections are relayed at once, others wait in the kernel's queue.
- * Of a small reserve each port has its share, so that a server that hangs does not shut out the others.
+ * At most FORWARD_CONNECTIONS_MAX connections are relayed at once, others wait in the kernel's
+ * queue. Of a small reserve each port has its share, so that a server that hangs does not shut out
+ * the others.
  *
- * The kernel announces no new listeners, so they are looked for every FORWARD_SCAN_MS while something
- * runs in the sandbox. Once nothing does, the pace slows down, for a server that has left its parent
- * may still be starting, and then stops: forwarder_wake starts it again. While a server is being
- * forwarded but nothing else is known to run, its end is looked for every FORWARD_SCAN_SERVING_MS_MAX.
- * Where the address is not configured on any interface, nothing is looked for, and whether it is gets
- * checked each time something is started. Loop thread only.
+ * The kernel announces no new listeners, so they are looked for every FORWARD_SCAN_MS while
+ * something runs in the sandbox. Once nothing does, the pace slows down, for a server that has left
+ * its parent may still be starting, and then stops: forwarder_wake starts it again. While a server
+ * is being forwarded but nothing else is known to run, its end is looked for every
+ * FORWARD_SCAN_SERVING_MS_MAX. Where the address is not configured on any interface, nothing is
+ * looked for, and whether it is gets checked each time something is started. Loop thread only.
  */
 #ifndef ENVD_SANDBOX_FORWARDER_H
 #define ENVD_SANDBOX_FORWARDER_H

@@ -59,7 +59,8 @@ static int insert_ancestors(struct path_list *list, const char *path)
 	char above[128];
 	int status = path_list_insert(list, "");
 
-	for (const char *slash = strchr(path, '/'); slash && status == 0; slash = strchr(slash + 1, '/')) {
+	for (const char *slash = strchr(path, '/'); slash && status == 0;
+	     slash = strchr(slash + 1, '/')) {
 		snprintf(above, sizeof(above), "%.*s", (int)(slash - path), path);
 		status = path_list_insert(list, above);
 	}
@@ -108,7 +109,8 @@ struct sweep {
 	struct freeze_result *result;
 	struct freeze_scope scope;
 	struct path_list written; /* in order; what is still to be read back */
-	bool adopts; /* the guest's cgroups were looked for, so one that appears now is the guest's, too */
+	bool adopts; /* the guest's cgroups were looked for, so one that appears now is the guest's,
+			too */
 	size_t scan_failures;
 };
 
@@ -134,7 +136,8 @@ static void record_guest(struct sweep *sweep)
 	struct cgroup_walk walk;
 
 	path_list_clear(&sweep->freeze->guest);
-	cgroup_tree_walk(&sweep->freeze->tree, sweep->freeze->walk_max, on_guest_scanned, sweep, &walk);
+	cgroup_tree_walk(&sweep->freeze->tree, sweep->freeze->walk_max, on_guest_scanned, sweep,
+			 &walk);
 	if (walk.truncated)
 		sweep->result->truncated = true;
 	if (walk.failures || sweep->scan_failures)
@@ -196,7 +199,8 @@ static void freeze_complement(struct sweep *sweep)
 	path_list_init(&children);
 	for (size_t i = 0; i < sweep->scope.descend.count && !sweep->result->truncated; i++) {
 		path_list_clear(&children);
-		status = cgroup_tree_list(&sweep->freeze->tree, sweep->scope.descend.paths[i], &children);
+		status = cgroup_tree_list(&sweep->freeze->tree, sweep->scope.descend.paths[i],
+					  &children);
 		if (status == -ENOMEM)
 			sweep->result->truncated = true;
 		else if (status < 0 && status != -ENOENT)
@@ -311,7 +315,8 @@ int freeze_sweep(struct freeze *freeze, const struct freeze_request *request,
 	if (status == 0)
 		ret_result->mode = request->mode;
 	else if (request->mode == FREEZE_HIERARCHY)
-		log_error("freeze", "freezing the cgroups of the commands alone: envd's own is unknown",
+		log_error("freeze",
+			  "freezing the cgroups of the commands alone: envd's own is unknown",
 			  LOG_S("error", errno_text(status)));
 	path_list_init(&sweep.written);
 	write_all(&sweep);
@@ -354,8 +359,8 @@ static void on_thawing(void *user, const char *path)
 		thaw_one(thaw, path);
 	} else if (status < 0 && status != -ENOENT && status != -ENAMETOOLONG) {
 		thaw->result->failed++;
-		log_error("freeze", "a cgroup cannot be looked at for thawing", LOG_S("cgroup", path),
-			  LOG_S("error", errno_text(status)));
+		log_error("freeze", "a cgroup cannot be looked at for thawing",
+			  LOG_S("cgroup", path), LOG_S("error", errno_text(status)));
 	}
 }
 

@@ -1,7 +1,7 @@
 /*
- * Does the freeze hold? Asked when the host comes back with /init (contract/envd.md 2.4 step 5), before
- * anything is thawed: who runs although he should not (escaped), and who was stopped although he is
- * needed (violation).
+ * Does the freeze hold? Asked when the host comes back with /init (contract/envd.md 2.4 step 5),
+ * before anything is thawed: who runs although he should not (escaped), and who was stopped
+ * although he is needed (violation).
  */
 #include "envd/sandbox/freeze.h"
 #include "lib/log.h"
@@ -17,7 +17,8 @@ struct audit {
 static void count_offender(struct audit *audit, size_t *counter, const char *kind, const char *path)
 {
 	if (audit->result->escaped + audit->result->violations < OFFENDERS_LOGGED_MAX)
-		log_warn("freeze", "the freeze did not hold", LOG_S("kind", kind), LOG_S("cgroup", path));
+		log_warn("freeze", "the freeze did not hold", LOG_S("kind", kind),
+			 LOG_S("cgroup", path));
 	(*counter)++;
 }
 
@@ -25,7 +26,8 @@ static void on_visited(void *user, const char *path)
 {
 	struct audit *audit = user;
 	struct freeze_audit_result *result = audit->result;
-	bool is_protected = path_list_has(&audit->scope.descend, path) || freeze_is_allowlisted(path);
+	bool is_protected = path_list_has(&audit->scope.descend, path) ||
+			    freeze_is_allowlisted(path);
 	bool is_frozen;
 
 	if (cgroup_tree_is_frozen(&audit->freeze->tree, path, &is_frozen) < 0)

@@ -83,7 +83,8 @@ static void work(struct job *job)
 
 	switch (call->work) {
 	case FREEZER_FREEZE:
-		call->status = freeze_sweep(freeze, &call->request, &call->is_cancelled, &call->frozen);
+		call->status = freeze_sweep(freeze, &call->request, &call->is_cancelled,
+					    &call->frozen);
 		break;
 	case FREEZER_THAW:
 		call->status = freeze_thaw(freeze, &call->thawed);
@@ -135,8 +136,9 @@ static void on_turn(struct turn *turn)
 		finish(call);
 }
 
-void freezer_start(struct freezer *freezer, struct freezer_call *call, enum freezer_work work_wanted,
-		   bool is_patient, void (*done)(struct freezer_call *call))
+void freezer_start(struct freezer *freezer, struct freezer_call *call,
+		   enum freezer_work work_wanted, bool is_patient,
+		   void (*done)(struct freezer_call *call))
 {
 	call->freezer = freezer;
 	call->work = work_wanted;
@@ -165,7 +167,8 @@ static void on_rescued(struct freezer_call *call)
 	free(call);
 	if (status == 0)
 		return;
-	log_error("freeze", "the watchdog could not thaw everything", LOG_S("error", errno_text(status)));
+	log_error("freeze", "the watchdog could not thaw everything",
+		  LOG_S("error", errno_text(status)));
 	arm(freezer, status == -EAGAIN ? RESCUE_RETRY_MS : freezer->watchdog_ms);
 }
 

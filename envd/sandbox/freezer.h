@@ -20,15 +20,16 @@ struct freezer {
 	struct freeze freeze; /* only the job of who has the turn looks into it */
 	struct turn_queue turns;
 	bool has_cgroups;
-	bool audit_is_due;    /* as the last job left it */
+	bool audit_is_due; /* as the last job left it */
 	/* Exists while armed and no longer, so that an idle envd has no timer. */
 	uv_timer_t watchdog;
 	enum { WATCHDOG_NONE, WATCHDOG_ARMED, WATCHDOG_CLOSING } watchdog_state;
-	bool rearm;           /* as soon as the timer is closed */
+	bool rearm; /* as soon as the timer is closed */
 	uint64_t rearm_ms;
 	uint64_t watchdog_ms; /* FREEZE_WATCHDOG_MS; tests shorten it */
 	struct freezer_call *rescue; /* the watchdog's own; NULL: none under way */
-	unsigned arming, rescue_arming; /* a rescue for an earlier arming than the latest does nothing */
+	unsigned arming,
+		rescue_arming; /* a rescue for an earlier arming than the latest does nothing */
 	bool is_closed;
 };
 
@@ -57,7 +58,8 @@ void freezer_init(struct freezer *freezer, struct loop *loop, const char *root);
 void freezer_close(struct freezer *freezer);
 void freezer_fini(struct freezer *freezer);
 
-/* `call` is zeroed but for request (FREEZE). Only `is_patient` calls wait however many do already. */
+/* `call` is zeroed but for request (FREEZE). Only `is_patient` calls wait however many do
+ * already. */
 void freezer_start(struct freezer *freezer, struct freezer_call *call, enum freezer_work work,
 		   bool is_patient, void (*done)(struct freezer_call *call));
 /* A FREEZE that waits for its turn ends at once, one that waits for the cgroups very soon. */

@@ -35,9 +35,9 @@ static bool next_word(struct str *rest, struct str *ret_word)
 }
 
 struct line {
-	struct str whole;   /* without its newline */
-	struct str entry;   /* without its comment */
-	struct str words;   /* of the entry, behind the address */
+	struct str whole; /* without its newline */
+	struct str entry; /* without its comment */
+	struct str words; /* of the entry, behind the address */
 	struct address address;
 	bool has_address;
 	size_t names, matches;
@@ -107,7 +107,8 @@ static int put_with(struct buf *out, const struct line *line, struct str name)
 	if (status == 0)
 		status = put(out, name);
 	if (status == 0)
-		status = put(out, (struct str){entry.p + entry.len, (size_t)(end - entry.p) - entry.len});
+		status = put(out, (struct str){entry.p + entry.len,
+					       (size_t)(end - entry.p) - entry.len});
 	return status < 0 ? status : put(out, STR("\n"));
 }
 
@@ -121,11 +122,13 @@ static bool cut_line(struct str *rest, struct str name, struct line *ret_line)
 	newline = memchr(rest->p, '\n', rest->len);
 	len = newline ? (size_t)(newline - rest->p) : rest->len;
 	*ret_line = read_line((struct str){rest->p, len}, name);
-	*rest = (struct str){rest->p + len + (newline != NULL), rest->len - len - (newline != NULL)};
+	*rest = (struct str){rest->p + len + (newline != NULL),
+			     rest->len - len - (newline != NULL)};
 	return true;
 }
 
-int hosts_file_edit(struct str text, const char *address_text, const char *name_text, struct buf *out)
+int hosts_file_edit(struct str text, const char *address_text, const char *name_text,
+		    struct buf *out)
 {
 	struct str name = str_of(name_text), rest = text;
 	size_t same = 0, other = 0;
@@ -149,7 +152,8 @@ int hosts_file_edit(struct str text, const char *address_text, const char *name_
 		return 0;
 	rest = text;
 	while (status == 0 && cut_line(&rest, name, &line)) {
-		bool is_same = line.has_address && memcmp(&line.address, &address, sizeof(address)) == 0;
+		bool is_same = line.has_address &&
+			       memcmp(&line.address, &address, sizeof(address)) == 0;
 
 		if (is_same && line.matches)
 			is_there = true;

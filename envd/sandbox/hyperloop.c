@@ -50,7 +50,8 @@ void hyperloop_init(struct hyperloop *hyperloop, struct loop *loop)
 	*hyperloop = (struct hyperloop){.loop = loop, .hosts_path = HOSTS_PATH};
 }
 
-void hyperloop_set(struct hyperloop *hyperloop, const char *address, struct environment *environment)
+void hyperloop_set(struct hyperloop *hyperloop, const char *address,
+		   struct environment *environment)
 {
 	bool is_v6 = strchr(address, ':') != NULL;
 	char url[sizeof("http://[]") + INET6_ADDRSTRLEN];

@@ -17,12 +17,13 @@ struct hyperloop {
 	const char *hosts_path; /* borrowed */
 	struct job job;
 	char address[INET6_ADDRSTRLEN]; /* what the job writes */
-	char next[INET6_ADDRSTRLEN];    /* what comes after it; empty: nothing */
+	char next[INET6_ADDRSTRLEN]; /* what comes after it; empty: nothing */
 	int status;
 };
 
 void hyperloop_init(struct hyperloop *hyperloop, struct loop *loop);
 /* What is not an address is logged and otherwise ignored. */
-void hyperloop_set(struct hyperloop *hyperloop, const char *address, struct environment *environment);
+void hyperloop_set(struct hyperloop *hyperloop, const char *address,
+		   struct environment *environment);
 
 #endif

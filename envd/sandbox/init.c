@@ -110,7 +110,8 @@ static int read_ca_bundle(struct reading *r, const struct json_value *value)
 	return read_text(r, value, "caBundle", &r->request->ca_bundle);
 }
 
-static int read_volume(struct reading *r, const struct json_value *value, struct init_volume *volume)
+static int read_volume(struct reading *r, const struct json_value *value,
+		       struct init_volume *volume)
 {
 	const struct json_value *target, *path;
 	int status;
@@ -287,7 +288,8 @@ int init_parse(struct str body, struct arena *arena, struct init_request *ret_re
 	status = read_fields(&r, object);
 	if (status < 0 || !r.token)
 		return status;
-	if (!find_plain_token(body, &plain) || !str_equal_constant_time(plain, json_string(r.token)))
+	if (!find_plain_token(body, &plain) ||
+	    !str_equal_constant_time(plain, json_string(r.token)))
 		return refuse(&r, "accessToken", "a string without escapes");
 	ret_request->token = json_string(r.token);
 	return 0;

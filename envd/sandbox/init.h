@@ -18,10 +18,10 @@ struct init_request {
 	bool has_timestamp;
 	int64_t timestamp_ns;
 	const char *default_user, *default_workdir; /* NULL: unchanged */
-	const char *hyperloop_address, *ca_bundle;  /* NULL: none given */
+	const char *hyperloop_address, *ca_bundle; /* NULL: none given */
 	struct init_volume {
 		const char *target, *path;
-	} *volumes;
+	} * volumes;
 	size_t volume_count;
 	const char *lifecycle_id; /* NULL: none given */
 };
@@ -29,7 +29,7 @@ struct init_request {
 /* What the host's metadata service says about the token of the request (its accessTokenHash is
  * compared with the token's, or with that of the empty text when the request has none). */
 enum init_metadata {
-	INIT_METADATA_NONE,    /* not asked, not reachable, or no hash there */
+	INIT_METADATA_NONE, /* not asked, not reachable, or no hash there */
 	INIT_METADATA_MATCHES,
 	INIT_METADATA_DIFFERS,
 };
@@ -39,13 +39,14 @@ enum init_metadata init_compare_hash(const struct init_request *request, const c
 
 enum init_verdict {
 	INIT_AUTHORISED,
-	INIT_TOKEN_WRONG,          /* a token was given and is not the one */
-	INIT_RESET_NOT_AUTHORISED, /* no token was given, and that may not remove the one that is set */
+	INIT_TOKEN_WRONG, /* a token was given and is not the one */
+	INIT_RESET_NOT_AUTHORISED, /* no token was given, and that may not remove the one that is
+				      set */
 };
 
 /* An empty body asks for nothing and is fine. Everything in *ret_request lives in the arena; the
- * caller wipes it (arena_release_wiped). Fills err with invalid_argument, or resource_exhausted when
- * the arena refuses; messages never contain parts of the body. */
+ * caller wipes it (arena_release_wiped). Fills err with invalid_argument, or resource_exhausted
+ * when the arena refuses; messages never contain parts of the body. */
 int init_parse(struct str body, struct arena *arena, struct init_request *ret_request,
 	       struct err *err) NODISCARD;
 /* True when the current token alone authorises the request, so that nobody needs to be asked. */

@@ -23,11 +23,12 @@ struct init_call {
 	struct arena arena;
 	struct init_request request;
 	int clock_status;
-	struct metadata_check *check;  /* NULL: none is under way */
+	struct metadata_check *check; /* NULL: none is under way */
 	struct ca_install *ca_install; /* the same */
 	bool is_checked; /* what the metadata service says was just taken over */
 	bool has_waited, decided;
-	/* From the authorisation on the call is completed and the workload thawed, whatever happens. */
+	/* From the authorisation on the call is completed and the workload thawed, whatever
+	 * happens. */
 	bool is_bound;
 	struct freezer_call freezer_call;
 	int status;
@@ -110,14 +111,16 @@ static void complete(struct init_call *call)
 
 	sandbox->initialised = true;
 	log_info("envd", "initialised", LOG_B("token", sandbox->access_token != NULL),
-		 LOG_I("environment", sandbox->environment.count), LOG_S("user", sandbox->default_user));
+		 LOG_I("environment", sandbox->environment.count),
+		 LOG_S("user", sandbox->default_user));
 	if (sandbox->metadata && !call->is_checked)
 		metadata_service_refresh(sandbox->metadata);
 	answer_done(call);
 }
 
 /* What was applied before stays. */
-static void answer_failure(struct init_call *call, int status, const char *what, const struct err *err)
+static void answer_failure(struct init_call *call, int status, const char *what,
+			   const struct err *err)
 {
 	const char *text = arena_printf(&call->ex->arena, "%s: %s", what, err->message);
 
@@ -142,7 +145,8 @@ static void mount_volumes(struct init_call *call)
 
 	if (request->volume_count && call->sandbox->volumes)
 		volumes_mount(call->sandbox->volumes, request->volumes, request->volume_count,
-			      request->lifecycle_id ? request->lifecycle_id : "", on_volumes_mounted, call);
+			      request->lifecycle_id ? request->lifecycle_id : "",
+			      on_volumes_mounted, call);
 	else
 		complete(call);
 }
@@ -155,7 +159,8 @@ static void on_ca_installed(void *user, int status, const struct err *err)
 	if (status == 0)
 		mount_volumes(call);
 	else
-		answer_failure(call, status == -ECANCELED ? 503 : 400, "failed to install CA bundle", err);
+		answer_failure(call, status == -ECANCELED ? 503 : 400,
+			       "failed to install CA bundle", err);
 }
 
 static void apply(struct init_call *call)
@@ -167,12 +172,14 @@ static void apply(struct init_call *call)
 	init_apply(sandbox, request);
 	if (sandbox->is_standalone) {
 		if (request->hyperloop_address || request->ca_bundle || request->volume_count)
-			log_info("envd", "this machine's files are left alone, as envd is standalone");
+			log_info("envd",
+				 "this machine's files are left alone, as envd is standalone");
 		complete(call);
 		return;
 	}
 	if (request->hyperloop_address)
-		hyperloop_set(&sandbox->hyperloop, request->hyperloop_address, &sandbox->environment);
+		hyperloop_set(&sandbox->hyperloop, request->hyperloop_address,
+			      &sandbox->environment);
 	if (!request->ca_bundle) {
 		mount_volumes(call);
 		return;
@@ -195,7 +202,8 @@ static void on_clock_set(struct job *job)
 	struct init_call *call = container_of(job, struct init_call, clock_job);
 
 	if (call->clock_status < 0)
-		log_error("envd", "the clock cannot be set", LOG_S("error", errno_text(call->clock_status)));
+		log_error("envd", "the clock cannot be set",
+			  LOG_S("error", errno_text(call->clock_status)));
 	else
 		log_info("envd", "the clock was set");
 	apply(call);
@@ -209,7 +217,8 @@ static bool start_setting_clock(struct init_call *call)
 	    !clock_is_off(sandbox->clock->now_ns(), call->request.timestamp_ns))
 		return false;
 	if (job_run(sandbox->loop, &call->clock_job, JOB_QUICK, set_clock, on_clock_set) < 0) {
-		log_error("envd", "the clock cannot be set", LOG_S("error", "too much work is waiting"));
+		log_error("envd", "the clock cannot be set",
+			  LOG_S("error", "too much work is waiting"));
 		return false;
 	}
 	return true;
@@ -234,11 +243,12 @@ static void on_audited(struct freezer_call *freezer_call)
 	const char *text;
 
 	if (freezer_call->status == 1) {
-		text = arena_printf(&call->ex->arena,
-				    "{\"visited\":%zu,\"frozen\":%zu,\"escaped\":%zu,\"violations\":%zu,"
-				    "\"truncated\":%s}",
-				    audit->visited, audit->frozen, audit->escaped, audit->violations,
-				    audit->truncated ? "true" : "false");
+		text = arena_printf(
+			&call->ex->arena,
+			"{\"visited\":%zu,\"frozen\":%zu,\"escaped\":%zu,\"violations\":%zu,"
+			"\"truncated\":%s}",
+			audit->visited, audit->frozen, audit->escaped, audit->violations,
+			audit->truncated ? "true" : "false");
 		if (text)
 			http_response_header(call->ex, STR("X-Envd-Freeze-Audit"), str_of(text));
 	}
@@ -251,7 +261,8 @@ static void bind_call(struct init_call *call)
 	call->is_bound = call->ex->client_is_known = true;
 	http_exchange_hold(call->ex);
 	if (has_freezer(call) && call->sandbox->freezer->audit_is_due)
-		freezer_start(call->sandbox->freezer, &call->freezer_call, FREEZER_AUDIT, true, on_audited);
+		freezer_start(call->sandbox->freezer, &call->freezer_call, FREEZER_AUDIT, true,
+			      on_audited);
 	else
 		proceed(call);
 }
@@ -263,18 +274,20 @@ static void authorise(struct init_call *call, enum init_metadata metadata)
 		bind_call(call);
 		break;
 	case INIT_TOKEN_WRONG:
-		answer(call, 401, "text/plain; charset=utf-8", STR("access token validation failed"));
+		answer(call, 401, "text/plain; charset=utf-8",
+		       STR("access token validation failed"));
 		break;
 	case INIT_RESET_NOT_AUTHORISED:
-		answer(call, 401, "text/plain; charset=utf-8", STR("access token reset not authorized"));
+		answer(call, 401, "text/plain; charset=utf-8",
+		       STR("access token reset not authorized"));
 		break;
 	}
 }
 
 static void on_checked(void *user, int status, const struct metadata *metadata, bool is_kept);
 
-/* Who leaves meanwhile gives up the turn at once, and the service's answer is there for who comes next:
- * hosts give each attempt 50 ms, and send another one right away (contract/envd.md 1.15). */
+/* Who leaves meanwhile gives up the turn at once, and the service's answer is there for who comes
+ * next: hosts give each attempt 50 ms, and send another one right away (contract/envd.md 1.15). */
 static void check_token(struct init_call *call)
 {
 	if (call->ex->peer_ended) {
@@ -289,7 +302,8 @@ static void on_checked(void *user, int status, const struct metadata *metadata, 
 {
 	struct init_call *call = user;
 	enum init_metadata found = status < 0 ? INIT_METADATA_NONE
-					      : init_compare_hash(&call->request, metadata->token_hash);
+					      : init_compare_hash(&call->request,
+								  metadata->token_hash);
 
 	call->check = NULL;
 	if (is_kept && found == INIT_METADATA_DIFFERS) {
@@ -316,7 +330,8 @@ static void on_turn(struct turn *turn)
 		answer(call, 503, NULL, STR(""));
 		return;
 	}
-	if (init_parse((struct str){call->body, call->body_len}, &call->arena, &call->request, &err) < 0) {
+	if (init_parse((struct str){call->body, call->body_len}, &call->arena, &call->request,
+		       &err) < 0) {
 		log_info("envd", "init refused", LOG_S("reason", err.message));
 		answer(call, err.kind == ERR_RESOURCE_EXHAUSTED ? 413 : 400, NULL, STR(""));
 		return;
@@ -352,7 +367,8 @@ static bool reserve(struct init_call *call, size_t needed)
 		capacity *= 2;
 	if (capacity == call->body_capacity)
 		return true;
-	if (capacity > BODY_FREE_BYTES && sandbox->init_bytes - counted + capacity > INIT_BODIES_BYTES_MAX)
+	if (capacity > BODY_FREE_BYTES &&
+	    sandbox->init_bytes - counted + capacity > INIT_BODIES_BYTES_MAX)
 		return false;
 	body = malloc(capacity);
 	if (!body)

@@ -153,7 +153,8 @@ static void finish(struct log_delivery *delivery, int status)
 
 static void on_response(struct http_call *call, const struct http_response *response)
 {
-	finish(http_call_user(call), response->status >= 200 && response->status < 300 ? 0 : -EPERM);
+	finish(http_call_user(call),
+	       response->status >= 200 && response->status < 300 ? 0 : -EPERM);
 }
 
 static void on_call_done(struct http_call *call, int status)
@@ -161,8 +162,9 @@ static void on_call_done(struct http_call *call, int status)
 	finish(http_call_user(call), status);
 }
 
-struct log_delivery *log_delivery_open(struct loop *loop, const struct log_target *target, struct str line,
-				       void (*on_done)(void *user, int status), void *user)
+struct log_delivery *log_delivery_open(struct loop *loop, const struct log_target *target,
+				       struct str line, void (*on_done)(void *user, int status),
+				       void *user)
 {
 	static const struct http_call_handler handler = {
 		.on_response = on_response,
@@ -172,7 +174,8 @@ struct log_delivery *log_delivery_open(struct loop *loop, const struct log_targe
 	const struct sockaddr *address = (const struct sockaddr *)&target->address;
 	const struct iovec pieces[] = {
 		{.iov_base = (void *)(uintptr_t)line.p, .iov_len = line.len - LINE_END_BYTES},
-		{.iov_base = (void *)(uintptr_t)buf_data(&target->suffix), .iov_len = buf_length(&target->suffix)},
+		{.iov_base = (void *)(uintptr_t)buf_data(&target->suffix),
+		 .iov_len = buf_length(&target->suffix)},
 	};
 	const struct http_header headers[] = {
 		{STR("Host"), str_of(target->authority)},

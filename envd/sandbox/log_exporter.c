@@ -152,7 +152,8 @@ static void on_flush_timer(uv_timer_t *timer)
 	while (!list_is_empty(&exporter->flushes)) {
 		first = container_of(exporter->flushes.next, struct log_flush, node);
 		if (!loop_is_past(exporter->loop, first->due_ms)) {
-			uv_timer_start(timer, on_flush_timer, loop_wait_ms(exporter->loop, first->due_ms), 0);
+			uv_timer_start(timer, on_flush_timer,
+				       loop_wait_ms(exporter->loop, first->due_ms), 0);
 			return;
 		}
 		end_flush(exporter);
@@ -207,15 +208,16 @@ static void advance(struct log_exporter *exporter)
 {
 	struct str line;
 
-	if (exporter->is_closing || !exporter->target.path || exporter->delivery || exporter->is_pausing)
+	if (exporter->is_closing || !exporter->target.path || exporter->delivery ||
+	    exporter->is_pausing)
 		return;
 	if (!exporter->line)
 		exporter->line = take_line(exporter);
 	if (!exporter->line)
 		return;
 	line = (struct str){exporter->line->text, exporter->line->len};
-	exporter->delivery =
-		log_delivery_open(exporter->loop, &exporter->target, line, on_delivered, exporter);
+	exporter->delivery = log_delivery_open(exporter->loop, &exporter->target, line,
+					       on_delivered, exporter);
 }
 
 /* ---- where to ---- */
@@ -228,8 +230,8 @@ static void interrupt(struct log_exporter *exporter)
 	exporter->delivery = NULL;
 }
 
-void log_exporter_set_target(struct log_exporter *exporter, const char *address, const char *sandbox_id,
-			     const char *template_id)
+void log_exporter_set_target(struct log_exporter *exporter, const char *address,
+			     const char *sandbox_id, const char *template_id)
 {
 	if (exporter->is_closing)
 		return;

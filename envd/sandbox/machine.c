@@ -43,11 +43,13 @@ static const struct mount_point mount_points[] = {
 	{"/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL},
 	{"/sys", "sysfs", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL},
 	{"/dev", "devtmpfs", MS_NOSUID, "mode=0755"},
-	{"/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC, "gid=" TERMINAL_GROUP ",mode=0620,ptmxmode=0666"},
+	{"/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+	 "gid=" TERMINAL_GROUP ",mode=0620,ptmxmode=0666"},
 	{"/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"},
 	{"/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755"},
 	{"/tmp", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777"},
-	{"/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC, "nsdelegate,memory_recursiveprot"},
+	{"/sys/fs/cgroup", "cgroup2", MS_NOSUID | MS_NODEV | MS_NOEXEC,
+	 "nsdelegate,memory_recursiveprot"},
 };
 
 static void report(const char *what, const char *path, int sys)
@@ -107,8 +109,8 @@ static void link_devices(void)
 			report("cannot make a link", links[i][1], errno);
 }
 
-/* A kernel that found no /dev/console has started us with no descriptors, and what stands in for them
- * goes nowhere. */
+/* A kernel that found no /dev/console has started us with no descriptors, and what stands in for
+ * them goes nowhere. */
 static void open_console(void)
 {
 	auto_close int console = -1;
@@ -162,7 +164,8 @@ static void raise_setting(const char *path, unsigned long long wanted)
 /* The kernel's first process has the limits of a small machine of long ago. */
 static void raise_limits(void)
 {
-	const struct rlimit descriptors = {.rlim_cur = DESCRIPTORS_SOFT, .rlim_max = DESCRIPTORS_HARD};
+	const struct rlimit descriptors = {.rlim_cur = DESCRIPTORS_SOFT,
+					   .rlim_max = DESCRIPTORS_HARD};
 
 	raise_setting("/proc/sys/fs/inotify/max_user_watches", INOTIFY_WATCHES_MIN);
 	raise_setting("/proc/sys/fs/inotify/max_user_instances", INOTIFY_INSTANCES_MIN);
@@ -181,7 +184,8 @@ static void report_priority(const char *of, int status)
 void machine_take_precedence(void)
 {
 	report_priority("cpu", setpriority(PRIO_PROCESS, 0, NICE_OF_AGENT) < 0 ? -errno : 0);
-	report_priority("io", syscall(SYS_ioprio_set, IO_PRIORITY_WHO_PROCESS, 0, IO_PRIORITY_REALTIME_4) < 0
+	report_priority("io", syscall(SYS_ioprio_set, IO_PRIORITY_WHO_PROCESS, 0,
+				      IO_PRIORITY_REALTIME_4) < 0
 				      ? -errno
 				      : 0);
 	report_priority("memory", write_text("/proc/self/oom_score_adj", OOM_SCORE_OF_AGENT));
@@ -326,7 +330,8 @@ void machine_power_off(bool restart)
 
 	machine_end_others(MACHINE_STOP_GRACE_MS);
 	if (!restart)
-		restart = machine_restarts_by_keyboard(read_text("/proc/cmdline", text, sizeof(text)));
+		restart = machine_restarts_by_keyboard(
+			read_text("/proc/cmdline", text, sizeof(text)));
 	write_out_file_systems();
 	reboot(restart ? RB_AUTOBOOT : RB_POWER_OFF);
 	/* Refused: in a process namespace, say. */

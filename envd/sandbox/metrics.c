@@ -63,8 +63,8 @@ static int parse_cpu_line(struct str line, struct metrics_cpu *ret_cpu)
 	if (count <= IDLE)
 		return -EPROTO;
 	/* Guest time, the last two, is contained in user and nice. */
-	ret_cpu->busy = fields[USER] + fields[NICE] + fields[SYSTEM] + fields[IRQ] + fields[SOFTIRQ] +
-			fields[STEAL];
+	ret_cpu->busy = fields[USER] + fields[NICE] + fields[SYSTEM] + fields[IRQ] +
+			fields[SOFTIRQ] + fields[STEAL];
 	ret_cpu->total = ret_cpu->busy + fields[IDLE] + fields[IOWAIT];
 	return 0;
 }
@@ -91,9 +91,9 @@ int metrics_parse_meminfo(struct str text, struct metrics_memory *ret_memory)
 {
 	enum { TOTAL, FREE, AVAILABLE, BUFFERS, CACHED, RECLAIMABLE, FIELDS };
 	static const struct str names[FIELDS] = {
-		[TOTAL] = {"MemTotal:", 9},	[FREE] = {"MemFree:", 8},
+		[TOTAL] = {"MemTotal:", 9},	     [FREE] = {"MemFree:", 8},
 		[AVAILABLE] = {"MemAvailable:", 13}, [BUFFERS] = {"Buffers:", 8},
-		[CACHED] = {"Cached:", 7},	[RECLAIMABLE] = {"SReclaimable:", 13}};
+		[CACHED] = {"Cached:", 7},	     [RECLAIMABLE] = {"SReclaimable:", 13}};
 	uint64_t values[FIELDS] = {0};
 	bool found[FIELDS] = {false};
 	struct str line;
@@ -160,7 +160,8 @@ int metrics_read(struct metrics_sample *ret_sample)
 	buf_init(&text, FILE_BYTES_MAX);
 	status = read_file("/proc/stat", &text);
 	if (status == 0)
-		status = metrics_parse_stat(buf_str(&text), &ret_sample->cpu, &ret_sample->cpu_count);
+		status = metrics_parse_stat(buf_str(&text), &ret_sample->cpu,
+					    &ret_sample->cpu_count);
 	if (status == 0) {
 		buf_clear(&text);
 		status = read_file("/proc/meminfo", &text);
@@ -212,15 +213,14 @@ int metrics_write_json(struct buf *b, const struct metrics_sample *sample,
 	if (status == 0)
 		status = write_hundredths(b, metrics_load(before, &sample->cpu));
 	if (status == 0)
-		status = buf_printf(b,
-				    ",\"mem_total_mib\":%llu,\"mem_used_mib\":%llu"
-				    ",\"mem_total\":%llu,\"mem_used\":%llu,\"mem_cache\":%llu"
-				    ",\"disk_used\":%llu,\"disk_total\":%llu}\n",
-				    (unsigned long long)(memory->total >> 20),
-				    (unsigned long long)(used >> 20),
-				    (unsigned long long)memory->total, (unsigned long long)used,
-				    (unsigned long long)memory->cached,
-				    (unsigned long long)sample->disk_used,
-				    (unsigned long long)sample->disk_total);
+		status = buf_printf(
+			b,
+			",\"mem_total_mib\":%llu,\"mem_used_mib\":%llu"
+			",\"mem_total\":%llu,\"mem_used\":%llu,\"mem_cache\":%llu"
+			",\"disk_used\":%llu,\"disk_total\":%llu}\n",
+			(unsigned long long)(memory->total >> 20), (unsigned long long)(used >> 20),
+			(unsigned long long)memory->total, (unsigned long long)used,
+			(unsigned long long)memory->cached, (unsigned long long)sample->disk_used,
+			(unsigned long long)sample->disk_total);
 	return status;
 }

@@ -1,6 +1,7 @@
 /*
  * What GET /metrics tells about the machine (contract/envd.md 2.3): processors and their load,
- * memory, the root file system. Reading blocks and belongs into a job; parsing and writing are pure.
+ * memory, the root file system. Reading blocks and belongs into a job; parsing and writing are
+ * pure.
  */
 #ifndef ENVD_SANDBOX_METRICS_H
 #define ENVD_SANDBOX_METRICS_H

@@ -104,7 +104,8 @@ void path_list_sort(struct path_list *list)
 		qsort(list->paths, list->count, sizeof(*list->paths), compare);
 }
 
-void path_list_filter(struct path_list *list, bool (*keep)(void *user, const char *path), void *user)
+void path_list_filter(struct path_list *list, bool (*keep)(void *user, const char *path),
+		      void *user)
 {
 	size_t kept = 0;
 

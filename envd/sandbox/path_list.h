@@ -23,6 +23,7 @@ int path_list_insert(struct path_list *list, const char *path) NODISCARD;
 bool path_list_has(const struct path_list *list, const char *path);
 void path_list_sort(struct path_list *list);
 /* Drops the paths that `keep` says false to. */
-void path_list_filter(struct path_list *list, bool (*keep)(void *user, const char *path), void *user);
+void path_list_filter(struct path_list *list, bool (*keep)(void *user, const char *path),
+		      void *user);
 
 #endif

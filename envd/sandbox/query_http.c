@@ -18,8 +18,10 @@ bool query_read(struct http_exchange *ex, const char *name, struct str *ret_valu
 	}
 	if (count <= 1)
 		return true;
-	refuse(ex, arena_printf(&ex->arena, "Invalid format for parameter %s: multiple values for single "
-					    "value parameter '%s'\n", name, name));
+	refuse(ex, arena_printf(&ex->arena,
+				"Invalid format for parameter %s: multiple values for single "
+				"value parameter '%s'\n",
+				name, name));
 	return false;
 }
 
@@ -38,7 +40,8 @@ static int parse(struct str text, int64_t *ret_value)
 	return 0;
 }
 
-bool query_read_integer(struct http_exchange *ex, const char *name, int64_t *ret_value, bool *ret_given)
+bool query_read_integer(struct http_exchange *ex, const char *name, int64_t *ret_value,
+			bool *ret_given)
 {
 	struct str text;
 	int status;
@@ -51,9 +54,10 @@ bool query_read_integer(struct http_exchange *ex, const char *name, int64_t *ret
 	status = parse(text, ret_value);
 	if (status == 0)
 		return true;
-	refuse(ex, arena_printf(&ex->arena, "Invalid format for parameter %s: error binding string parameter: "
-					    "strconv.ParseInt: parsing \"%.*s\": %s\n", name,
-				(int)size_min(text.len, 64), text.p,
+	refuse(ex, arena_printf(&ex->arena,
+				"Invalid format for parameter %s: error binding string parameter: "
+				"strconv.ParseInt: parsing \"%.*s\": %s\n",
+				name, (int)size_min(text.len, 64), text.p,
 				status == -ERANGE ? "value out of range" : "invalid syntax"));
 	return false;
 }

@@ -10,6 +10,7 @@
 /* {NULL, 0} when the parameter is not given. */
 bool query_read(struct http_exchange *ex, const char *name, struct str *ret_value);
 /* A decimal integer of 64 bits; *ret_given tells whether there is one. */
-bool query_read_integer(struct http_exchange *ex, const char *name, int64_t *ret_value, bool *ret_given);
+bool query_read_integer(struct http_exchange *ex, const char *name, int64_t *ret_value,
+			bool *ret_given);
 
 #endif

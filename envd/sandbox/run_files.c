@@ -21,7 +21,8 @@ int run_files_write(const char *directory, const char *name, const char *text, m
 	directory_fd = open(directory, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (directory_fd < 0)
 		return -errno;
-	fd = openat(directory_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
+	fd = openat(directory_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC,
+		    mode);
 	if (fd < 0)
 		return -errno;
 	return text_file_write(fd, text, strlen(text));

@@ -11,6 +11,7 @@
 
 /* Creates missing directories of `directory` with 0755, and makes `name` in it hold exactly `text`
  * (no newline is added), with `mode` when the file is new. 0 or a negative errno. */
-int run_files_write(const char *directory, const char *name, const char *text, mode_t mode) NODISCARD;
+int run_files_write(const char *directory, const char *name, const char *text,
+		    mode_t mode) NODISCARD;
 
 #endif

@@ -65,7 +65,7 @@ int sandbox_check_user(const struct sandbox *sandbox, const char *name, uid_t ui
 {
 	if (!sandbox->only_user || uid == sandbox->only_uid)
 		return 0;
-	err_set(err, ERR_PERMISSION_DENIED, "envd runs as user '%s'%s: cannot act as '%s'", sandbox->only_user,
-		sandbox->is_standalone ? " (standalone)" : "", name);
+	err_set(err, ERR_PERMISSION_DENIED, "envd runs as user '%s'%s: cannot act as '%s'",
+		sandbox->only_user, sandbox->is_standalone ? " (standalone)" : "", name);
 	return -EPERM;
 }

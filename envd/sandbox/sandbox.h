@@ -22,11 +22,11 @@ struct volumes;
 struct sandbox {
 	struct loop *loop;
 	struct environment environment;
-	char *default_user;    /* never NULL; "root" at first */
+	char *default_user; /* never NULL; "root" at first */
 	char *default_workdir; /* NULL: unset */
-	char *access_token;    /* NULL: none, everything is open */
+	char *access_token; /* NULL: none, everything is open */
 	size_t access_token_len;
-	bool is_firecracker;   /* "not -isnotfc": the host's metadata service may be asked */
+	bool is_firecracker; /* "not -isnotfc": the host's metadata service may be asked */
 	bool is_standalone;
 	/* envd is not root's: the only user that can be acted as. NULL: anybody. Set before
 	 * the loop runs and never changed, so sandbox_check_user may be called from jobs. */
@@ -35,7 +35,7 @@ struct sandbox {
 	int64_t newest_init_ns; /* highest timestamp accepted by /init */
 	bool initialised;
 	struct turn_queue init_turns; /* one /init at a time, first come, first served */
-	size_t init_bytes;            /* bodies of /init held in memory right now */
+	size_t init_bytes; /* bodies of /init held in memory right now */
 	const struct clock_source *clock;
 	struct metadata_service *metadata; /* what /init asks; NULL: nobody can be asked */
 	struct volumes *volumes; /* what /init mounts with; NULL: it cannot */
@@ -53,8 +53,8 @@ void sandbox_set_default_workdir(struct sandbox *sandbox, const char *path);
 void sandbox_set_access_token(struct sandbox *sandbox, struct str token);
 /* Call before acting as a user found by user_lookup: 0, or -EPERM with permission_denied when this
  * envd cannot become that user. Any thread. */
-int sandbox_check_user(const struct sandbox *sandbox, const char *name, uid_t uid, struct err *err)
-	NODISCARD;
+int sandbox_check_user(const struct sandbox *sandbox, const char *name, uid_t uid,
+		       struct err *err) NODISCARD;
 /* Constant time. An unset token equals nothing. */
 bool sandbox_token_matches(const struct sandbox *sandbox, struct str token);
 

@@ -44,9 +44,11 @@ static void answer_metrics(struct metrics_call *call)
 
 	buf_init(&body, METRICS_BYTES_MAX);
 	if (call->status == 0)
-		call->status = metrics_write_json(&body, &call->sample, &call->sandbox->metrics_before);
+		call->status = metrics_write_json(&body, &call->sample,
+						  &call->sandbox->metrics_before);
 	if (call->status < 0)
-		log_warn("envd", "metrics cannot be read", LOG_S("error", errno_text(call->status)));
+		log_warn("envd", "metrics cannot be read",
+			 LOG_S("error", errno_text(call->status)));
 	else
 		call->sandbox->metrics_before = call->sample.cpu;
 	forbid_caching(ex);

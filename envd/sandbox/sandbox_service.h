@@ -11,9 +11,9 @@
 void sandbox_service_health(struct http_exchange *ex, struct sandbox *sandbox);
 void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox);
 void sandbox_service_environment(struct http_exchange *ex, struct sandbox *sandbox);
-/* Live upgrade is not supported, and the version says so (contract/envd.md 2.12): refused with 409 before
- * the first /init, 400 for another program than the fixed one, otherwise 500, in that order and
- * without anything being done or the body being read. */
+/* Live upgrade is not supported, and the version says so (contract/envd.md 2.12): refused with 409
+ * before the first /init, 400 for another program than the fixed one, otherwise 500, in that order
+ * and without anything being done or the body being read. */
 void sandbox_service_upgrade(struct http_exchange *ex, struct sandbox *sandbox);
 
 #endif

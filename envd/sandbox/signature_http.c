@@ -11,9 +11,16 @@ void signature_make(const struct signature_subject *subject, struct str token,
 	char expiration[24], encoded[(DIGEST_SHA256_BYTES + 2) / 3 * 4];
 	unsigned char digest[DIGEST_SHA256_BYTES];
 	const struct str pieces[] = {
-		subject->path, COLON, str_of(subject->operation), COLON, subject->user_name, COLON, token,
-		COLON, {expiration, (size_t)snprintf(expiration, sizeof(expiration), "%lld",
-						     (long long)subject->expiration)},
+		subject->path,
+		COLON,
+		str_of(subject->operation),
+		COLON,
+		subject->user_name,
+		COLON,
+		token,
+		COLON,
+		{expiration, (size_t)snprintf(expiration, sizeof(expiration), "%lld",
+					      (long long)subject->expiration)},
 	};
 
 	digest_sha256(pieces, subject->expires ? 9 : 7, digest);

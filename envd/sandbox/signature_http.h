@@ -21,8 +21,8 @@ struct signature_subject {
 
 void signature_make(const struct signature_subject *subject, struct str token,
 		    char ret_signature[SIGNATURE_BYTES]);
-/* NULL when the signature is good at `now` (seconds since 1970), else why it is not, in the contract's
- * words. The comparison takes constant time. */
+/* NULL when the signature is good at `now` (seconds since 1970), else why it is not, in the
+ * contract's words. The comparison takes constant time. */
 const char *signature_check(const struct signature_subject *subject, struct str token,
 			    struct str signature, int64_t now) NODISCARD;
 

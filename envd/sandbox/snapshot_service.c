@@ -62,7 +62,8 @@ static void answer_json(struct http_exchange *ex, const char *text)
 
 static void refuse_parameter(struct http_exchange *ex, const char *name, const char *reason)
 {
-	const char *message = arena_printf(&ex->arena, "Invalid format for parameter %s: %s\n", name, reason);
+	const char *message = arena_printf(&ex->arena, "Invalid format for parameter %s: %s\n",
+					   name, reason);
 
 	http_response_header(ex, STR("X-Content-Type-Options"), STR("nosniff"));
 	http_respond(ex, 400, "text/plain; charset=utf-8", str_of(message ? message : ""));
@@ -114,9 +115,10 @@ static bool read_integer(struct http_exchange *ex, const char *name, int64_t *re
 	status = parse_integer(text, ret_value);
 	if (status == 0)
 		return true;
-	reason = arena_printf(&ex->arena, "error binding string parameter: strconv.ParseInt: parsing \"%.*s\": %s",
-			      (int)text.len, text.p,
-			      status == -ERANGE ? "value out of range" : "invalid syntax");
+	reason = arena_printf(
+		&ex->arena,
+		"error binding string parameter: strconv.ParseInt: parsing \"%.*s\": %s",
+		(int)text.len, text.p, status == -ERANGE ? "value out of range" : "invalid syntax");
 	refuse_parameter(ex, name, reason ? reason : "invalid syntax");
 	return false;
 }
@@ -140,15 +142,16 @@ static const struct http_exchange_handler freeze_handler = {.on_closed = on_free
 
 static const char *freeze_json(struct http_exchange *ex, const struct freeze_result *result)
 {
-	return arena_printf(&ex->arena,
-			    "{\"allowlisted\":%zu,\"failed\":%zu,\"frozen\":%zu,\"mode\":\"%s\","
-			    "\"notFrozen\":%zu,\"preFrozen\":%zu,\"requested\":%zu,\"sweepMs\":%lld,"
-			    "\"truncated\":%s,\"unobservable\":%zu,\"visited\":%zu,\"waitMs\":%lld}\n",
-			    result->allowlisted, result->failed, result->frozen,
-			    result->mode == FREEZE_HIERARCHY ? "hierarchy" : "legacy", result->not_frozen,
-			    result->pre_frozen, result->requested, (long long)result->sweep_ms,
-			    result->truncated ? "true" : "false", result->unobservable, result->visited,
-			    (long long)result->wait_ms);
+	return arena_printf(
+		&ex->arena,
+		"{\"allowlisted\":%zu,\"failed\":%zu,\"frozen\":%zu,\"mode\":\"%s\","
+		"\"notFrozen\":%zu,\"preFrozen\":%zu,\"requested\":%zu,\"sweepMs\":%lld,"
+		"\"truncated\":%s,\"unobservable\":%zu,\"visited\":%zu,\"waitMs\":%lld}\n",
+		result->allowlisted, result->failed, result->frozen,
+		result->mode == FREEZE_HIERARCHY ? "hierarchy" : "legacy", result->not_frozen,
+		result->pre_frozen, result->requested, (long long)result->sweep_ms,
+		result->truncated ? "true" : "false", result->unobservable, result->visited,
+		(long long)result->wait_ms);
 }
 
 static void log_freeze(const struct freezer_call *call)
@@ -159,7 +162,8 @@ static void log_freeze(const struct freezer_call *call)
 	}
 	const struct freeze_result *result = &call->frozen;
 
-	LOG_AT(result->failed || result->not_frozen ? LOG_WARN : LOG_INFO, "freeze", "workload frozen",
+	LOG_AT(result->failed || result->not_frozen ? LOG_WARN : LOG_INFO, "freeze",
+	       "workload frozen",
 	       LOG_S("mode", result->mode == FREEZE_HIERARCHY ? "hierarchy" : "legacy"),
 	       LOG_I("requested", result->requested), LOG_I("frozen", result->frozen),
 	       LOG_I("not_frozen", result->not_frozen), LOG_I("failed", result->failed),
@@ -217,8 +221,9 @@ void snapshot_service_freeze(struct http_exchange *ex, struct snapshot_service *
 	    !read_integer(ex, "maxWaitMs", &wait_ms))
 		return;
 	*freezing = (struct freezer_exchange){.ex = ex, .service = service};
-	freezing->call.request.mode =
-		str_equal(mode, STR("hierarchy")) && !service->is_standalone ? FREEZE_HIERARCHY : FREEZE_LEGACY;
+	freezing->call.request.mode = str_equal(mode, STR("hierarchy")) && !service->is_standalone
+					      ? FREEZE_HIERARCHY
+					      : FREEZE_LEGACY;
 	freezing->call.request.cgroups_max = freeze_clamp_cgroups(cgroups_max);
 	freezing->call.request.wait_ms = wait_ms;
 	ex->abort_on_eof = true;
@@ -241,13 +246,15 @@ static void on_thawed(struct freezer_call *call)
 
 	if (call->status == 0) {
 		if (call->freezer->has_cgroups)
-			log_info("freeze", "workload thawed", LOG_I("cgroups", call->thawed.thawed));
+			log_info("freeze", "workload thawed",
+				 LOG_I("cgroups", call->thawed.thawed));
 		answer_done(ex);
 	} else if (call->status == -EAGAIN) {
 		refuse_load(ex);
 	} else {
-		http_respond_error(ex, 500, "thaw: %zu cgroups could not be thawed%s", call->thawed.failed,
-				   call->thawed.truncated ? ", and there are too many to look at all" : "");
+		http_respond_error(
+			ex, 500, "thaw: %zu cgroups could not be thawed%s", call->thawed.failed,
+			call->thawed.truncated ? ", and there are too many to look at all" : "");
 	}
 	http_exchange_release(ex);
 }
@@ -323,7 +330,8 @@ static void on_filesystem_turn(struct turn *turn)
 {
 	struct filesystem_call *call = container_of(turn, struct filesystem_call, turn);
 
-	if (job_run(call->ex->loop, &call->job, JOB_QUICK, run_filesystem_call, on_filesystem_call_run) == 0)
+	if (job_run(call->ex->loop, &call->job, JOB_QUICK, run_filesystem_call,
+		    on_filesystem_call_run) == 0)
 		return;
 	refuse_load(call->ex);
 	finish_filesystem_call(call);
@@ -399,12 +407,13 @@ static void on_collapsed(struct job *job)
 	if (call->status < 0)
 		http_respond_error(ex, 500, "collapse: %s", errno_text(call->status));
 	else
-		answer_json(ex, arena_printf(&ex->arena,
-					     "{\"alreadyHuge\":%zu,\"chunks\":%zu,\"collapsed\":%zu,"
-					     "\"elapsedMs\":%lld,\"regions\":%zu,\"skipped\":%zu}\n",
-					     result->already_huge, result->chunks, result->collapsed,
-					     (long long)result->elapsed_ms, result->regions,
-					     result->skipped));
+		answer_json(ex,
+			    arena_printf(&ex->arena,
+					 "{\"alreadyHuge\":%zu,\"chunks\":%zu,\"collapsed\":%zu,"
+					 "\"elapsedMs\":%lld,\"regions\":%zu,\"skipped\":%zu}\n",
+					 result->already_huge, result->chunks, result->collapsed,
+					 (long long)result->elapsed_ms, result->regions,
+					 result->skipped));
 	http_exchange_release(ex);
 }
 

@@ -1,11 +1,12 @@
 /*
- * What the host asks for around a snapshot of the sandbox (contract/envd.md 2.9 to 2.11): /freeze and
- * /unfreeze the workload, /fsfreeze and /fsthaw its root file system, /collapse envd's memory. Each is
- * called with the gates already passed. One per envd; loop thread. What is logged until then, the freeze
- * itself included, is with the host's collector before a freeze is answered, unless that takes too long.
+ * What the host asks for around a snapshot of the sandbox (contract/envd.md 2.9 to 2.11): /freeze
+ * and /unfreeze the workload, /fsfreeze and /fsthaw its root file system, /collapse envd's memory.
+ * Each is called with the gates already passed. One per envd; loop thread. What is logged until
+ * then, the freeze itself included, is with the host's collector before a freeze is answered,
+ * unless that takes too long.
  *
- * Standalone, the machine is its developer's: only the commands' cgroups can be frozen there, and the
- * file system not at all.
+ * Standalone, the machine is its developer's: only the commands' cgroups can be frozen there, and
+ * the file system not at all.
  */
 #ifndef ENVD_SANDBOX_SNAPSHOT_SERVICE_H
 #define ENVD_SANDBOX_SNAPSHOT_SERVICE_H
@@ -20,7 +21,8 @@ struct snapshot_service {
 	const struct filesystem_freeze *filesystem;
 	struct turn_queue filesystem_turns;
 	const char *maps; /* see collapse.h */
-	struct log_exporter *exporter; /* what it has not sent yet goes out before a freeze answers; may be NULL */
+	struct log_exporter *exporter; /* what it has not sent yet goes out before a freeze answers;
+					  may be NULL */
 	bool is_standalone;
 };
 

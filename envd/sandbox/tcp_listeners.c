@@ -17,7 +17,8 @@ static int open_socket(struct tcp_listeners *listeners)
 {
 	if (listeners->fd >= 0)
 		return 0;
-	listeners->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_SOCK_DIAG);
+	listeners->fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK,
+			       NETLINK_SOCK_DIAG);
 	return listeners->fd < 0 ? -errno : 0;
 }
 
@@ -33,9 +34,11 @@ static int ask(const struct tcp_listeners *listeners, int family)
 		struct nlmsghdr head;
 		struct inet_diag_req_v2 request;
 	} message = {
-		.head = {.nlmsg_len = sizeof(message), .nlmsg_type = SOCK_DIAG_BY_FAMILY,
+		.head = {.nlmsg_len = sizeof(message),
+			 .nlmsg_type = SOCK_DIAG_BY_FAMILY,
 			 .nlmsg_flags = NLM_F_REQUEST | NLM_F_DUMP},
-		.request = {.sdiag_family = (uint8_t)family, .sdiag_protocol = IPPROTO_TCP,
+		.request = {.sdiag_family = (uint8_t)family,
+			    .sdiag_protocol = IPPROTO_TCP,
 			    .idiag_states = 1U << STATE_LISTEN},
 	};
 	const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
@@ -96,7 +99,8 @@ static int scan_family(struct tcp_listeners *listeners, int family, size_t *read
 	int status = ask(listeners, family);
 
 	while (status == 0) {
-		ssize_t len = recv(listeners->fd, listeners->buffer, listeners->buffer_len, MSG_TRUNC);
+		ssize_t len = recv(listeners->fd, listeners->buffer, listeners->buffer_len,
+				   MSG_TRUNC);
 
 		if (len < 0 && errno == EINTR)
 			continue;

@@ -66,8 +66,8 @@ static int write_beside(const char *path, const struct stat *like, const char *t
 	if (fd < 0)
 		return -errno;
 	status = text_file_write(fd, text, len);
-	if (status == 0 && (fchown(fd, like->st_uid, like->st_gid) < 0 ||
-			    fchmod(fd, like->st_mode & 07777) < 0))
+	if (status == 0 &&
+	    (fchown(fd, like->st_uid, like->st_gid) < 0 || fchmod(fd, like->st_mode & 07777) < 0))
 		status = -errno;
 	if (status < 0)
 		unlink(ret_name);

@@ -13,8 +13,8 @@
 /* 0 and a NUL-terminated copy to free, or a negative errno: -EFBIG beyond the limit above. */
 int text_file_read(const char *path, char **ret_text, size_t *ret_len) NODISCARD;
 /* Makes an existing file hold exactly this: by a new file that takes its place, or, where the place
- * cannot be taken (a bind mount, a folder that cannot be written), by writing into it. Symbolic links
- * are followed. 0 or a negative errno. */
+ * cannot be taken (a bind mount, a folder that cannot be written), by writing into it. Symbolic
+ * links are followed. 0 or a negative errno. */
 int text_file_replace(const char *path, const char *text, size_t len) NODISCARD;
 /* Writes behind the end of an existing file, all or nothing. */
 int text_file_append(const char *path, const char *text, size_t len) NODISCARD;

@@ -29,8 +29,8 @@ void turn_queue_init(struct turn_queue *queue, struct loop *loop, size_t waiting
 void turn_queue_fini(struct turn_queue *queue);
 /* `granted` runs before this returns when the lock is free, else later from the loop. -EAGAIN when
  * too many wait already (granted never runs then). */
-int turn_take(struct turn_queue *queue, struct turn *turn, void (*granted)(struct turn *turn))
-	NODISCARD;
+int turn_take(struct turn_queue *queue, struct turn *turn,
+	      void (*granted)(struct turn *turn)) NODISCARD;
 /* Gives the lock back, or leaves the queue; a turn in state TURN_NONE is left alone. */
 void turn_leave(struct turn_queue *queue, struct turn *turn);
 

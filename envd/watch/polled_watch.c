@@ -38,7 +38,8 @@ static void tell(struct polled_watch *watcher, bool all)
 	struct list_node told;
 
 	list_init(&told);
-	for (struct list_node *node = watcher->polls.next, *following; node != &watcher->polls; node = following) {
+	for (struct list_node *node = watcher->polls.next, *following; node != &watcher->polls;
+	     node = following) {
 		following = node->next;
 		if (!all && !container_of(node, struct watch_poll, node)->is_asked)
 			continue;
@@ -64,7 +65,7 @@ void polled_watch_free(struct polled_watch *watcher)
 	watch_queue_clear(&watcher->queue);
 	count_held(watcher);
 	LIST_FOR_EACH(node, &watcher->polls)
-		container_of(node, struct watch_poll, node)->watcher = NULL;
+	container_of(node, struct watch_poll, node)->watcher = NULL;
 	tell(watcher, true);
 	watch_table_check_expiry(table);
 	free(watcher);
@@ -75,12 +76,14 @@ void polled_watch_expire(struct watch_table *table)
 	uint64_t now = loop_now_ms(table->settings.loop);
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->polled) {
+	LIST_FOR_EACH_SAFE(node, following, &table->polled)
+	{
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (now - watcher->polled_ms < WATCHER_EXPIRY_MS)
 			continue;
-		log_info("watch", "a watcher that nobody polls is removed", LOG_S("watcher", watcher->id));
+		log_info("watch", "a watcher that nobody polls is removed",
+			 LOG_S("watcher", watcher->id));
 		polled_watch_free(watcher);
 	}
 }
@@ -104,7 +107,8 @@ static void lose(struct polled_watch *watcher)
 	watcher->has_lost = true;
 	watch_queue_clear(&watcher->queue);
 	count_held(watcher);
-	/* What comes is dropped until somebody asks: what waited in the kernel would cost memory, too. */
+	/* What comes is dropped until somebody asks: what waited in the kernel would cost memory,
+	 * too. */
 	if (watcher->watch)
 		watch_resume(watcher->watch);
 }
@@ -116,8 +120,8 @@ static void log_lost(struct watch_table *table)
 	table->lost++;
 	if (table->lost_logged_ms && now - table->lost_logged_ms < WATCHERS_LOST_LOG_MS)
 		return;
-	log_warn("watch", "watchers that nobody polls have lost what they had", LOG_I("watchers", table->lost),
-		 LOG_I("bytes_max", WATCHERS_BYTES_MAX));
+	log_warn("watch", "watchers that nobody polls have lost what they had",
+		 LOG_I("watchers", table->lost), LOG_I("bytes_max", WATCHERS_BYTES_MAX));
 	table->lost = 0;
 	table->lost_logged_ms = now;
 }
@@ -127,7 +131,8 @@ static struct polled_watch *polled_longest_ago(struct watch_table *table)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->polled) {
+	LIST_FOR_EACH(node, &table->polled)
+	{
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (watcher->queue.count)
@@ -178,7 +183,7 @@ static bool ask(struct polled_watch *watcher)
 	if (!watcher->watch || !watch_ask(watcher->watch))
 		return false;
 	LIST_FOR_EACH(node, &watcher->polls)
-		container_of(node, struct watch_poll, node)->is_asked = true;
+	container_of(node, struct watch_poll, node)->is_asked = true;
 	return true;
 }
 
@@ -239,9 +244,11 @@ static const struct watch_ops polled_watch_ops = {
 	.on_failed = on_failed,
 };
 
-struct polled_watch *polled_watch_new(struct watch_table *table, const struct watch_request *request,
-			    void (*on_made)(struct polled_watch *watcher, const struct err *err, void *user),
-			    void *user, struct err *err)
+struct polled_watch *polled_watch_new(struct watch_table *table,
+				      const struct watch_request *request,
+				      void (*on_made)(struct polled_watch *watcher,
+						      const struct err *err, void *user),
+				      void *user, struct err *err)
 {
 	struct polled_watch *watcher = xcalloc(1, sizeof(*watcher));
 
@@ -262,7 +269,8 @@ struct polled_watch *polled_watch_find(struct watch_table *table, const char *id
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->polled) {
+	LIST_FOR_EACH(node, &table->polled)
+	{
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (strcmp(watcher->id, id) == 0)
@@ -287,8 +295,10 @@ int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_bat
 	if (watcher->has_lost) {
 		watcher->has_lost = false;
 		return err_set(err, ERR_DATA_LOSS,
-			       "events of this watcher were lost: what waits for all watchers of this sandbox "
-			       "together is limited to %d MiB, and it was polled longest ago; what happens "
+			       "events of this watcher were lost: what waits for all watchers of "
+			       "this sandbox "
+			       "together is limited to %d MiB, and it was polled longest ago; what "
+			       "happens "
 			       "from now on is told",
 			       WATCHERS_BYTES_MAX >> 20);
 	}

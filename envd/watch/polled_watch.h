@@ -1,12 +1,12 @@
 /*
- * A watch that is polled. It keeps what has happened until it is asked: WATCHER_EVENTS_MAX events or
- * WATCHER_BYTES_MAX bytes at most, then its helper waits, and later tells the difference, so nothing is
- * lost. It lives until it is removed, or until nobody has polled it for WATCHER_EXPIRY_MS (case 122);
- * it belongs to no connection (case 121).
+ * A watch that is polled. It keeps what has happened until it is asked: WATCHER_EVENTS_MAX events
+ * or WATCHER_BYTES_MAX bytes at most, then its helper waits, and later tells the difference, so
+ * nothing is lost. It lives until it is removed, or until nobody has polled it for
+ * WATCHER_EXPIRY_MS (case 122); it belongs to no connection (case 121).
  *
- * All of them together keep WATCHERS_BYTES_MAX. Beyond, the one that was polled longest ago forgets what it
- * has and keeps nothing more; its next poll says so (data_loss), once, and everything that happens after
- * that poll is kept again. Who looks at the directory then has missed nothing.
+ * All of them together keep WATCHERS_BYTES_MAX. Beyond, the one that was polled longest ago forgets
+ * what it has and keeps nothing more; its next poll says so (data_loss), once, and everything that
+ * happens after that poll is kept again. Who looks at the directory then has missed nothing.
  *
  * When its watch ends, it first gives what it has kept and then the reason, every time.
  */
@@ -27,7 +27,7 @@ struct polled_watch {
 	size_t held; /* by the queue, as counted in the table's held_bytes */
 	uint64_t polled_ms;
 	struct list_node polls; /* that wait */
-	bool is_late;  /* a question was not answered in time, and is not yet */
+	bool is_late; /* a question was not answered in time, and is not yet */
 	bool has_lost; /* events, of which nobody was told yet */
 	bool has_failed;
 	struct err err;
@@ -46,19 +46,23 @@ struct watch_poll {
 };
 
 /* NULL with err filled when it fails at once. */
-struct polled_watch *polled_watch_new(struct watch_table *table, const struct watch_request *request,
-			    void (*on_made)(struct polled_watch *watcher, const struct err *err, void *user),
-			    void *user, struct err *err) NODISCARD;
+struct polled_watch *polled_watch_new(struct watch_table *table,
+				      const struct watch_request *request,
+				      void (*on_made)(struct polled_watch *watcher,
+						      const struct err *err, void *user),
+				      void *user, struct err *err) NODISCARD;
 /* Of those that can be polled. */
 struct polled_watch *polled_watch_find(struct watch_table *table, const char *id);
-/* Before polled_watch_take, so that it has everything that has happened until now. False when there is nothing to
- * wait for: it has as much as it may have, or its watch is over, or the helper has not answered others in time. */
+/* Before polled_watch_take, so that it has everything that has happened until now. False when there
+ * is nothing to wait for: it has as much as it may have, or its watch is over, or the helper has
+ * not answered others in time. */
 bool polled_watch_await(struct polled_watch *watcher, struct watch_poll *poll);
 /* He does not wait any longer; `is_late`: because he has waited for WATCHER_POLL_MS. */
 void polled_watch_give_up(struct watch_poll *poll, bool is_late);
-/* Everything it has, which is the caller's. Negative with err filled when there is nothing and never will be, and
- * when events were lost. */
-int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_batch, struct err *err) NODISCARD;
+/* Everything it has, which is the caller's. Negative with err filled when there is nothing and
+ * never will be, and when events were lost. */
+int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_batch,
+		      struct err *err) NODISCARD;
 void polled_watch_free(struct polled_watch *watcher);
 /* Removes those that nobody has polled for too long. */
 void polled_watch_expire(struct watch_table *table);

@@ -100,7 +100,8 @@ void watch_abandon_helper(struct watch *watch)
 
 /* ---- what the helper says ---- */
 
-static void set_failure(const struct watch *watch, const struct watch_record *record, struct err *err)
+static void set_failure(const struct watch *watch, const struct watch_record *record,
+			struct err *err)
 {
 	const char *shown = watch->shown;
 	int text_len = (int)size_min(record->text.len, 128);
@@ -108,24 +109,27 @@ static void set_failure(const struct watch *watch, const struct watch_record *re
 	switch (record->cause) {
 	case WATCH_CAUSE_INSTANCES:
 		err_set(err, ERR_RESOURCE_EXHAUSTED,
-			"error creating watcher: the kernel's limit on inotify instances of one user is "
+			"error creating watcher: the kernel's limit on inotify instances of one "
+			"user is "
 			"used up (fs.inotify.max_user_instances is %.*s)",
 			text_len, record->text.p);
 		break;
 	case WATCH_CAUSE_WATCHES:
 		err_set(err, ERR_RESOURCE_EXHAUSTED,
-			"error adding path %.512s to watcher: the kernel's limit on inotify watches of one "
+			"error adding path %.512s to watcher: the kernel's limit on inotify "
+			"watches of one "
 			"user is used up (fs.inotify.max_user_watches is %.*s)",
 			shown, text_len, record->text.p);
 		break;
 	case WATCH_CAUSE_ENTRIES:
 		err_set(err, ERR_RESOURCE_EXHAUSTED,
-			"error adding path %.512s to watcher: more than %d files and directories are in it",
+			"error adding path %.512s to watcher: more than %d files and directories "
+			"are in it",
 			shown, WATCH_ENTRIES_MAX);
 		break;
 	case WATCH_CAUSE_SYSTEM:
-		err_set(err, ERR_INTERNAL, "error adding path %.512s to watcher: %.*s: %s", shown, text_len,
-			record->text.p, errno_text(record->error));
+		err_set(err, ERR_INTERNAL, "error adding path %.512s to watcher: %.*s: %s", shown,
+			text_len, record->text.p, errno_text(record->error));
 		break;
 	}
 	if (watch->is_ready)
@@ -144,7 +148,8 @@ static void on_control(struct watch *watch, const struct watch_record *record)
 		watch->ops->on_ready(watch);
 		return;
 	case WATCH_RECORD_RESCANNED:
-		log_info("watch", "the kernel dropped events; what had changed was found by looking",
+		log_info("watch",
+			 "the kernel dropped events; what had changed was found by looking",
 			 LOG_I("pid", watch->child.pid));
 		return;
 	case WATCH_RECORD_DRAINED:
@@ -175,8 +180,8 @@ static void on_silent_end(struct watch *watch)
 	struct err err;
 
 	watch->ended_silently = true;
-	if (watch->plan && spawn_read_status(watch->plan->status_fd, &watch->spawn_request, "/", &err) ==
-				   SPAWN_FAILED)
+	if (watch->plan && spawn_read_status(watch->plan->status_fd, &watch->spawn_request, "/",
+					     &err) == SPAWN_FAILED)
 		err_wrap(&err, "error creating watcher");
 	else
 		err_set(&err, ERR_INTERNAL, "watcher error: envd-watch ended unexpectedly");
@@ -230,7 +235,8 @@ static bool pass_on(struct watch *watch, struct watch_batch *batch)
 		return true;
 	}
 	watch->batch = batch;
-	if (job_run(watch->settings->loop, &watch->job, JOB_FILES, look_at_entries, on_looked_at) < 0) {
+	if (job_run(watch->settings->loop, &watch->job, JOB_FILES, look_at_entries, on_looked_at) <
+	    0) {
 		fail_with(watch, -ENOMEM);
 		return true;
 	}
@@ -383,8 +389,8 @@ static void on_late(uv_timer_t *timer)
 	struct watch *watch = container_of(timer, struct watch, ready_timer);
 	struct err err;
 
-	err_set(&err, ERR_UNAVAILABLE, "the watch of %.512s was not ready within %d s", watch->shown,
-		WATCH_READY_MS / 1000);
+	err_set(&err, ERR_UNAVAILABLE, "the watch of %.512s was not ready within %d s",
+		watch->shown, WATCH_READY_MS / 1000);
 	watch_fail(watch, &err);
 }
 
@@ -461,10 +467,12 @@ static int copy_request(struct watch *watch, const struct watch_request *request
 
 	watch->request = *request;
 	watch->request.path = arena_strdup(&watch->arena, request->path);
-	watch->request.user_name = arena_strdup(&watch->arena, request->user_name ? request->user_name : "");
+	watch->request.user_name = arena_strdup(&watch->arena,
+						request->user_name ? request->user_name : "");
 	if (workdir)
 		watch->default_workdir = arena_strdup(&watch->arena, workdir);
-	return watch->request.path && watch->request.user_name && (!workdir || watch->default_workdir)
+	return watch->request.path && watch->request.user_name &&
+			       (!workdir || watch->default_workdir)
 		       ? copy_excluded(watch, request)
 		       : -ENOMEM;
 }

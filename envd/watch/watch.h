@@ -1,12 +1,12 @@
 /*
- * One watched directory: the checks of contract/envd.md 4.6, a helper program (envd-watch) of its own,
- * and the events it tells of. The helper dies with envd (its standard input ends) and with the watch.
- * Whatever befalls it, a dead mount or a crash, ends this watch and nothing else.
+ * One watched directory: the checks of contract/envd.md 4.6, a helper program (envd-watch) of its
+ * own, and the events it tells of. The helper dies with envd (its standard input ends) and with the
+ * watch. Whatever befalls it, a dead mount or a crash, ends this watch and nothing else.
  *
- * A helper that is not read from waits; the kernel's queue then overflows at some time, and the helper
- * finds out what it has missed by looking. So nothing is kept here beyond one batch and what one
- * read brings (WATCH_READ_BYTES and the beginning of a record), and a slow client costs nothing but its own
- * delay.
+ * A helper that is not read from waits; the kernel's queue then overflows at some time, and the
+ * helper finds out what it has missed by looking. So nothing is kept here beyond one batch and what
+ * one read brings (WATCH_READ_BYTES and the beginning of a record), and a slow client costs nothing
+ * but its own delay.
  *
  * Loop thread only.
  */
@@ -27,7 +27,8 @@ struct watch_settings {
 	const struct spawn_settings *spawn;
 	struct reaper *reaper;
 	const char *helper; /* path; NULL: beside envd's own program, else in /usr/bin */
-	size_t *held_bytes; /* by all watches and those who poll them: events that nobody has taken */
+	/* by all watches and those who poll them: events that nobody has taken */
+	size_t *held_bytes;
 };
 
 struct watch_request {
@@ -50,8 +51,8 @@ struct watch_ops {
 	void (*on_events)(struct watch *watch, struct watch_batch *batch);
 	/* The answer to watch_ask. NULL for those who do not. */
 	void (*on_told)(struct watch *watch);
-	/* The watch is over: it could not be set up, or the directory is gone, or something broke. The last
-	 * call; the watch is still to be closed. */
+	/* The watch is over: it could not be set up, or the directory is gone, or something broke.
+	 * The last call; the watch is still to be closed. */
 	void (*on_failed)(struct watch *watch, const struct err *err);
 };
 
@@ -95,8 +96,9 @@ void watch_close(struct watch *watch);
 void watch_pause(struct watch *watch);
 /* May call on_events and on_failed. */
 void watch_resume(struct watch *watch);
-/* Asks the helper to tell everything that has happened until now: on_told comes behind all of it. False when
- * that cannot be, and nothing comes: it is paused, not ready or over. One question at a time. */
+/* Asks the helper to tell everything that has happened until now: on_told comes behind all of it.
+ * False when that cannot be, and nothing comes: it is paused, not ready or over. One question at a
+ * time. */
 bool watch_ask(struct watch *watch);
 /* As if the watch had failed so. */
 void watch_fail(struct watch *watch, const struct err *err);

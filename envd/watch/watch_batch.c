@@ -67,7 +67,8 @@ int watch_batch_take(struct str *bytes, struct watch_batch **ret_batch)
 static int fill_entry(struct watch_event *event, const char *root, struct user_names *names,
 		      struct arena *arena)
 {
-	const char *path = strcmp(event->path, ".") == 0 ? root : path_join(root, event->path, arena);
+	const char *path = strcmp(event->path, ".") == 0 ? root
+							 : path_join(root, event->path, arena);
 	struct entry *entry;
 	struct stat st;
 

@@ -1,8 +1,8 @@
 /*
  * Some events of one watch, in order, as clients see them: names are UTF-8 (path_show), and where
- * entries are wanted, each CREATE, WRITE and CHMOD has what lstat says when it is looked at, or none
- * if nothing is there any more. REMOVE and RENAME never have one: whatever has the name by then is not
- * what they tell of (case 124).
+ * entries are wanted, each CREATE, WRITE and CHMOD has what lstat says when it is looked at, or
+ * none if nothing is there any more. REMOVE and RENAME never have one: whatever has the name by
+ * then is not what they tell of (case 124).
  */
 #ifndef ENVD_WATCH_WATCH_BATCH_H
 #define ENVD_WATCH_WATCH_BATCH_H
@@ -19,7 +19,7 @@ struct watch_event {
 
 struct watch_batch {
 	struct arena arena; /* everything ... */
-	struct buf packed;  /* ... but the texts of a batch that was a watch_queue */
+	struct buf packed; /* ... but the texts of a batch that was a watch_queue */
 	size_t count;
 	struct watch_event *events;
 };

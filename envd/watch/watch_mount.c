@@ -19,15 +19,15 @@ bool watch_mount_is_network(uint64_t type)
 bool watch_mount_is_virtual(uint64_t type)
 {
 	static const uint32_t types[] = {
-		0x9fa0,     /* proc */
+		0x9fa0, /* proc */
 		0x62656572, /* sysfs */
-		0x27e0eb,   /* cgroup */
+		0x27e0eb, /* cgroup */
 		0x63677270, /* cgroup2 */
 		0x64626720, /* debugfs */
 		0x74726163, /* tracefs */
 		0x73636673, /* securityfs */
 		0xcafe4a11, /* bpf */
-		0x1cd1,     /* devpts */
+		0x1cd1, /* devpts */
 		0x19800202, /* mqueue */
 	};
 

@@ -1,7 +1,7 @@
 /*
  * Which file systems a watch keeps away from, by the number statfs gives (contract/envd.md 4.6,
- * case 126). Events of a network mount tell of local changes alone, and a dead one blocks whoever looks
- * at it; the kernel's own file systems give no events at all. Pure.
+ * case 126). Events of a network mount tell of local changes alone, and a dead one blocks whoever
+ * looks at it; the kernel's own file systems give no events at all. Pure.
  */
 #ifndef ENVD_WATCH_WATCH_MOUNT_H
 #define ENVD_WATCH_WATCH_MOUNT_H

@@ -6,8 +6,8 @@
 /* In the first byte, beside the type. */
 #define HAS_ENTRY 0x80
 
-/* What is of one size in a struct entry; its texts follow, each with its NUL: path, permissions, owner, group,
- * the target of a link, then keys and values. */
+/* What is of one size in a struct entry; its texts follow, each with its NUL: path, permissions,
+ * owner, group, the target of a link, then keys and values. */
 struct fixed {
 	int64_t size, modified_s;
 	uint32_t modified_ns, mode, metadata_count;
@@ -46,7 +46,8 @@ static int put_entry(struct buf *b, const struct entry *entry)
 		.has_modified = entry->has_modified,
 		.is_link = entry->symlink_target != NULL,
 	};
-	const char *texts[] = {entry->path, entry->permissions, entry->owner, entry->group, entry->symlink_target};
+	const char *texts[] = {entry->path, entry->permissions, entry->owner, entry->group,
+			       entry->symlink_target};
 	int status = buf_append(b, &fixed, sizeof(fixed));
 
 	for (size_t i = 0; i < ARRAY_LENGTH(texts) - !fixed.is_link && status == 0; i++)

@@ -11,8 +11,9 @@
  * directory); of FAILED, what was being done, or the number of the kernel's limit; of GONE, "moved"
  * or "removed". READY comes first, once; GONE and FAILED are last.
  *
- * A byte on the helper's standard input, whatever it is, asks what has happened until now: the answer is
- * one DRAINED, behind all of that. The next question waits for the answer to the one before.
+ * A byte on the helper's standard input, whatever it is, asks what has happened until now: the
+ * answer is one DRAINED, behind all of that. The next question waits for the answer to the one
+ * before.
  */
 #ifndef ENVD_WATCH_WATCH_RECORD_H
 #define ENVD_WATCH_WATCH_RECORD_H
@@ -31,7 +32,7 @@ enum watch_record_type {
 	WATCH_RECORD_RENAME = 4,
 	WATCH_RECORD_CHMOD = 5,
 	WATCH_RECORD_RESCANNED = 6, /* the kernel dropped events; the difference has been sent */
-	WATCH_RECORD_GONE = 7,      /* the directory is not at its path any more */
+	WATCH_RECORD_GONE = 7, /* the directory is not at its path any more */
 	WATCH_RECORD_FAILED = 8,
 	WATCH_RECORD_DRAINED = 9, /* what had happened when envd asked has been told */
 };
@@ -39,8 +40,8 @@ enum watch_record_type {
 enum watch_cause {
 	WATCH_CAUSE_SYSTEM,
 	WATCH_CAUSE_INSTANCES, /* fs.inotify.max_user_instances, or descriptors */
-	WATCH_CAUSE_WATCHES,   /* fs.inotify.max_user_watches */
-	WATCH_CAUSE_ENTRIES,   /* WATCH_ENTRIES_MAX */
+	WATCH_CAUSE_WATCHES, /* fs.inotify.max_user_watches */
+	WATCH_CAUSE_ENTRIES, /* WATCH_ENTRIES_MAX */
 };
 
 struct watch_record {
@@ -57,8 +58,8 @@ static inline bool watch_record_is_event(const struct watch_record *record)
 
 /* 0, or what buf_append says. A longer text than WATCH_RECORD_TEXT_MAX is -ENAMETOOLONG. */
 int watch_record_append(struct buf *b, const struct watch_record *record) NODISCARD;
-/* Takes the first record off *bytes, which its text then points into. 1: taken; 0: it is not complete
- * yet; -EPROTO: this is no record. */
+/* Takes the first record off *bytes, which its text then points into. 1: taken; 0: it is not
+ * complete yet; -EPROTO: this is no record. */
 int watch_record_take(struct str *bytes, struct watch_record *ret_record) NODISCARD;
 
 #endif

@@ -27,8 +27,8 @@ static void set_user(const struct rpc_call *call, struct watch_request *request)
 		request->include_entry = false;
 }
 
-static int fill_event(Filesystem__FilesystemEvent *message, const struct watch_event *event, bool is_legacy,
-		      struct arena *arena)
+static int fill_event(Filesystem__FilesystemEvent *message, const struct watch_event *event,
+		      bool is_legacy, struct arena *arena)
 {
 	filesystem__filesystem_event__init(message);
 	message->name = TEXT(event->name);
@@ -44,7 +44,7 @@ static int fill_event(Filesystem__FilesystemEvent *message, const struct watch_e
 /* Not in the call's arena: the timer is closed after the call. */
 struct watch_stream {
 	struct rpc_call *call; /* NULL: closed */
-	struct watch *watch;   /* NULL: over */
+	struct watch *watch; /* NULL: over */
 	uv_timer_t keepalive;
 };
 
@@ -77,7 +77,8 @@ static void on_stream_ready(struct watch *watch)
 	(void)rpc_send(stream->call, &response.base);
 }
 
-static int send_event(struct watch_stream *stream, const struct watch_event *event, struct arena *arena)
+static int send_event(struct watch_stream *stream, const struct watch_event *event,
+		      struct arena *arena)
 {
 	Filesystem__WatchDirResponse response = FILESYSTEM__WATCH_DIR_RESPONSE__INIT;
 	Filesystem__FilesystemEvent message;
@@ -103,7 +104,8 @@ static void on_stream_events(struct watch *watch, struct watch_batch *batch)
 	}
 	watch_batch_free(batch);
 	if (status == -ENOMEM)
-		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "watcher error: no memory for its events");
+		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED,
+			      "watcher error: no memory for its events");
 	else if (status == RPC_FULL && stream->watch)
 		watch_pause(watch);
 	if (status >= 0 && stream->watch)
@@ -234,10 +236,11 @@ static struct polled_watch *find(struct rpc_call *call, const char *id)
 	return watcher;
 }
 
-static int fill_answer(Filesystem__GetWatcherEventsResponse *response, const struct watch_batch *batch,
-		       bool is_legacy, struct arena *arena)
+static int fill_answer(Filesystem__GetWatcherEventsResponse *response,
+		       const struct watch_batch *batch, bool is_legacy, struct arena *arena)
 {
-	Filesystem__FilesystemEvent *events = arena_alloc_array(arena, batch->count, sizeof(*events));
+	Filesystem__FilesystemEvent *events = arena_alloc_array(arena, batch->count,
+								sizeof(*events));
 
 	response->events = arena_alloc_array(arena, batch->count, sizeof(*response->events));
 	if (!events || !response->events)
@@ -254,7 +257,8 @@ static int fill_answer(Filesystem__GetWatcherEventsResponse *response, const str
 
 static void reply_events(struct rpc_call *call, struct polled_watch *watcher)
 {
-	Filesystem__GetWatcherEventsResponse response = FILESYSTEM__GET_WATCHER_EVENTS_RESPONSE__INIT;
+	Filesystem__GetWatcherEventsResponse response =
+		FILESYSTEM__GET_WATCHER_EVENTS_RESPONSE__INIT;
 	struct watch_batch *batch;
 	struct arena arena;
 	struct err err;

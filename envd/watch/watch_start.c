@@ -24,7 +24,8 @@ static int resolve(struct watch *watch, struct err *err)
 		if (err->kind != ERR_NOT_FOUND)
 			return -EPROTO;
 		return err_set(err, ERR_UNAUTHENTICATED, "invalid %s: '%s'",
-			       request->user_is_default ? "default user" : "username", request->user_name);
+			       request->user_is_default ? "default user" : "username",
+			       request->user_name);
 	}
 	status = sandbox_check_user(watch->settings->sandbox, request->user_name, user.uid, err);
 	if (status == 0)
@@ -45,21 +46,22 @@ static int check_path(const struct watch *watch, struct err *err)
 
 	if (stat(watch->path, &st) < 0) {
 		if (errno == ENOENT)
-			return err_set(err, ERR_NOT_FOUND, "path %s not found: stat %s: %s", shown, shown,
-				       errno_text(ENOENT));
+			return err_set(err, ERR_NOT_FOUND, "path %s not found: stat %s: %s", shown,
+				       shown, errno_text(ENOENT));
 		return err_set_sys(err, file_error_kind(errno), errno,
 				   "error statting path %s: stat %s", shown, shown);
 	}
 	if (!S_ISDIR(st.st_mode))
-		return err_set(err, ERR_INVALID_ARGUMENT, "path %s not a directory: %%!w(<nil>)", shown);
+		return err_set(err, ERR_INVALID_ARGUMENT, "path %s not a directory: %%!w(<nil>)",
+			       shown);
 	if (watch->request.allow_network_mounts)
 		return 0;
 	if (statfs(watch->path, &fs) < 0)
 		return err_set_sys(err, file_error_kind(errno), errno,
 				   "error checking mount status: statfs %s", shown);
 	if (watch_mount_is_network((uint64_t)fs.f_type))
-		return err_set(err, ERR_INVALID_ARGUMENT, "cannot watch path on network filesystem: %s",
-			       shown);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "cannot watch path on network filesystem: %s", shown);
 	return 0;
 }
 
@@ -96,7 +98,8 @@ static int set_helper_missing(const struct watch *watch, struct err *err)
 	if (watch->settings->helper)
 		return err_set_sys(err, ERR_UNIMPLEMENTED, errno,
 				   "watching directories needs the program " HELPER_NAME
-				   ", which -watch-helper says is %.512s", watch->settings->helper);
+				   ", which -watch-helper says is %.512s",
+				   watch->settings->helper);
 	return err_set(err, ERR_UNIMPLEMENTED,
 		       "watching directories needs the program " HELPER_NAME
 		       ", which is neither beside envd nor in /usr/bin");
@@ -108,19 +111,21 @@ static int add_excluded(struct watch *watch, size_t *args, struct err *err)
 	const struct watch_request *request = &watch->request;
 
 	if (request->excluded_count > WATCH_EXCLUDED_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "more than %d names to exclude", WATCH_EXCLUDED_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT, "more than %d names to exclude",
+			       WATCH_EXCLUDED_MAX);
 	if (request->excluded_count)
 		watch->spawn_args[(*args)++] = "exclude";
 	for (size_t i = 0; i < request->excluded_count; i++) {
 		const char *shown = request->excluded[i], *name;
 
-		if (!shown[0] || strchr(shown, '/') || strcmp(shown, ".") == 0 || strcmp(shown, "..") == 0 ||
-		    strlen(shown) > WATCH_EXCLUDED_NAME_BYTES_MAX)
-			return err_set(err, ERR_INVALID_ARGUMENT, "'%.256s' to exclude is not the name of a file",
-				       shown);
+		if (!shown[0] || strchr(shown, '/') || strcmp(shown, ".") == 0 ||
+		    strcmp(shown, "..") == 0 || strlen(shown) > WATCH_EXCLUDED_NAME_BYTES_MAX)
+			return err_set(err, ERR_INVALID_ARGUMENT,
+				       "'%.256s' to exclude is not the name of a file", shown);
 		name = path_unshow(shown, &watch->arena);
 		if (!name)
-			return err_set(err, ERR_RESOURCE_EXHAUSTED, "the names to exclude are too long");
+			return err_set(err, ERR_RESOURCE_EXHAUSTED,
+				       "the names to exclude are too long");
 		watch->spawn_args[(*args)++] = name;
 	}
 	return 0;

@@ -1,6 +1,6 @@
 /*
- * All watches of one envd. Those that are polled (polled_watch.h) are found here by their id; the others
- * belong to their streams.
+ * All watches of one envd. Those that are polled (polled_watch.h) are found here by their id; the
+ * others belong to their streams.
  */
 #ifndef ENVD_WATCH_WATCH_TABLE_H
 #define ENVD_WATCH_WATCH_TABLE_H

@@ -1,7 +1,8 @@
 /*
- * Events tell of the past, and what they name is looked at in the present: by then it may have moved on, or a
- * directory above it. Mostly the events still to come put that right. An entry about which the two did
- * not agree is doubted, and looked at again when there are no more events; what is there then is the truth.
+ * Events tell of the past, and what they name is looked at in the present: by then it may have
+ * moved on, or a directory above it. Mostly the events still to come put that right. An entry about
+ * which the two did not agree is doubted, and looked at again when there are no more events; what
+ * is there then is the truth.
  */
 #include <poll.h>
 
@@ -47,7 +48,8 @@ static enum settled settle(struct watcher *watcher, struct tree_node *node)
 	struct stat st;
 
 	if (has_moved_on(status)) {
-		/* The one above goes first in the next pass; above the root there is nothing to look at. */
+		/* The one above goes first in the next pass; above the root there is nothing to
+		 * look at. */
 		tree_doubt(&watcher->tree, node->parent);
 		tree_doubt(&watcher->tree, node);
 		return node->parent->parent ? KEPT : EVENTS_FIRST;

@@ -58,7 +58,8 @@ static struct queued *find_pair(struct queue *queue, uint32_t cookie)
 		for (; i < queue->count; i++) {
 			struct queued *event = &queue->events[i];
 
-			if ((event->mask & IN_MOVED_TO) && event->cookie == cookie && !event->is_done)
+			if ((event->mask & IN_MOVED_TO) && event->cookie == cookie &&
+			    !event->is_done)
 				return event;
 		}
 		if (fetch(queue))
@@ -101,8 +102,8 @@ static void report_below(struct watcher *watcher, struct tree_node *top)
 }
 
 /* Whether the entry really is where the second half of its rename says. */
-static bool has_arrived(struct watcher *watcher, const struct tree_node *node, struct tree_node *directory,
-			const char *name)
+static bool has_arrived(struct watcher *watcher, const struct tree_node *node,
+			struct tree_node *directory, const char *name)
 {
 	struct stat st;
 
@@ -118,7 +119,8 @@ static void move(struct watcher *watcher, struct tree_node *node, struct tree_no
 	int status;
 
 	watcher_report(watcher, WATCH_RECORD_RENAME, node, itself);
-	if (target && target->is_announced && target->inode == node->inode && target->device == node->device) {
+	if (target && target->is_announced && target->inode == node->inode &&
+	    target->device == node->device) {
 		/* A listing has found it in its new place, and its watches are there already. */
 		target->is_announced = false;
 		watcher->is_quiet = true;
@@ -152,12 +154,13 @@ static void forget_quietly(struct watcher *watcher, struct tree_node *node)
 	watcher->is_quiet = false;
 }
 
-/* Two names exchanged come as two renames, each over the other. After the first one what was behind the
- * second name is told, as no event of its own says that it is there ... */
+/* Two names exchanged come as two renames, each over the other. After the first one what was behind
+ * the second name is told, as no event of its own says that it is there ... */
 static void on_arrived(struct watcher *watcher, struct tree_node *node, const struct queued *event,
 		       struct tree_node *to, const char *name)
 {
-	struct tree_node *directory = node->parent, *target = tree_find(&watcher->tree, to, str_of(name));
+	struct tree_node *directory = node->parent,
+			 *target = tree_find(&watcher->tree, to, str_of(name));
 	struct stat behind;
 	bool is_exchange = target && watcher_look(watcher, directory, event->name, &behind) == 0 &&
 			   tree_is_same_file(target, &behind);
@@ -168,20 +171,23 @@ static void on_arrived(struct watcher *watcher, struct tree_node *node, const st
 }
 
 /* ... and the second one then has nothing new to tell. */
-static bool is_second_of_exchange(struct watcher *watcher, struct tree_node *node, struct tree_node *to,
-				  const char *name)
+static bool is_second_of_exchange(struct watcher *watcher, struct tree_node *node,
+				  struct tree_node *to, const char *name)
 {
 	const struct tree_node *target = tree_find(&watcher->tree, to, str_of(name));
 
-	return target && target->is_announced && has_arrived(watcher, node, node->parent, node->name);
+	return target && target->is_announced &&
+	       has_arrived(watcher, node, node->parent, node->name);
 }
 
-static void on_moved_from(struct queue *queue, struct tree_node *directory, const struct queued *event)
+static void on_moved_from(struct queue *queue, struct tree_node *directory,
+			  const struct queued *event)
 {
 	struct watcher *watcher = queue->watcher;
 	struct tree_node *node = tree_find(&watcher->tree, directory, str_of(event->name));
 	struct queued *pair = find_pair(queue, event->cookie);
-	struct tree_node *to = pair && pair->name && !watcher_is_excluded(watcher, str_of(pair->name))
+	struct tree_node *to = pair && pair->name &&
+					       !watcher_is_excluded(watcher, str_of(pair->name))
 				       ? tree_by_watch(&watcher->tree, pair->wd)
 				       : NULL;
 
@@ -197,7 +203,8 @@ static void on_moved_from(struct queue *queue, struct tree_node *directory, cons
 	}
 }
 
-static void on_changed(struct watcher *watcher, struct tree_node *directory, const struct queued *event)
+static void on_changed(struct watcher *watcher, struct tree_node *directory,
+		       const struct queued *event)
 {
 	struct tree_node *node = tree_find(&watcher->tree, directory, str_of(event->name));
 	struct stat st;
@@ -348,7 +355,8 @@ void watcher_take_events(struct watcher *watcher)
 	if (watcher->is_behind)
 		return;
 	watcher_close_open(watcher);
-	/* The library only ever forgets everything. Now that nothing waits, hardly anything can be missed. */
+	/* The library only ever forgets everything. Now that nothing waits, hardly anything can be
+	 * missed. */
 	if (watcher_inotify_stale() > WATCH_STALE_MAX)
 		watcher_arm(watcher);
 }

@@ -63,7 +63,8 @@ int watcher_inotify_open(void)
 	instance.stale = 0;
 	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 || fcntl(fd, F_SETFL, O_NONBLOCK) < 0)
 		return -errno;
-	/* The library's buffer outlives its instance. Nothing is watched yet, so all of this is old. */
+	/* The library's buffer outlives its instance. Nothing is watched yet, so all of this is
+	 * old. */
 	do {
 		leftover = inotifytools_next_events(0, 1);
 	} while (leftover);
@@ -95,8 +96,8 @@ int watcher_inotify_add_here(uint32_t mask)
 	wd = inotifytools_wd_from_filename(name);
 	if (wd < 0)
 		return -EIO;
-	/* Watched before under another name: that entry is the one the library finds by the number. (To count
-	 * its entries it visits all of them.) */
+	/* Watched before under another name: that entry is the one the library finds by the number.
+	 * (To count its entries it visits all of them.) */
 	known = inotifytools_filename_from_wd(wd);
 	if (!known || strcmp(known, name) != 0)
 		instance.stale++;
@@ -157,7 +158,8 @@ static int read_limit(const char *path)
 	return (int)value;
 }
 
-/* A user namespace may have a lower one of its own. (The library would read the machine's, by way of stdio.) */
+/* A user namespace may have a lower one of its own. (The library would read the machine's, by way
+ * of stdio.) */
 static int lower_limit(const char *of_machine, const char *of_namespace)
 {
 	int machine = read_limit(of_machine), own = read_limit(of_namespace);
@@ -167,10 +169,12 @@ static int lower_limit(const char *of_machine, const char *of_namespace)
 
 int watcher_inotify_watches_max(void)
 {
-	return lower_limit("/proc/sys/fs/inotify/max_user_watches", "/proc/sys/user/max_inotify_watches");
+	return lower_limit("/proc/sys/fs/inotify/max_user_watches",
+			   "/proc/sys/user/max_inotify_watches");
 }
 
 int watcher_inotify_instances_max(void)
 {
-	return lower_limit("/proc/sys/fs/inotify/max_user_instances", "/proc/sys/user/max_inotify_instances");
+	return lower_limit("/proc/sys/fs/inotify/max_user_instances",
+			   "/proc/sys/user/max_inotify_instances");
 }

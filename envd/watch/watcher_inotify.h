@@ -1,11 +1,11 @@
 /*
- * The one door to libinotifytools. The library keeps everything in one global instance, so this module
- * has no object either; it is for envd-watch, a program of one thread and one watch.
+ * The one door to libinotifytools. The library keeps everything in one global instance, so this
+ * module has no object either; it is for envd-watch, a program of one thread and one watch.
  *
  * The library finds watches by name, goes wrong when names change, and keeps what the kernel has
  * dropped. So every watch gets a name here that no other ever had (a spelling of "."), is looked
- * up once, right then, to learn its number, and is known by that number alone from then on. What the
- * library fails to forget is counted; watcher_inotify_close forgets everything.
+ * up once, right then, to learn its number, and is known by that number alone from then on. What
+ * the library fails to forget is counted; watcher_inotify_close forgets everything.
  */
 #ifndef ENVD_WATCH_WATCHER_INOTIFY_H
 #define ENVD_WATCH_WATCHER_INOTIFY_H
@@ -19,7 +19,7 @@ struct watcher_inotify_event {
 	int wd;
 	uint32_t mask, cookie;
 	struct str name; /* none: the watched directory itself */
-	size_t size;     /* as the kernel counts it */
+	size_t size; /* as the kernel counts it */
 };
 
 /* 0 or a negative errno. */

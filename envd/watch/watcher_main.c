@@ -1,4 +1,5 @@
-/* How envd-watch starts, and its loop: events come in, records go out, until standard input ends. */
+/* How envd-watch starts, and its loop: events come in, records go out, until standard input
+ * ends. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -11,9 +12,9 @@
 /* Records of one flush and one more. */
 #define OUTPUT_BYTES_MAX (64 * 1024)
 
-static const char usage[] =
-	"usage: envd-watch PATH [recursive] [network] [exclude NAME...]\n"
-	"Watches a directory for envd and writes records to standard output until standard input ends.\n";
+static const char usage[] = "usage: envd-watch PATH [recursive] [network] [exclude NAME...]\n"
+			    "Watches a directory for envd and writes records to standard output "
+			    "until standard input ends.\n";
 
 /* The library writes its doubts to standard error, where nobody looks. */
 static void silence_library(void)
@@ -60,8 +61,8 @@ static const char *working_directory(struct watcher *watcher)
 	return path;
 }
 
-/* A link as the root of a recursive watch is refused, as is everything that is no directory; a plain watch
- * follows it (contract/envd.md 4.6). */
+/* A link as the root of a recursive watch is refused, as is everything that is no directory; a
+ * plain watch follows it (contract/envd.md 4.6). */
 static void find_root(struct watcher *watcher, const char *path)
 {
 	struct stat st;

@@ -57,7 +57,8 @@ int watcher_open(struct watcher *watcher, struct tree_node *node)
 	return fd;
 }
 
-int watcher_look(struct watcher *watcher, struct tree_node *directory, const char *name, struct stat *st)
+int watcher_look(struct watcher *watcher, struct tree_node *directory, const char *name,
+		 struct stat *st)
 {
 	int fd = watcher_open(watcher, directory);
 

@@ -59,8 +59,8 @@ static void put(struct watcher *watcher, const struct watch_record *record)
 		watcher_flush(watcher);
 }
 
-void watcher_report(struct watcher *watcher, enum watch_record_type type, const struct tree_node *node,
-		    struct str name)
+void watcher_report(struct watcher *watcher, enum watch_record_type type,
+		    const struct tree_node *node, struct str name)
 {
 	struct buf *path = &watcher->name;
 	int status = 0;
@@ -90,10 +90,11 @@ void watcher_end(struct watcher *watcher, enum watch_record_type root_event)
 {
 	/* Not while arming for the first time: the client knows of nothing yet. */
 	watcher_report(watcher, root_event, watcher->tree.root, (struct str){NULL, 0});
-	put(watcher, &(struct watch_record){
-			     .type = WATCH_RECORD_GONE,
-			     .text = root_event == WATCH_RECORD_RENAME ? STR("moved") : STR("removed"),
-		     });
+	put(watcher,
+	    &(struct watch_record){
+		    .type = WATCH_RECORD_GONE,
+		    .text = root_event == WATCH_RECORD_RENAME ? STR("moved") : STR("removed"),
+	    });
 	watcher_flush(watcher);
 	_exit(EXIT_SUCCESS);
 }

@@ -8,10 +8,10 @@
 #include "envd/watch/watcher.h"
 
 #define EVENTS \
-	(IN_CREATE | IN_MODIFY | IN_DELETE | IN_DELETE_SELF | IN_MOVED_TO | IN_MOVED_FROM | IN_MOVE_SELF | \
-	 IN_ATTRIB)
-/* Of the directories above: whether ours is still where it was. A directory that somebody has as his
- * working directory tells nothing when it is removed; the one it was in does. */
+	(IN_CREATE | IN_MODIFY | IN_DELETE | IN_DELETE_SELF | IN_MOVED_TO | IN_MOVED_FROM | \
+	 IN_MOVE_SELF | IN_ATTRIB)
+/* Of the directories above: whether ours is still where it was. A directory that somebody has as
+ * his working directory tells nothing when it is removed; the one it was in does. */
 #define EVENTS_ABOVE (IN_DELETE_SELF | IN_MOVE_SELF | IN_MASK_ADD)
 #define EVENTS_DIRECTLY_ABOVE (EVENTS_ABOVE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO)
 
@@ -99,8 +99,10 @@ static bool watch_directory(struct watcher *watcher, struct tree_node *node, int
 	}
 	other = tree_by_watch(tree, wd);
 	/* The same directory at two places, both met in this scan: mounted twice. Otherwise it has
-	 * moved here, perhaps in the midst of the scan, and the event that says so is on its way. */
-	if (other && other != node && other->scan == watcher->scans && is_still_there(watcher, other))
+	 * moved here, perhaps in the midst of the scan, and the event that says so is on its
+	 * way. */
+	if (other && other != node && other->scan == watcher->scans &&
+	    is_still_there(watcher, other))
 		return false;
 	node->scan = watcher->scans;
 	tree_set_watch(tree, node, wd);
@@ -144,8 +146,8 @@ static void push(struct scan *scan, struct tree_node *node)
 	scan->next = node;
 }
 
-static struct tree_node *add_entry(struct watcher *watcher, struct tree_node *directory, struct str name,
-				   const struct stat *st)
+static struct tree_node *add_entry(struct watcher *watcher, struct tree_node *directory,
+				   struct str name, const struct stat *st)
 {
 	struct tree_node *node = tree_add(&watcher->tree, directory, name);
 
@@ -158,13 +160,15 @@ static struct tree_node *add_entry(struct watcher *watcher, struct tree_node *di
 }
 
 /* One entry of a directory that is being listed. */
-static void meet(struct scan *scan, struct tree_node *directory, struct str name, const struct stat *st)
+static void meet(struct scan *scan, struct tree_node *directory, struct str name,
+		 const struct stat *st)
 {
 	struct watcher *watcher = scan->watcher;
 	struct tree_node *node = tree_find(&watcher->tree, directory, name);
 	unsigned change = node ? tree_compare(node, st) : TREE_REPLACED;
 
-	/* Some file systems show a name twice that was replaced meanwhile; the first is on the list already. */
+	/* Some file systems show a name twice that was replaced meanwhile; the first is on the list
+	 * already. */
 	if (node && node->seen == watcher->listings) {
 		tree_doubt(&watcher->tree, node);
 		return;
@@ -269,8 +273,8 @@ void watcher_scan(struct watcher *watcher, struct tree_node *directory)
 	}
 }
 
-struct tree_node *watcher_appear(struct watcher *watcher, struct tree_node *directory, struct str name,
-				 const struct stat *st)
+struct tree_node *watcher_appear(struct watcher *watcher, struct tree_node *directory,
+				 struct str name, const struct stat *st)
 {
 	struct tree_node *node = add_entry(watcher, directory, name, st);
 
@@ -338,7 +342,8 @@ static void watch_above(struct watcher *watcher)
 		if (up < 0 || fstat(up, &upper) < 0 ||
 		    (upper.st_ino == st.st_ino && upper.st_dev == st.st_dev))
 			break;
-		wd = add_watch(watcher, up, watcher->above_count == 0 ? EVENTS_DIRECTLY_ABOVE : EVENTS_ABOVE);
+		wd = add_watch(watcher, up,
+			       watcher->above_count == 0 ? EVENTS_DIRECTLY_ABOVE : EVENTS_ABOVE);
 		watcher->above = xrealloc(watcher->above, (watcher->above_count + 1) * sizeof(int));
 		watcher->above[watcher->above_count++] = wd;
 	}
@@ -354,7 +359,8 @@ void watcher_arm(struct watcher *watcher)
 	tree_forget_watches(&watcher->tree);
 	status = watcher_inotify_open();
 	if (status < 0)
-		watcher_fail(watcher, status == -EMFILE ? WATCH_CAUSE_INSTANCES : WATCH_CAUSE_SYSTEM, status,
+		watcher_fail(watcher,
+			     status == -EMFILE ? WATCH_CAUSE_INSTANCES : WATCH_CAUSE_SYSTEM, status,
 			     "inotify_init");
 	watch_above(watcher);
 	status = stat_root(watcher, &st);

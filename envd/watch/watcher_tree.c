@@ -131,7 +131,8 @@ static void unlink_child(struct tree_node *node)
 		node->next->previous = node->previous;
 }
 
-struct tree_node *tree_find(const struct tree *tree, const struct tree_node *parent, struct str name)
+struct tree_node *tree_find(const struct tree *tree, const struct tree_node *parent,
+			    struct str name)
 {
 	struct tree_node *node = *name_bucket(tree, parent, name);
 
@@ -284,7 +285,8 @@ int tree_append_path(const struct tree_node *node, struct buf *b)
 static void grow_watches(struct tree *tree)
 {
 	size_t buckets = tree->watch_buckets * 2, old_buckets = tree->watch_buckets;
-	struct tree_node **old = tree->watches, **fresh = calloc(buckets, sizeof(struct tree_node *));
+	struct tree_node **old = tree->watches,
+			 **fresh = calloc(buckets, sizeof(struct tree_node *));
 
 	if (!fresh)
 		return;
@@ -399,7 +401,8 @@ bool tree_is_same_file(const struct tree_node *node, const struct stat *st)
 
 unsigned tree_compare(const struct tree_node *node, const struct stat *st)
 {
-	bool other_owner = node->mode != st->st_mode || node->uid != st->st_uid || node->gid != st->st_gid;
+	bool other_owner = node->mode != st->st_mode || node->uid != st->st_uid ||
+			   node->gid != st->st_gid;
 	unsigned result = other_owner ? TREE_CHANGED : 0;
 
 	if (!tree_is_same_file(node, st))

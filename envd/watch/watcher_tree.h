@@ -1,8 +1,8 @@
 /*
  * envd-watch's own picture of the watched directory: what its client has been told, entry by entry.
- * Events change it one at a time; after the kernel has dropped some, comparing it with the disk gives
- * exactly what the client has not been told. Entries are found by directory and name, and directories
- * by the number of their inotify watch. Pure memory: nothing here looks at a file.
+ * Events change it one at a time; after the kernel has dropped some, comparing it with the disk
+ * gives exactly what the client has not been told. Entries are found by directory and name, and
+ * directories by the number of their inotify watch. Pure memory: nothing here looks at a file.
  *
  * A write is seen in the comparison by its time or size; one that falls into the same tick of the
  * file system's clock as the last look, and leaves the size as it is, is not.
@@ -20,17 +20,18 @@ struct tree_node {
 	struct tree_node *children, *next, *previous;
 	struct tree_node *name_chain, *watch_chain;
 	struct tree_node *scan_next; /* for the scan's list of directories to visit */
-	struct list_node doubt;      /* in the tree's `doubts`, or alone */
+	struct list_node doubt; /* in the tree's `doubts`, or alone */
 	uint64_t device, inode;
 	int64_t size, modified_ns, changed_ns;
 	uint32_t mode, uid, gid;
-	int wd;              /* -1: not watched */
-	uint32_t seen;       /* by which listing of its directory */
-	uint32_t scan;       /* in which scan it was visited as a directory */
-	bool is_known;       /* false: it was gone before it could be looked at */
-	bool is_announced;   /* told because a listing showed it; the kernel's event may be on its way */
+	int wd; /* -1: not watched */
+	uint32_t seen; /* by which listing of its directory */
+	uint32_t scan; /* in which scan it was visited as a directory */
+	bool is_known; /* false: it was gone before it could be looked at */
+	/* told because a listing showed it; the kernel's event may be on its way */
+	bool is_announced;
 	uint16_t name_len;
-	char name[];         /* NUL-terminated */
+	char name[]; /* NUL-terminated */
 };
 
 struct tree {
@@ -49,7 +50,8 @@ struct tree {
 void tree_init(struct tree *tree, size_t limit);
 void tree_fini(struct tree *tree);
 
-struct tree_node *tree_find(const struct tree *tree, const struct tree_node *parent, struct str name);
+struct tree_node *tree_find(const struct tree *tree, const struct tree_node *parent,
+			    struct str name);
 /* A new entry, not known and not announced. NULL when there are `limit` already. */
 struct tree_node *tree_add(struct tree *tree, struct tree_node *parent, struct str name) NODISCARD;
 /* Takes it out with everything below. Watches are only forgotten here: tell the kernel before. */

@@ -21,8 +21,8 @@ struct report {
 	bool watches, full, first, wrote, ended;
 };
 
-static int put_activity(const struct report *r, const struct catalog_record *record, uint64_t now_ms,
-			struct buf *b)
+static int put_activity(const struct report *r, const struct catalog_record *record,
+			uint64_t now_ms, struct buf *b)
 {
 	struct lifecycle_activity a;
 	int status;
@@ -51,7 +51,8 @@ static bool has_news(const struct report *r, const struct catalog_record *record
 	struct lifecycle_activity a;
 
 	lifecycle_read_activity(record->lifecycle, now_ms, &a);
-	return now_ms - a.request_idle_ms >= r->since_ms || now_ms - a.tunnel_idle_ms >= r->since_ms;
+	return now_ms - a.request_idle_ms >= r->since_ms ||
+	       now_ms - a.tunnel_idle_ms >= r->since_ms;
 }
 
 static void drop_records(struct report *r)
@@ -143,7 +144,7 @@ static void on_timer(uv_timer_t *timer)
 	struct list_node *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, &reports->watching)
-		begin_round(container_of(node, struct report, node));
+	begin_round(container_of(node, struct report, node));
 }
 
 static void on_drained(struct http_exchange *ex)
@@ -243,7 +244,8 @@ void activity_reports_close(struct activity_reports *reports)
 		return;
 	reports->closing = true;
 	uv_close((uv_handle_t *)&reports->timer, NULL);
-	LIST_FOR_EACH_SAFE(node, following, &reports->watching) {
+	LIST_FOR_EACH_SAFE(node, following, &reports->watching)
+	{
 		struct report *r = container_of(node, struct report, node);
 
 		if (!r->ended)

@@ -2,17 +2,18 @@
  * How much sandboxes are used (route/lifecycle.h), for whoever pauses idle ones:
  *
  *   GET /activity              {"sandboxes":[{...}, ...]}
- *   GET /activity?watch=1      the same objects, one a line: every sandbox at first, then once a second
- *                              those that something has happened to; "{}" where that is none, so that
- *                              both sides see that the other is there
+ *   GET /activity?watch=1      the same objects, one a line: every sandbox at first, then once a
+ * second those that something has happened to; "{}" where that is none, so that both sides see that
+ * the other is there
  *
  *   {"id":"abc","lifecycle_id":"...","state":"running","idle_ms":1200,
  *    "unanswered":0,"streams":1,"tunnels":2,"request_idle_ms":5000,"tunnel_idle_ms":1200}
  *
- * "idle_ms" is for how long nothing has happened, 0 while a request waits for its answer. What tunnels
- * (WebSockets) count for is asked with &tunnels=: "bytes" (their bytes, pings included; the default),
- * "open" (an open one keeps the sandbox busy), "none". Ages, not times: clocks differ. A new lifecycle
- * begins with 0. With several proxies each knows its own part: the least of the ages counts.
+ * "idle_ms" is for how long nothing has happened, 0 while a request waits for its answer. What
+ * tunnels (WebSockets) count for is asked with &tunnels=: "bytes" (their bytes, pings included; the
+ * default), "open" (an open one keeps the sandbox busy), "none". Ages, not times: clocks differ. A
+ * new lifecycle begins with 0. With several proxies each knows its own part: the least of the ages
+ * counts.
  */
 #ifndef PROXY_ADMIN_ACTIVITY_H
 #define PROXY_ADMIN_ACTIVITY_H

@@ -46,7 +46,8 @@ static void respond_err(struct http_exchange *ex, const struct err *err)
 	http_respond_error(ex, status_of(err), "%s", err->message);
 }
 
-static void respond_record(struct http_exchange *ex, int status, const struct catalog_record *record)
+static void respond_record(struct http_exchange *ex, int status,
+			   const struct catalog_record *record)
 {
 	struct buf body;
 
@@ -128,7 +129,8 @@ static void handle_put(struct http_exchange *ex, const struct route_call *call)
 		return;
 	sandbox_entry_init(&entry, id);
 	sandbox_patch_apply(&entry, &patch);
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0], true)) {
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0],
+				  true)) {
 		shared_change_put(admin->config.redis, admin->config.catalog, ex, &entry, expected,
 				  &answers);
 		return;
@@ -162,13 +164,15 @@ static void handle_patch(struct http_exchange *ex, const struct route_call *call
 	}
 	if (!address_allows(admin, ex, &patch))
 		return;
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0], false)) {
-		shared_change_patch(admin->config.redis, admin->config.catalog, ex, call->parameters[0], &patch,
-				    buf_str(call->body), expected, &answers);
+	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0],
+				  false)) {
+		shared_change_patch(admin->config.redis, admin->config.catalog, ex,
+				    call->parameters[0], &patch, buf_str(call->body), expected,
+				    &answers);
 		return;
 	}
-	if (catalog_edit(admin->config.catalog, call->parameters[0], expected, sandbox_patch_apply, &patch,
-			 &record, &err) < 0) {
+	if (catalog_edit(admin->config.catalog, call->parameters[0], expected, sandbox_patch_apply,
+			 &patch, &record, &err) < 0) {
 		respond_err(ex, &err);
 		return;
 	}
@@ -226,7 +230,8 @@ static void handle_links(struct http_exchange *ex, const struct route_call *call
 	}
 	buf_init(&body, SANDBOX_BYTES_MAX);
 	http_response_header(ex, STR("Cache-Control"), STR("no-store"));
-	if (links_write(record, buf_str(call->body), (int64_t)time(NULL), &ex->arena, &body, &err) < 0)
+	if (links_write(record, buf_str(call->body), (int64_t)time(NULL), &ex->arena, &body, &err) <
+	    0)
 		respond_err(ex, &err);
 	else
 		http_respond(ex, 201, "application/json", buf_str(&body));
@@ -410,8 +415,9 @@ static void dispatch(struct http_exchange *ex)
 		if (*admin->config.token)
 			http_response_header(ex, STR("WWW-Authenticate"), STR("Bearer"));
 		http_respond_error(ex, *admin->config.token ? 401 : 403,
-				   *admin->config.token ? "the admin token is missing or wrong"
-							: "not for web pages or foreign host names");
+				   *admin->config.token
+					   ? "the admin token is missing or wrong"
+					   : "not for web pages or foreign host names");
 	} else if (!route) {
 		refuse(ex);
 	} else if (!names_a_sandbox(&call)) {
@@ -456,8 +462,9 @@ int admin_open(struct loop *loop, const struct admin_config *config, struct admi
 	status = listen_on(loop, &server, config, &admin->server);
 	if (status < 0) {
 		free(admin);
-		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u for the admin API",
-				   config->address, config->port);
+		return err_set_sys(err, ERR_UNAVAILABLE, status,
+				   "listen on %s port %u for the admin API", config->address,
+				   config->port);
 	}
 	if (address_parse(str_of(config->address), &listener) == 0) {
 		address_set_port(&listener, http_server_port(admin->server));

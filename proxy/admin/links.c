@@ -46,15 +46,18 @@ static int read_entry(struct str key, const struct json_value *value, struct wan
 		return wanted->path.len == 0 || wanted->path.p[0] != '/' ||
 				       wanted->path.len > PROXY_LINK_PATH_BYTES_MAX ||
 				       !is_url_text(wanted->path)
-			       ? bad(err, "path must begin with / and hold what stands in a URL, no fragment")
+			       ? bad(err, "path must begin with / and hold what stands in a URL, "
+					  "no fragment")
 			       : 0;
 	}
 	if (str_equal(key, STR("base"))) {
 		wanted->base = json_string(value);
-		return access_is_origin(wanted->base) ? 0 : bad(err, "base must be http(s)://domain[:port]");
+		return access_is_origin(wanted->base)
+			       ? 0
+			       : bad(err, "base must be http(s)://domain[:port]");
 	}
-	return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%.*s\"", (int)size_min(key.len, 64),
-		       key.p);
+	return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%.*s\"",
+		       (int)size_min(key.len, 64), key.p);
 }
 
 static int read_wanted(struct str text, struct arena *arena, struct wanted *wanted, struct err *err)
@@ -92,9 +95,10 @@ static int write_link(const struct catalog_record *record, const struct wanted *
 	const char *colon = base.p ? (const char *)memchr(base.p, ':', base.len) : NULL;
 	size_t scheme = colon ? (size_t)(colon - base.p) + 3 : 0;
 	char *parameter = arena_printf(arena, "%s=%s", ACCESS_PARAMETER, credential);
-	char *path = parameter ? arena_printf(arena, "%.*s%c%s", (int)wanted->path.len, wanted->path.p,
-					      memchr(wanted->path.p, '?', wanted->path.len) ? '&' : '?',
-					      parameter)
+	char *path = parameter ? arena_printf(
+					 arena, "%.*s%c%s", (int)wanted->path.len, wanted->path.p,
+					 memchr(wanted->path.p, '?', wanted->path.len) ? '&' : '?',
+					 parameter)
 			       : NULL;
 	char *url;
 	int status;
@@ -109,15 +113,15 @@ static int write_link(const struct catalog_record *record, const struct wanted *
 		status = put_text(b, "path", path);
 	if (status == 0 && base.p) {
 		url = arena_printf(arena, "%.*s%lld-%s.%.*s%s", (int)scheme, base.p,
-				   (long long)wanted->port, record->entry.id, (int)(base.len - scheme),
-				   base.p + scheme, path);
+				   (long long)wanted->port, record->entry.id,
+				   (int)(base.len - scheme), base.p + scheme, path);
 		status = url ? put_text(b, "url", url) : -ENOMEM;
 	}
 	return status < 0 ? status : buf_append_str(b, STR("}\n"));
 }
 
-int links_write(const struct catalog_record *record, struct str text, int64_t now, struct arena *arena,
-		struct buf *b, struct err *err)
+int links_write(const struct catalog_record *record, struct str text, int64_t now,
+		struct arena *arena, struct buf *b, struct err *err)
 {
 	struct access_scope scope = {
 		.token = str_of(record->entry.traffic_token),

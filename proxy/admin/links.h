@@ -9,8 +9,8 @@
  *        "url":"https://3000-abc.sandboxes.example:8443/app?tab=1&sandbox_access=v1..."}
  *
  * Only "port" is needed; "seconds" is 3600 unless given, at most a week; without "base" there is no
- * "url", since the proxy does not know the name it is reached by. 409 for a sandbox whose ports are public,
- * 400 for port 49983, where envd has tokens of its own.
+ * "url", since the proxy does not know the name it is reached by. 409 for a sandbox whose ports are
+ * public, 400 for port 49983, where envd has tokens of its own.
  */
 #ifndef PROXY_ADMIN_LINKS_H
 #define PROXY_ADMIN_LINKS_H
@@ -18,9 +18,9 @@
 #include "lib/json.h"
 #include "proxy/route/catalog.h"
 
-/* Appends the answer to what `text`, the request's body, asks for. `now` is in seconds since 1970. Fills
- * err with invalid_argument, or failed_precondition when there is nothing to sign with. */
-int links_write(const struct catalog_record *record, struct str text, int64_t now, struct arena *arena,
-		struct buf *b, struct err *err) NODISCARD;
+/* Appends the answer to what `text`, the request's body, asks for. `now` is in seconds since 1970.
+ * Fills err with invalid_argument, or failed_precondition when there is nothing to sign with. */
+int links_write(const struct catalog_record *record, struct str text, int64_t now,
+		struct arena *arena, struct buf *b, struct err *err) NODISCARD;
 
 #endif

@@ -110,12 +110,12 @@ static char *value_of(struct sandbox_entry *entry)
 	return value;
 }
 
-void shared_change_put(struct redis_source *redis, struct catalog *catalog, struct http_exchange *ex,
-		       const struct sandbox_entry *entry, const char *expected,
-		       const struct shared_change_answers *answers)
+void shared_change_put(struct redis_source *redis, struct catalog *catalog,
+		       struct http_exchange *ex, const struct sandbox_entry *entry,
+		       const char *expected, const struct shared_change_answers *answers)
 {
-	struct change *change =
-		change_new(catalog, ex, str_of(entry->id), REDIS_PUT, expected, answers);
+	struct change *change = change_new(catalog, ex, str_of(entry->id), REDIS_PUT, expected,
+					   answers);
 	struct sandbox_entry shared = *entry;
 	struct catalog_record *before;
 	struct err err;

@@ -65,12 +65,13 @@ static int put_change(struct buf *b, const struct catalog_change *change)
 	int status;
 
 	if (change->kind == CATALOG_REMOVED) {
-		status = buf_printf(b, "{\"type\":\"removed\",\"revision\":%llu,\"id\":\"%s\","
-				       "\"lifecycle_id\":",
+		status = buf_printf(b,
+				    "{\"type\":\"removed\",\"revision\":%llu,\"id\":\"%s\","
+				    "\"lifecycle_id\":",
 				    (unsigned long long)change->revision, change->record->entry.id);
 		if (status == 0)
-			status = json_write_string(
-				b, str_of(change->record->entry.lifecycle_id), false);
+			status = json_write_string(b, str_of(change->record->entry.lifecycle_id),
+						   false);
 	} else {
 		status = buf_printf(b, "{\"type\":\"put\",\"revision\":%llu,\"sandbox\":",
 				    (unsigned long long)change->revision);
@@ -253,7 +254,7 @@ static void pump_all(struct watches *watches)
 	struct list_node *node, *following;
 
 	LIST_FOR_EACH_SAFE(node, following, &watches->open)
-		pump(container_of(node, struct reader, node));
+	pump(container_of(node, struct reader, node));
 }
 
 static void on_wake(uv_async_t *async)
@@ -272,7 +273,8 @@ static void on_heartbeat(uv_timer_t *timer)
 	struct list_node *node, *following;
 	char text[64];
 
-	LIST_FOR_EACH_SAFE(node, following, &watches->open) {
+	LIST_FOR_EACH_SAFE(node, following, &watches->open)
+	{
 		struct reader *r = container_of(node, struct reader, node);
 		struct iovec piece = {.iov_base = text};
 
@@ -310,7 +312,8 @@ void watches_close(struct watches *watches)
 	catalog_unlisten(watches->catalog, &watches->listener);
 	uv_close((uv_handle_t *)&watches->wake, NULL);
 	uv_close((uv_handle_t *)&watches->heartbeat, NULL);
-	LIST_FOR_EACH_SAFE(node, following, &watches->open) {
+	LIST_FOR_EACH_SAFE(node, following, &watches->open)
+	{
 		struct reader *r = container_of(node, struct reader, node);
 
 		if (!r->ended)

@@ -23,7 +23,7 @@ struct worker {
 	struct http2_counters http2;
 	struct http2_pool *http2_pool;
 	struct listener listeners[FRONT_LISTENERS];
-	unsigned serving;	       /* those not stopped */
+	unsigned serving; /* those not stopped */
 	struct tls_acceptor *acceptor; /* NULL: no TLS */
 	uv_async_t wake;
 	uv_prepare_t turn;
@@ -136,9 +136,9 @@ static size_t connections_max(const struct front_config *config)
 
 	for (size_t i = 0; i < FRONT_LISTENERS; i++)
 		listeners += config->listen[i].address != NULL;
-	return size_max(size_min(HTTP_CONNECTIONS_MAX,
-				 clients_max(config) / config->workers / listeners),
-			1);
+	return size_max(
+		size_min(HTTP_CONNECTIONS_MAX, clients_max(config) / config->workers / listeners),
+		1);
 }
 
 /* One exchange may need one descriptor beside its client's. */
@@ -352,7 +352,8 @@ int front_start(struct front *front, struct err *err)
 		int status = start_thread(&front->workers[i]);
 
 		if (status < 0)
-			return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "start worker %zu", i);
+			return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "start worker %zu",
+					   i);
 	}
 	return 0;
 }
@@ -436,9 +437,10 @@ void front_totals(const struct front *front, struct front_totals *ret_totals)
 		ret_totals->requests += counter_read(&c->requests);
 		ret_totals->http2_sessions += counter_read(&front->workers[i].http2.sessions);
 		ret_totals->http2_requests += counter_read(&front->workers[i].http2.requests);
-		ret_totals->http2_heads_refused += counter_read(&front->workers[i].http2.heads_refused);
-		ret_totals->http2_shares_refused +=
-			counter_read(&front->workers[i].http2.shares_refused);
+		ret_totals->http2_heads_refused += counter_read(
+			&front->workers[i].http2.heads_refused);
+		ret_totals->http2_shares_refused += counter_read(
+			&front->workers[i].http2.shares_refused);
 		ret_totals->http2_refused += counter_read(&front->workers[i].http2.refused);
 		ret_totals->http2_calmed += counter_read(&front->workers[i].http2.calmed);
 		ret_totals->http2_resting += counter_read(&front->workers[i].http2.resting);

@@ -2,8 +2,8 @@
  * The workers: one thread and one loop each, with a listening socket (SO_REUSEPORT), upstream
  * connections and counters of its own. The only thing they share is the catalog.
  *
- * front_open, front_drain, front_abort and front_close are called from the main thread; `on_drained`
- * comes on a worker's thread and must only wake its owner.
+ * front_open, front_drain, front_abort and front_close are called from the main thread;
+ * `on_drained` comes on a worker's thread and must only wake its owner.
  */
 #ifndef PROXY_FRONT_FRONT_H
 #define PROXY_FRONT_FRONT_H
@@ -14,7 +14,7 @@ enum front_listener { FRONT_PLAIN, FRONT_TLS, FRONT_LISTENERS };
 
 struct front_address {
 	const char *address; /* IP literal; NULL: no such listener */
-	unsigned port;	     /* 0: the kernel chooses */
+	unsigned port; /* 0: the kernel chooses */
 };
 
 struct tls;
@@ -32,9 +32,11 @@ struct front_config {
 	struct heap_keeper *heap_keeper; /* told of every turn of a worker's loop */
 	size_t descriptors; /* how many the process may have */
 	const struct option_list *load_balancers; /* see relay/clients.h */
-	size_t connections_max; /* of clients; 0: as many as descriptors allow with another one for each */
+	size_t connections_max; /* of clients; 0: as many as descriptors allow with another one for
+				   each */
 	unsigned drain_ms; /* from front_drain to front_abort */
-	/* A listening socket that was inherited, once; -1: none (any more), bind one. May be NULL. */
+	/* A listening socket that was inherited, once; -1: none (any more), bind one. May be
+	 * NULL. */
 	int (*take_socket)(void *user, enum front_listener which);
 	/* The last exchange of the last worker has ended, after front_drain. */
 	void (*on_drained)(void *user);
@@ -44,7 +46,8 @@ struct front_config {
 struct front_totals {
 	uint64_t requests, tunnels, active, replays, dials, retries, reused, idle_upstreams;
 	uint64_t errors[ERROR_CAUSES];
-	uint64_t http2_sessions, http2_requests, http2_refused, http2_calmed, http2_lost, http2_resting;
+	uint64_t http2_sessions, http2_requests, http2_refused, http2_calmed, http2_lost,
+		http2_resting;
 	uint64_t cut_by_client, cut_by_sandbox;
 	uint64_t access_log_dropped, addresses_refused;
 	uint64_t connections, upstreams, groups; /* now */
@@ -58,14 +61,17 @@ struct front_totals {
 struct front;
 
 /* Listens; nothing is accepted before front_start. Fills err when it cannot. */
-int front_open(const struct front_config *config, struct front **ret_front, struct err *err) NODISCARD;
+int front_open(const struct front_config *config, struct front **ret_front,
+	       struct err *err) NODISCARD;
 unsigned front_port(const struct front *front, enum front_listener which);
 /* Starts the threads; the guard is complete by now. */
 int front_start(struct front *front, struct err *err) NODISCARD;
-/* The listening sockets, one a worker, before front_drain; returns how many. They stay the front's. */
-size_t front_sockets(const struct front *front, enum front_listener which, int *ret_fds, size_t max);
-/* Stops accepting; running exchanges finish. What rests between two requests is closed when it has been
- * idle for `idle_ms`. */
+/* The listening sockets, one a worker, before front_drain; returns how many. They stay the
+ * front's. */
+size_t front_sockets(const struct front *front, enum front_listener which, int *ret_fds,
+		     size_t max);
+/* Stops accepting; running exchanges finish. What rests between two requests is closed when it has
+ * been idle for `idle_ms`. */
 void front_drain(struct front *front, unsigned idle_ms);
 /* Resets what is left. */
 void front_abort(struct front *front);

@@ -1,6 +1,6 @@
 /*
- * How much nonsense a client may send: tokens that come back with time. The holder zeroes the struct,
- * which means full.
+ * How much nonsense a client may send: tokens that come back with time. The holder zeroes the
+ * struct, which means full.
  */
 #ifndef PROXY_FRONT_HTTP2_BUDGET_H
 #define PROXY_FRONT_HTTP2_BUDGET_H
@@ -12,7 +12,8 @@ struct http2_budget {
 	uint64_t looked_ms;
 };
 
-/* Takes one of `burst` tokens, of which `per_s` come back every second. False when there is none. */
+/* Takes one of `burst` tokens, of which `per_s` come back every second. False when there is
+ * none. */
 static inline bool http2_budget_spend(struct http2_budget *b, uint64_t now_ms, uint64_t burst,
 				      uint64_t per_s)
 {

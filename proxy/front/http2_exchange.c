@@ -1,4 +1,5 @@
-/* The response side of an HTTP/2 exchange: what handlers call. What they are told is in http2_stream.c. */
+/* The response side of an HTTP/2 exchange: what handlers call. What they are told is in
+ * http2_stream.c. */
 #include <time.h>
 
 #include "proxy/front/http2_private.h"
@@ -28,9 +29,8 @@ struct fields {
 
 static void add(struct fields *fields, struct str name, struct str value)
 {
-	fields->items[fields->count++] =
-		(nghttp2_nv){(uint8_t *)name.p, (uint8_t *)value.p, name.len, value.len,
-			     NGHTTP2_NV_FLAG_NONE};
+	fields->items[fields->count++] = (nghttp2_nv){(uint8_t *)name.p, (uint8_t *)value.p,
+						      name.len, value.len, NGHTTP2_NV_FLAG_NONE};
 }
 
 /* Only what is added is ever written: there is room for many more than most answers have. */
@@ -138,8 +138,8 @@ static int interim(struct http_exchange *ex, int status, const struct http_heade
 		x->continued = true;
 	begin_fields(&fields, put_status(status_room, status));
 	if ((headers && !add_headers(x, &fields, headers)) || !count(x, &fields) ||
-	    nghttp2_submit_headers(x->session->nghttp2, NGHTTP2_FLAG_NONE, x->id, NULL, fields.items,
-				   fields.count, NULL) < 0)
+	    nghttp2_submit_headers(x->session->nghttp2, NGHTTP2_FLAG_NONE, x->id, NULL,
+				   fields.items, fields.count, NULL) < 0)
 		return abort_with(x, -ENOMEM);
 	http2_poke(x->session);
 	return 0;
@@ -220,16 +220,16 @@ static int submit_response(struct http2_stream *x, int status, bool with_length,
 		       : 0;
 }
 
-/* To extended CONNECT any 2xx says that there is a WebSocket (RFC 8441 section 5). The server has said so by
- * a 101 that answers our key, and by nothing else. */
+/* To extended CONNECT any 2xx says that there is a WebSocket (RFC 8441 section 5). The server has
+ * said so by a 101 that answers our key, and by nothing else. */
 static bool is_false_acceptance(const struct http2_stream *x, int status)
 {
 	if (!x->websocket_key.p || (status != 101 && (status < 200 || status > 299)))
 		return false;
 	return status != 101 ||
-	       !http2_websocket_accepts(x->websocket_key,
-					http_headers_get(&x->ex.response_headers,
-							 STR("Sec-WebSocket-Accept")));
+	       !http2_websocket_accepts(
+		       x->websocket_key,
+		       http_headers_get(&x->ex.response_headers, STR("Sec-WebSocket-Accept")));
 }
 
 static int begin(struct http_exchange *ex, int status, int64_t length)
@@ -261,7 +261,8 @@ static int begin(struct http_exchange *ex, int status, int64_t length)
 	return 0;
 }
 
-static int keep_for_later(struct http2_stream *x, const struct iovec *pieces, size_t count, size_t skip)
+static int keep_for_later(struct http2_stream *x, const struct iovec *pieces, size_t count,
+			  size_t skip)
 {
 	for (size_t i = 0; i < count; i++) {
 		size_t cut = size_min(skip, pieces[i].iov_len);
@@ -278,7 +279,8 @@ static int keep_for_later(struct http2_stream *x, const struct iovec *pieces, si
 }
 
 /* `at_once`: a large piece need not wait for the end of this turn. */
-static int write_some(struct http_exchange *ex, const struct iovec *pieces, size_t count, bool at_once)
+static int write_some(struct http_exchange *ex, const struct iovec *pieces, size_t count,
+		      bool at_once)
 {
 	struct http2_stream *x = of(ex);
 	struct http2_session *s = x->session;

@@ -1,12 +1,12 @@
 /*
- * What comes in. nghttp2 reads the frames; what it passes over in silence (DATA of closed streams, unknown
- * frames) is work all the same, so every frame's header is looked at here first.
+ * What comes in. nghttp2 reads the frames; what it passes over in silence (DATA of closed streams,
+ * unknown frames) is work all the same, so every frame's header is looked at here first.
  */
 #include "proxy/front/http2_private.h"
 #include "proxy/relay/clients.h"
 
-/* For a stream that has been reset: nghttp2 reads the rest of the head for its table alone, and does not look at
- * every byte of every field. */
+/* For a stream that has been reset: nghttp2 reads the rest of the head for its table alone, and
+ * does not look at every byte of every field. */
 #define IGNORE_HEAD NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE
 
 const uint8_t http2_drain_mark[8] = {'d', 'r', 'a', 'i', 'n', 0, 0, 0};
@@ -25,8 +25,10 @@ static void empty_room(struct http2_session *s)
 
 static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame, void *user)
 {
-	/* Everybody gets its turn, whatever a client asks for: no stream waits for another's end. */
-	static const nghttp2_extpri in_turns = {.urgency = NGHTTP2_EXTPRI_DEFAULT_URGENCY, .inc = 1};
+	/* Everybody gets its turn, whatever a client asks for: no stream waits for another's
+	 * end. */
+	static const nghttp2_extpri in_turns = {.urgency = NGHTTP2_EXTPRI_DEFAULT_URGENCY,
+						.inc = 1};
 	struct http2_session *s = user;
 	struct http2_stream *x;
 
@@ -42,9 +44,11 @@ static int on_begin_headers(nghttp2_session *nghttp2, const nghttp2_frame *frame
 	}
 	x = http2_stream_new(s, frame->hd.stream_id);
 	nghttp2_session_set_stream_user_data(nghttp2, x->id, x);
-	/* With clients that have not given up the old priorities those count, and nghttp2 1.52 asserts that a
-	 * stream with dependents (it may be born as the parent of busy ones) is not given a new one. */
-	if (nghttp2_session_get_remote_settings(nghttp2, NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES) == 1)
+	/* With clients that have not given up the old priorities those count, and nghttp2 1.52
+	 * asserts that a stream with dependents (it may be born as the parent of busy ones) is not
+	 * given a new one. */
+	if (nghttp2_session_get_remote_settings(nghttp2, NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES) ==
+	    1)
 		nghttp2_session_change_extpri_stream_priority(nghttp2, x->id, &in_turns, 1);
 	return 0;
 }
@@ -86,8 +90,8 @@ static int on_header(nghttp2_session *nghttp2, const nghttp2_frame *frame, nghtt
 }
 
 /* Left to itself, nghttp2 would pass over values with control characters. */
-static int on_invalid_header(nghttp2_session *nghttp2, const nghttp2_frame *frame, nghttp2_rcbuf *name,
-			     nghttp2_rcbuf *value, uint8_t flags, void *user)
+static int on_invalid_header(nghttp2_session *nghttp2, const nghttp2_frame *frame,
+			     nghttp2_rcbuf *name, nghttp2_rcbuf *value, uint8_t flags, void *user)
 {
 	(void)nghttp2;
 	(void)frame;
@@ -98,8 +102,8 @@ static int on_invalid_header(nghttp2_session *nghttp2, const nghttp2_frame *fram
 	return NGHTTP2_ERR_TEMPORAL_CALLBACK_FAILURE;
 }
 
-static int on_data(nghttp2_session *nghttp2, uint8_t flags, int32_t id, const uint8_t *data, size_t len,
-		   void *user)
+static int on_data(nghttp2_session *nghttp2, uint8_t flags, int32_t id, const uint8_t *data,
+		   size_t len, void *user)
 {
 	struct http2_session *s = user;
 	struct http2_stream *x = http2_find(s, id);
@@ -168,7 +172,8 @@ static int on_frame_received(nghttp2_session *nghttp2, const nghttp2_frame *fram
 		break;
 	case NGHTTP2_PING:
 		if (frame->hd.flags & NGHTTP2_FLAG_ACK && s->draining &&
-		    memcmp(frame->ping.opaque_data, http2_drain_mark, sizeof(http2_drain_mark)) == 0)
+		    memcmp(frame->ping.opaque_data, http2_drain_mark, sizeof(http2_drain_mark)) ==
+			    0)
 			http2_finish_drain(s);
 		break;
 	default:

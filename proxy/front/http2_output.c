@@ -1,7 +1,7 @@
 /*
- * What goes out. nghttp2 decides which frame is next (streams take turns); here frames are joined into
- * one write per turn of the loop. Bodies are not copied on the way: a write gathers pieces of the
- * session's buffer (frame headers, small frames) and of the streams' buffers.
+ * What goes out. nghttp2 decides which frame is next (streams take turns); here frames are joined
+ * into one write per turn of the loop. Bodies are not copied on the way: a write gathers pieces of
+ * the session's buffer (frame headers, small frames) and of the streams' buffers.
  */
 #include "proxy/front/http2_private.h"
 
@@ -84,8 +84,8 @@ static int gather(struct http2_session *s, const char *p, size_t len)
 }
 
 /*
- * nghttp2 ends the connection when a client opens more streams than it was allowed; here such a stream
- * alone is refused, so nghttp2 was told a larger number than the client is.
+ * nghttp2 ends the connection when a client opens more streams than it was allowed; here such a
+ * stream alone is refused, so nghttp2 was told a larger number than the client is.
  */
 static void correct_settings(uint8_t *frame, size_t len)
 {
@@ -99,7 +99,8 @@ static void correct_settings(uint8_t *frame, size_t len)
 	}
 }
 
-static ssize_t on_send(nghttp2_session *nghttp2, const uint8_t *data, size_t len, int flags, void *user)
+static ssize_t on_send(nghttp2_session *nghttp2, const uint8_t *data, size_t len, int flags,
+		       void *user)
 {
 	struct http2_session *s = user;
 	uint8_t settings[FRAME_HEADER_BYTES + 16 * SETTING_BYTES];

@@ -1,7 +1,8 @@
 /*
- * Frames for streams that are over. Those that we reset may still have some under way; those that the
- * client ended or reset have none, and one that was passed over was never opened (RFC 9113 sections 5.1
- * and 5.1.1). nghttp2 forgets streams once they are closed; the last few are remembered here.
+ * Frames for streams that are over. Those that we reset may still have some under way; those that
+ * the client ended or reset have none, and one that was passed over was never opened (RFC 9113
+ * sections 5.1 and 5.1.1). nghttp2 forgets streams once they are closed; the last few are
+ * remembered here.
  */
 #include "proxy/front/http2_private.h"
 
@@ -31,7 +32,7 @@ uint32_t http2_past_judge(const struct http2_session *s, int32_t id)
 
 		if (past_id == (uint32_t)id)
 			return (s->past[i] & 3) == HTTP2_RESET_BY_US ? NGHTTP2_NO_ERROR
-								      : NGHTTP2_STREAM_CLOSED;
+								     : NGHTTP2_STREAM_CLOSED;
 		if (past_id < oldest)
 			oldest = past_id;
 	}

@@ -12,9 +12,9 @@
  *   http2_websocket.c the key and its answer
  *   http2_memory.c    where nghttp2 keeps it all (no part of the session; see its header)
  *
- * Handlers are called from run() (http2_session.c) and while bytes are being read, never from inside a
- * call of theirs: what a handler asks for is noted, its stream marked, and done when run() comes to it.
- * nghttp2 may not be entered twice, so `busy` says when frames can only be queued.
+ * Handlers are called from run() (http2_session.c) and while bytes are being read, never from
+ * inside a call of theirs: what a handler asks for is noted, its stream marked, and done when run()
+ * comes to it. nghttp2 may not be entered twice, so `busy` says when frames can only be queued.
  */
 #ifndef PROXY_FRONT_HTTP2_PRIVATE_H
 #define PROXY_FRONT_HTTP2_PRIVATE_H
@@ -36,7 +36,7 @@
 
 enum http2_state {
 	HTTP2_SERVING,
-	HTTP2_LINGER,  /* our direction ended; waiting for the client's end */
+	HTTP2_LINGER, /* our direction ended; waiting for the client's end */
 	HTTP2_CLOSING, /* until the handles are closed */
 };
 
@@ -60,12 +60,13 @@ struct http2_session {
 	struct later later;
 	uv_timer_t timer;
 	struct list_node streams; /* all that nghttp2 knows, and ... */
-	struct list_node marked;  /* ... those that something is to be done about */
+	struct list_node marked; /* ... those that something is to be done about */
 	size_t stream_count;
 	struct buf own; /* frames for the next write */
 	struct http2_piece *pieces; /* HTTP2_PIECES_MAX, lent while frames are gathered */
 	size_t piece_count, gathered;
-	/* The frame being read: its header so far, what is left of it (of the preface, at first). */
+	/* The frame being read: its header so far, what is left of it (of the preface, at
+	 * first). */
 	unsigned char frame[9];
 	uint8_t frame_len;
 	size_t skip;
@@ -89,12 +90,12 @@ struct http2_session {
 	int broken; /* negative errno of the stream */
 	uint8_t handles, state;
 	bool busy, full, eof, shut, reset_wanted;
-	bool greeted;	/* the client's SETTINGS came */
-	bool settled;	/* ours went out */
-	bool served;	/* a request has come */
-	bool failed;	/* what comes is not read any more */
-	bool restless;	/* folding was of no use */
-	bool roomy;	/* more may be under way than at first */
+	bool greeted; /* the client's SETTINGS came */
+	bool settled; /* ours went out */
+	bool served; /* a request has come */
+	bool failed; /* what comes is not read any more */
+	bool restless; /* folding was of no use */
+	bool roomy; /* more may be under way than at first */
 	/* To be ended in an orderly way; first and second step of GOAWAY. */
 	bool draining, noticed, drained;
 	char peer[64];
@@ -116,7 +117,7 @@ struct http2_stream {
 	int32_t id;
 	struct http2_head head;
 	size_t head_bytes; /* counted in the session's */
-	struct buf in;	/* body bytes that the handler does not take now */
+	struct buf in; /* body bytes that the handler does not take now */
 	size_t ahead, owed; /* of them: not counted, counted by the connection's window */
 	size_t window, taken; /* what the client may send; taken since it last grew */
 	struct buf out; /* body bytes that are not framed yet */
@@ -125,7 +126,7 @@ struct http2_stream {
 	struct http_headers trailers;
 	int64_t length; /* of the response */
 	struct str websocket_key; /* as sent to the server */
-	uint64_t given;	/* to `out`, ever */
+	uint64_t given; /* to `out`, ever */
 	struct stall_clock stall;
 	uint64_t last_read_ms;
 	int status; /* how the stream ended, when `gone` */
@@ -147,13 +148,15 @@ void http2_mark(struct http2_stream *x);
 void http2_poke(struct http2_session *s);
 /* GOAWAY with that code; nothing more is read. */
 void http2_refuse(struct http2_session *s, uint32_t code, const char *why);
-/* Counts a request that comes to nothing by the client's doing; false when that was one too many. */
+/* Counts a request that comes to nothing by the client's doing; false when that was one too
+ * many. */
 bool http2_spend_reset(struct http2_session *s);
 /* Ends the session now; exchanges still open are told `status`. */
 void http2_close(struct http2_session *s, int status, bool reset);
-/* Two steps: no new requests, please; and no new requests. Some clients give up their open requests at
- * the first, whatever it says. So it waits for a moment when there are none: for those that were open before as
- * long as the stop may take, for later ones not so long, or a busy client would never go. */
+/* Two steps: no new requests, please; and no new requests. Some clients give up their open requests
+ * at the first, whatever it says. So it waits for a moment when there are none: for those that were
+ * open before as long as the stop may take, for later ones not so long, or a busy client would
+ * never go. */
 void http2_drain(struct http2_session *s);
 void http2_give_notice(struct http2_session *s);
 void http2_finish_drain(struct http2_session *s);
@@ -174,8 +177,8 @@ enum http2_ending { HTTP2_ENDED, HTTP2_RESET_BY_CLIENT, HTTP2_RESET_BY_US };
 void http2_past_add(struct http2_session *s, int32_t id, enum http2_ending ending);
 /* The client has reset one that was reset here: no frame of it can be under way any more. */
 void http2_past_reset(struct http2_session *s, int32_t id);
-/* HEADERS or DATA have come for a stream that is not open. The error that makes of the connection, or
- * NGHTTP2_NO_ERROR when it may happen to an honest client. */
+/* HEADERS or DATA have come for a stream that is not open. The error that makes of the connection,
+ * or NGHTTP2_NO_ERROR when it may happen to an honest client. */
 uint32_t http2_past_judge(const struct http2_session *s, int32_t id);
 
 /* http2_output.c */
@@ -212,15 +215,18 @@ void http2_stream_refuse_head(struct http2_stream *x);
 void http2_stream_time_out(struct http2_stream *x);
 
 /* http2_request.c */
-/* One field of the head; false when the head is out of all proportion. Trailers are not for this. */
+/* One field of the head; false when the head is out of all proportion. Trailers are not for
+ * this. */
 bool http2_request_add(struct http2_stream *x, nghttp2_rcbuf *name, nghttp2_rcbuf *value) NODISCARD;
 /* One field of the trailers; false when they are too large. */
-bool http2_request_add_trailer(struct http2_stream *x, nghttp2_rcbuf *name, nghttp2_rcbuf *value) NODISCARD;
+bool http2_request_add_trailer(struct http2_stream *x, nghttp2_rcbuf *name,
+			       nghttp2_rcbuf *value) NODISCARD;
 /* Makes the request of it. 0, or the status to answer and the reason. */
 int http2_request_finish(struct http2_stream *x, const char **ret_reason) NODISCARD;
 
 /* http2_wait.c */
-/* Something happens: a session that rests does not any more. Before anything of nghttp2's is called. */
+/* Something happens: a session that rests does not any more. Before anything of nghttp2's is
+ * called. */
 void http2_rouse(struct http2_session *s);
 /* Makes sure the timer fires no later than the next deadline. */
 void http2_update_timer(struct http2_session *s);
@@ -228,7 +234,8 @@ void http2_update_timer(struct http2_session *s);
 /* http2_websocket.c */
 #define HTTP2_WEBSOCKET_KEY_BYTES 24
 #define HTTP2_WEBSOCKET_ACCEPT_BYTES 28
-/* A fresh Sec-WebSocket-Key (RFC 6455 section 4.1), NUL-terminated. Negative when there is no randomness. */
+/* A fresh Sec-WebSocket-Key (RFC 6455 section 4.1), NUL-terminated. Negative when there is no
+ * randomness. */
 int http2_websocket_key(char ret_key[HTTP2_WEBSOCKET_KEY_BYTES + 1]) NODISCARD;
 /* True when `accept` is what a WebSocket server answers to that key. */
 bool http2_websocket_accepts(struct str key, struct str accept);

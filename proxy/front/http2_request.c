@@ -1,8 +1,8 @@
 /*
- * From the header fields of an HTTP/2 request to struct http_request. nghttp2 has seen to what RFC 9113
- * calls malformed (upper case, connection-specific fields, pseudo-header fields missing, repeated or
- * late, lengths that differ from the body); what the request means is decided by lib/http_head.h, as for
- * HTTP/1.1.
+ * From the header fields of an HTTP/2 request to struct http_request. nghttp2 has seen to what RFC
+ * 9113 calls malformed (upper case, connection-specific fields, pseudo-header fields missing,
+ * repeated or late, lengths that differ from the body); what the request means is decided by
+ * lib/http_head.h, as for HTTP/1.1.
  */
 #include "lib/http_head.h"
 #include "lib/http_parse.h"
@@ -39,8 +39,8 @@ static struct str *pseudo_of(struct http2_head *head, struct str name)
 	return str_equal(name, STR(":protocol")) ? &head->protocol : NULL;
 }
 
-/* Clients may send a cookie as several fields; what is behind us knows one (RFC 9113 section 8.2.3). It
- * stands where the first one stood. */
+/* Clients may send a cookie as several fields; what is behind us knows one (RFC 9113
+ * section 8.2.3). It stands where the first one stood. */
 static int join_cookies(struct http2_stream *x)
 {
 	struct http_headers *headers = &x->ex.request.headers;
@@ -105,7 +105,8 @@ static int add_field(struct http2_stream *x, struct str name, struct str value)
 	return http_headers_add(&x->ex.request.headers, &x->ex.arena, name, value);
 }
 
-bool http2_request_add(struct http2_stream *x, nghttp2_rcbuf *name_rcbuf, nghttp2_rcbuf *value_rcbuf)
+bool http2_request_add(struct http2_stream *x, nghttp2_rcbuf *name_rcbuf,
+		       nghttp2_rcbuf *value_rcbuf)
 {
 	struct http2_head *head = &x->head;
 	struct str name = str_of_rcbuf(name_rcbuf), value = str_of_rcbuf(value_rcbuf), *pseudo;
@@ -160,7 +161,8 @@ static int become_upgrade(struct http2_stream *x, const char **ret_reason)
 	if (!key || http2_websocket_key(key) < 0)
 		return 500;
 	x->websocket_key = str_of(key);
-	if (http_headers_add(&r->headers, &x->ex.arena, STR("sec-websocket-key"), x->websocket_key) < 0)
+	if (http_headers_add(&r->headers, &x->ex.arena, STR("sec-websocket-key"),
+			     x->websocket_key) < 0)
 		return 431;
 	r->method = STR("GET");
 	return 0;

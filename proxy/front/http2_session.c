@@ -84,7 +84,8 @@ void http2_refuse(struct http2_session *s, uint32_t code, const char *why)
 	s->failed = true;
 	if (code == NGHTTP2_ENHANCE_YOUR_CALM) {
 		counter_add(&s->counters->calmed);
-		log_info("http2", "ending a connection", LOG_S("reason", why), LOG_S("peer", s->peer));
+		log_info("http2", "ending a connection", LOG_S("reason", why),
+			 LOG_S("peer", s->peer));
 	} else {
 		log_debug("http2", "ending a connection", LOG_S("reason", why),
 			  LOG_S("peer", s->peer));
@@ -110,7 +111,7 @@ void http2_drain(struct http2_session *s)
 	s->draining = true;
 	s->drain_since_ms = loop_now_ms(s->loop);
 	LIST_FOR_EACH(node, &s->streams)
-		container_of(node, struct http2_stream, node)->before_drain = true;
+	container_of(node, struct http2_stream, node)->before_drain = true;
 	s->before_drain = s->stream_count;
 	http2_poke(s);
 }
@@ -156,7 +157,8 @@ static bool is_all_answered(const struct http2_session *s)
 {
 	const struct list_node *node;
 
-	LIST_FOR_EACH(node, &s->streams) {
+	LIST_FOR_EACH(node, &s->streams)
+	{
 		const struct http2_stream *x = container_of(node, struct http2_stream, node);
 
 		if (!x->gone && !(x->end_sent && x->request_complete))
@@ -180,20 +182,21 @@ static int on_frame_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, v
 			x->end_sent = true;
 			http2_mark(x);
 		}
-		/* In one write with the end of the last answer, the notice is there before the client asks
-		 * anything more: no request crosses it. */
+		/* In one write with the end of the last answer, the notice is there before the
+		 * client asks anything more: no request crosses it. */
 		if (s->draining && !s->noticed && is_all_answered(s))
 			http2_give_notice(s);
 		break;
 	case NGHTTP2_GOAWAY:
-		/* The answer to this says that all requests that crossed the notice are here. Clients that
-		 * take the notice for the end stumble over it, and lose what comes along with it. */
+		/* The answer to this says that all requests that crossed the notice are here.
+		 * Clients that take the notice for the end stumble over it, and lose what comes
+		 * along with it. */
 		if (s->noticed && !s->drained && !is_all_answered(s))
 			nghttp2_submit_ping(nghttp2, NGHTTP2_FLAG_NONE, http2_drain_mark);
 		break;
 	case NGHTTP2_RST_STREAM:
-		/* Of nghttp2's own accord: the client broke a rule. What it provokes counts like what
-		 * it does itself. */
+		/* Of nghttp2's own accord: the client broke a rule. What it provokes counts like
+		 * what it does itself. */
 		if (frame->rst_stream.error_code == NGHTTP2_PROTOCOL_ERROR ||
 		    frame->rst_stream.error_code == NGHTTP2_FLOW_CONTROL_ERROR ||
 		    frame->rst_stream.error_code == NGHTTP2_STREAM_CLOSED ||
@@ -207,7 +210,8 @@ static int on_frame_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, v
 }
 
 /* An answer that cannot be sent must not be waited for. */
-static int on_frame_not_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, int error, void *user)
+static int on_frame_not_sent(nghttp2_session *nghttp2, const nghttp2_frame *frame, int error,
+			     void *user)
 {
 	struct http2_stream *x;
 
@@ -233,7 +237,7 @@ static int on_stream_gone(nghttp2_session *nghttp2, int32_t id, uint32_t code, v
 		return 0;
 	}
 	http2_past_add(user, id,
-		       x->client_reset			      ? HTTP2_RESET_BY_CLIENT
+		       x->client_reset		      ? HTTP2_RESET_BY_CLIENT
 		       : x->request_complete && !code ? HTTP2_ENDED
 						      : HTTP2_RESET_BY_US);
 	x->gone = true;
@@ -309,7 +313,8 @@ static void run(struct http2_session *s)
 		if (!list_is_empty(&s->marked))
 			http2_poke(s);
 		watch_idleness(s);
-		/* While a request may be on its way, the notice comes with its answer, or when time is up. */
+		/* While a request may be on its way, the notice comes with its answer, or when time
+		 * is up. */
 		if (s->draining && s->stream_count == 0 && !http_server_is_waiting(s->guest.server))
 			http2_give_notice(s);
 		/* nghttp2 takes the notice for the last word; more requests may be on their way. */
@@ -413,23 +418,24 @@ static int greet(struct http2_session *s)
 {
 	static const nghttp2_settings_entry settings[] = {
 		/* What the client sees is HTTP2_STREAMS_MAX; see http2_output.c. */
-		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS, 2 * HTTP2_STREAMS_MAX + HTTP2_RESETS_BURST},
+		{NGHTTP2_SETTINGS_MAX_CONCURRENT_STREAMS,
+		 2 * HTTP2_STREAMS_MAX + HTTP2_RESETS_BURST},
 		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, HTTP2_STREAM_WINDOW_BYTES},
 		{NGHTTP2_SETTINGS_MAX_HEADER_LIST_SIZE, HTTP_HEAD_BYTES_MAX},
 		{NGHTTP2_SETTINGS_ENABLE_CONNECT_PROTOCOL, 1},
 		{NGHTTP2_SETTINGS_NO_RFC7540_PRIORITIES, 1},
 	};
 
-	if (nghttp2_submit_settings(s->nghttp2, NGHTTP2_FLAG_NONE, settings, ARRAY_LENGTH(settings)) <
-		    0 ||
+	if (nghttp2_submit_settings(s->nghttp2, NGHTTP2_FLAG_NONE, settings,
+				    ARRAY_LENGTH(settings)) < 0 ||
 	    nghttp2_session_set_local_window_size(s->nghttp2, NGHTTP2_FLAG_NONE, 0,
 						  HTTP2_CONNECTION_WINDOW_BYTES_FIRST) < 0)
 		return -ENOMEM;
 	return 0;
 }
 
-void http2_open(struct http_server *server, struct stream *stream, const char *peer, struct str early,
-		struct http2_pool *pool, struct http2_counters *counters)
+void http2_open(struct http_server *server, struct stream *stream, const char *peer,
+		struct str early, struct http2_pool *pool, struct http2_counters *counters)
 {
 	struct http2_session *s = xcalloc(1, sizeof(*s));
 

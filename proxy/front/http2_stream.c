@@ -110,7 +110,8 @@ static void send_error(struct http2_stream *x, int status, const char *reason)
 	struct http_headers *headers = &ex->response_headers;
 	const struct http_header *field = &x->session->config->error_field;
 	char body[256];
-	int len = snprintf(body, sizeof(body), "{\"code\":%d,\"message\":\"%s\"}\n", status, reason);
+	int len = snprintf(body, sizeof(body), "{\"code\":%d,\"message\":\"%s\"}\n", status,
+			   reason);
 	struct iovec piece = {.iov_base = body, .iov_len = (size_t)len};
 
 	/* The reasons are constants; nothing in them needs escaping. */
@@ -118,9 +119,10 @@ static void send_error(struct http2_stream *x, int status, const char *reason)
 	headers->count = 0;
 	if (http_headers_add(headers, &ex->arena, STR("Content-Type"),
 			     STR("application/json; charset=utf-8")) < 0 ||
-	    http_headers_add(headers, &ex->arena, STR("X-Content-Type-Options"),
-			     STR("nosniff")) < 0 ||
-	    (field->name.len && http_headers_add(headers, &ex->arena, field->name, field->value) < 0) ||
+	    http_headers_add(headers, &ex->arena, STR("X-Content-Type-Options"), STR("nosniff")) <
+		    0 ||
+	    (field->name.len &&
+	     http_headers_add(headers, &ex->arena, field->name, field->value) < 0) ||
 	    http_response_begin(ex, status, len) < 0 || http_response_finish(ex, &piece, 1) < 0)
 		http2_stream_reset(x, NGHTTP2_INTERNAL_ERROR);
 	x->speaking = false;
@@ -137,7 +139,7 @@ static void refuse(struct http2_stream *x, int status, const char *reason)
 	r->method = r->method.p ? r->method : STR("");
 	r->target = r->target.p ? r->target : x->head.path.p ? x->head.path : STR("");
 	r->path = r->path.p ? r->path : STR("");
-	r->authority = r->authority.p ? r->authority
+	r->authority = r->authority.p	     ? r->authority
 		       : x->head.authority.p ? x->head.authority
 					     : STR("");
 	r->expect_continue = false;
@@ -177,7 +179,8 @@ static bool is_flowing(const struct http2_stream *x)
 	       !(x->ended && !x->tunnel);
 }
 
-/* For uploads that are not small, and for those that nobody takes: others on the connection go on. */
+/* For uploads that are not small, and for those that nobody takes: others on the connection go
+ * on. */
 static void make_roomy(struct http2_session *s)
 {
 	if (s->roomy ||
@@ -188,7 +191,8 @@ static void make_roomy(struct http2_session *s)
 					      HTTP2_CONNECTION_WINDOW_BYTES);
 }
 
-/* A client whose bytes keep being taken may have more of them under way: distance costs no speed. */
+/* A client whose bytes keep being taken may have more of them under way: distance costs no
+ * speed. */
 static void grow_window(struct http2_stream *x, size_t len)
 {
 	x->taken += len;
@@ -261,7 +265,8 @@ void http2_stream_receive_end(struct http2_stream *x)
 static bool tell_held(struct http2_stream *x)
 {
 	struct http2_session *s = x->session;
-	size_t len = size_min(buf_length(&x->in), LOOP_SCRATCH_BYTES), owed = size_min(len, x->owed);
+	size_t len = size_min(buf_length(&x->in), LOOP_SCRATCH_BYTES),
+	       owed = size_min(len, x->owed);
 
 	if (len == 0 || !is_flowing(x))
 		return false;
@@ -289,8 +294,8 @@ static bool step(struct http2_stream *x)
 		return false;
 	}
 	if (x->gone) {
-		/* The last bytes of a known length were framed with the end, and their maker waits for
-		 * room before it says that these were all. */
+		/* The last bytes of a known length were framed with the end, and their maker waits
+		 * for room before it says that these were all. */
 		if (!x->full)
 			return false;
 		x->full = false;

@@ -1,4 +1,5 @@
-/* What a session waits for, and until when. One timer, never moved later: it fires early and looks again. */
+/* What a session waits for, and until when. One timer, never moved later: it fires early and looks
+ * again. */
 #include "lib/log.h"
 #include "proxy/front/http2_private.h"
 
@@ -28,7 +29,8 @@ static uint64_t body_deadline(const struct http2_stream *x)
 static uint64_t stall_deadline(struct http2_stream *x)
 {
 	return stall_clock_deadline(&x->stall, x->given, buf_length(&x->out),
-				    loop_now_ms(x->session->loop), x->session->timeouts->write_stall);
+				    loop_now_ms(x->session->loop),
+				    x->session->timeouts->write_stall);
 }
 
 static uint64_t streams_deadline(struct http2_session *s)
@@ -36,7 +38,8 @@ static uint64_t streams_deadline(struct http2_session *s)
 	uint64_t deadline = UINT64_MAX;
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &s->streams) {
+	LIST_FOR_EACH(node, &s->streams)
+	{
 		struct http2_stream *x = container_of(node, struct http2_stream, node);
 
 		earlier(&deadline, head_deadline(x));
@@ -50,14 +53,16 @@ static void end_overdue_streams(struct http2_session *s, uint64_t now)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &s->streams) {
+	LIST_FOR_EACH_SAFE(node, following, &s->streams)
+	{
 		struct http2_stream *x = container_of(node, struct http2_stream, node);
 
 		if (now >= head_deadline(x)) {
 			/* Nothing else can come before its end. */
 			http2_refuse(s, NGHTTP2_PROTOCOL_ERROR, "the message head took too long");
 		} else if (now >= stall_deadline(x)) {
-			log_info("http2", "client takes nothing of a response", LOG_S("peer", s->peer));
+			log_info("http2", "client takes nothing of a response",
+				 LOG_S("peer", s->peer));
 			http2_stream_reset(x, NGHTTP2_CANCEL);
 			http2_stream_close(x, -ETIMEDOUT);
 		} else if (now >= body_deadline(x)) {
@@ -82,15 +87,16 @@ static uint64_t idle_deadline(const struct http2_session *s)
 		return s->opened_ms + s->timeouts->head;
 	if (s->stream_count || !s->idle_since_ms)
 		return UINT64_MAX;
-	return s->idle_since_ms + (s->served ? s->config->idle_timeout_ms : s->timeouts->first_byte);
+	return s->idle_since_ms +
+	       (s->served ? s->config->idle_timeout_ms : s->timeouts->first_byte);
 }
 
 static uint64_t rest_deadline(const struct http2_session *s)
 {
 	uint64_t since = s->idle_since_ms > s->last_read_ms ? s->idle_since_ms : s->last_read_ms;
 
-	if (!s->greeted || !s->idle_since_ms || s->draining || s->failed || s->full || s->restless ||
-	    s->block.folded)
+	if (!s->greeted || !s->idle_since_ms || s->draining || s->failed || s->full ||
+	    s->restless || s->block.folded)
 		return UINT64_MAX;
 	return since + s->timeouts->rest;
 }
@@ -104,7 +110,8 @@ static uint64_t drain_deadline(const struct http2_session *s)
 	if (s->noticed)
 		return s->drain_since_ms + HTTP2_DRAIN_NOTICE_MS;
 	/* Not stopping: it makes room for another one. */
-	limit = (begun ? begun : s->drain_since_ms) + limit - size_min(limit / 3, HTTP2_DRAIN_LEFT_MS);
+	limit = (begun ? begun : s->drain_since_ms) + limit -
+		size_min(limit / 3, HTTP2_DRAIN_LEFT_MS);
 	if (!s->before_drain)
 		earlier(&limit, s->drain_since_ms + s->timeouts->drain_quiet);
 	return limit;
@@ -193,8 +200,9 @@ static void on_timer(uv_timer_t *timer)
 }
 
 /*
- * Waits of streams begin all the time, and none can be over before the shortest of their timeouts. So a
- * timer that is armed for no later than that need not know of each; it looks at all when it fires.
+ * Waits of streams begin all the time, and none can be over before the shortest of their timeouts.
+ * So a timer that is armed for no later than that need not know of each; it looks at all when it
+ * fires.
  */
 static uint64_t next_look(struct http2_session *s)
 {

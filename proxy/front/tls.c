@@ -6,15 +6,16 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 
-/* The cheapest that is safe first; a client without AES in hardware says so by wanting ChaCha first. */
+/* The cheapest that is safe first; a client without AES in hardware says so by wanting ChaCha
+ * first. */
 #define CIPHERS_13 "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256"
-#define CIPHERS_12                                                      \
-	"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:"    \
-	"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:"    \
+#define CIPHERS_12 \
+	"ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-RSA-AES128-GCM-SHA256:" \
+	"ECDHE-ECDSA-AES256-GCM-SHA384:ECDHE-RSA-AES256-GCM-SHA384:" \
 	"ECDHE-ECDSA-CHACHA20-POLY1305:ECDHE-RSA-CHACHA20-POLY1305"
 #define GROUPS "X25519:P-256:P-384"
-#define SIGNATURES                                                                             \
-	"ECDSA+SHA256:ed25519:ECDSA+SHA384:ECDSA+SHA512:RSA-PSS+SHA256:RSA-PSS+SHA384:"       \
+#define SIGNATURES \
+	"ECDSA+SHA256:ed25519:ECDSA+SHA384:ECDSA+SHA512:RSA-PSS+SHA256:RSA-PSS+SHA384:" \
 	"RSA-PSS+SHA512:RSA+SHA256:RSA+SHA384:RSA+SHA512"
 
 struct tls {
@@ -31,7 +32,7 @@ struct tls_facts {
 	struct tls_store *store;
 	struct tls_choice choice;
 	const struct tls_certificate *shown; /* the one that the handshake used */
-	char *server_name;		     /* as asked for; NULL: none */
+	char *server_name; /* as asked for; NULL: none */
 };
 
 /* Where an SSL keeps its facts: a number that OpenSSL gives out once for the whole process. */
@@ -74,7 +75,8 @@ static int on_server_name(SSL *ssl, int *alert, void *user)
 	bool known;
 
 	(void)user;
-	/* An address is no name that could be asked for (RFC 6066 section 3), though some clients do. */
+	/* An address is no name that could be asked for (RFC 6066 section 3), though some clients
+	 * do. */
 	if (name && tls_host_is_address(name))
 		name = NULL;
 	if (name && !facts->server_name)

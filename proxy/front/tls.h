@@ -1,11 +1,11 @@
 /*
- * What all TLS connections of the proxy share: how OpenSSL is set up, the certificates of the moment,
- * the keys of tickets. One object, used by every worker; tls_set_store may come at any time, and
- * connections go on with what they began with.
+ * What all TLS connections of the proxy share: how OpenSSL is set up, the certificates of the
+ * moment, the keys of tickets. One object, used by every worker; tls_set_store may come at any
+ * time, and connections go on with what they began with.
  *
- * TLS 1.2 and 1.3; only key exchanges with forward secrecy and authenticated ciphers, ours preferred,
- * ECDSA before RSA; no compression, no renegotiation, no early data (it could be replayed, contract/
- * proxy.md S89); tickets instead of a session cache.
+ * TLS 1.2 and 1.3; only key exchanges with forward secrecy and authenticated ciphers, ours
+ * preferred, ECDSA before RSA; no compression, no renegotiation, no early data (it could be
+ * replayed, contract/ proxy.md S89); tickets instead of a session cache.
  */
 #ifndef PROXY_FRONT_TLS_H
 #define PROXY_FRONT_TLS_H

@@ -16,13 +16,13 @@ struct tls_acceptor {
 	struct tls_buffers *buffers;
 	struct tls_counters counters;
 	struct list_node waiting; /* first record complete, for a turn of the loop with time left */
-	struct later later;	  /* the next turn */
-	uint64_t spent_ns;	  /* on first steps in this turn */
+	struct later later; /* the next turn */
+	uint64_t spent_ns; /* on first steps in this turn */
 };
 
 enum state {
 	STATE_FIRST_RECORD, /* until it is complete */
-	STATE_WAITING,	    /* for its first step */
+	STATE_WAITING, /* for its first step */
 	STATE_HANDSHAKE,
 	STATE_LINGER, /* refused; the client gets to see why */
 	STATE_CLOSING,
@@ -33,7 +33,7 @@ struct handshake {
 	struct tls_acceptor *acceptor;
 	struct list_node node; /* in the acceptor's `waiting` */
 	struct stream *stream; /* as accepted; NULL once it is another's, or closed */
-	struct stream *tls;    /* around it, in STATE_HANDSHAKE */
+	struct stream *tls; /* around it, in STATE_HANDSHAKE */
 	struct buf first;
 	struct later later; /* a failure, told from inside the stream's callback */
 	uv_timer_t timer;
@@ -88,8 +88,8 @@ static void on_stop(struct http_server_guest *guest)
 {
 	struct handshake *h = container_of(guest, struct handshake, guest);
 
-	/* Nothing has been asked yet that would deserve an answer, but when a successor has the listening
-	 * socket, what came here before is served here; it has the handshake's time. */
+	/* Nothing has been asked yet that would deserve an answer, but when a successor has the
+	 * listening socket, what came here before is served here; it has the handshake's time. */
 	if (h->state != STATE_LINGER && !http_server_is_waiting(guest->server))
 		close_handshake(h, true);
 }
@@ -260,7 +260,8 @@ static void begin(struct handshake *h)
 	h->guest.idle_since_ms = 0;
 	later_call(acceptor->loop, &acceptor->later);
 	if (list_is_empty(&acceptor->waiting) && has_time(acceptor)) {
-		make_first_step(h); /* reading goes on: to stop and start it again costs three system calls */
+		make_first_step(h); /* reading goes on: to stop and start it again costs three
+				       system calls */
 		return;
 	}
 	stream_read_stop(h->stream);
@@ -355,7 +356,8 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 	h->acceptor = acceptor;
 	h->stream = stream;
 	h->state = STATE_FIRST_RECORD;
-	h->guest.idle_since_ms = loop_now_ms(acceptor->loop); /* the first to go when there is no room */
+	h->guest.idle_since_ms = loop_now_ms(
+		acceptor->loop); /* the first to go when there is no room */
 	h->guest.on_stop = on_stop;
 	h->guest.on_abort = on_abort;
 	h->parts = 2;

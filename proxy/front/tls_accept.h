@@ -1,15 +1,15 @@
 /*
- * From an accepted connection to one that is served: the TLS handshakes of one worker. Each is a guest
- * of the worker's HTTPS server (lib/http_server.h) until it is over; then the server adopts the stream
- * as HTTP/1, or, when ALPN chose it, as HTTP/2.
+ * From an accepted connection to one that is served: the TLS handshakes of one worker. Each is a
+ * guest of the worker's HTTPS server (lib/http_server.h) until it is over; then the server adopts
+ * the stream as HTTP/1, or, when ALPN chose it, as HTTP/2.
  *
  * Nothing is made for a client before its first record is complete, and the whole has one deadline,
  * TLS_HANDSHAKE_TIMEOUT_MS from accepting (contract/proxy.md S56). The first step of a handshake is
  * where the signature is made; of these only so many run in one turn of the loop as fit in
  * TLS_HANDSHAKE_SLICE_US, the others queue, so that who is connected already is served in between.
  *
- * A client that speaks HTTP without TLS gets a 400 in plain text (S91); one whose handshake fails gets
- * the alert that names the fault, and both get the time to read it.
+ * A client that speaks HTTP without TLS gets a 400 in plain text (S91); one whose handshake fails
+ * gets the alert that names the fault, and both get the time to read it.
  */
 #ifndef PROXY_FRONT_TLS_ACCEPT_H
 #define PROXY_FRONT_TLS_ACCEPT_H

@@ -60,8 +60,9 @@ static void add_address(struct tls_certificate *c, const ASN1_OCTET_STRING *addr
 	char text[INET6_ADDRSTRLEN];
 	int len = ASN1_STRING_length(address);
 
-	if ((len == 4 || len == 16) && inet_ntop(len == 4 ? AF_INET : AF_INET6,
-						 ASN1_STRING_get0_data(address), text, sizeof(text)))
+	if ((len == 4 || len == 16) &&
+	    inet_ntop(len == 4 ? AF_INET : AF_INET6, ASN1_STRING_get0_data(address), text,
+		      sizeof(text)))
 		add_name(c, str_of(text));
 }
 
@@ -156,8 +157,8 @@ int tls_file_read(const char *path, char **ret_text, size_t *ret_len, struct err
 	if (fd < 0 || fstat(fd, &facts) < 0)
 		return err_set_sys(err, ERR_INVALID_ARGUMENT, errno, "read %s", path);
 	if (!S_ISREG(facts.st_mode) || facts.st_size > TLS_FILE_BYTES_MAX)
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not a file of at most %d bytes", path,
-			       TLS_FILE_BYTES_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s is not a file of at most %d bytes",
+			       path, TLS_FILE_BYTES_MAX);
 	text = xmalloc((size_t)facts.st_size + 1);
 	while (len < (size_t)facts.st_size &&
 	       (n = read(fd, text + len, (size_t)facts.st_size - len)) != 0) {
@@ -181,7 +182,8 @@ static int no_password(char *room, int size, int writing, void *user)
 	return -1;
 }
 
-static int parse_certificates(struct tls_certificate *c, BIO *bio, const char *path, struct err *err)
+static int parse_certificates(struct tls_certificate *c, BIO *bio, const char *path,
+			      struct err *err)
 {
 	X509 *next;
 
@@ -207,8 +209,8 @@ static int parse_key(struct tls_certificate *c, BIO *bio, const char *path, stru
 {
 	c->key = PEM_read_bio_PrivateKey(bio, NULL, no_password, NULL);
 	if (!c->key)
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s holds no usable private key (%s)", path,
-			       library_reason());
+		return err_set(err, ERR_INVALID_ARGUMENT, "%s holds no usable private key (%s)",
+			       path, library_reason());
 	if (!X509_check_private_key(c->leaf, c->key))
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "the private key in %s does not belong to the certificate %s", path,
@@ -248,8 +250,8 @@ static int check_usable(const struct tls_certificate *c, struct err *err)
 	SSL_CTX *context = SSL_CTX_new(TLS_server_method());
 	int usable = context && SSL_CTX_use_cert_and_key(context, c->leaf, c->key, c->chain, 1);
 	int status = usable ? 0
-			    : err_set(err, ERR_INVALID_ARGUMENT, "%s cannot be used (%s)", c->source,
-				      library_reason());
+			    : err_set(err, ERR_INVALID_ARGUMENT, "%s cannot be used (%s)",
+				      c->source, library_reason());
 
 	ERR_clear_error();
 	SSL_CTX_free(context);
@@ -266,7 +268,7 @@ static int64_t expiry_of(const X509 *leaf)
 }
 
 int tls_certificate_load(const char *certificate_path, const char *key_path,
-		     struct tls_certificate **ret_certificate, struct err *err)
+			 struct tls_certificate **ret_certificate, struct err *err)
 {
 	struct tls_certificate *c = xcalloc(1, sizeof(*c));
 	int status;

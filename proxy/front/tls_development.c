@@ -75,8 +75,8 @@ static int write_file(const char *path, BIO *content, mode_t mode, struct err *e
 	snprintf(temporary, sizeof(temporary), "%s.new", path);
 	unlink(temporary);
 	fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-	if (fd < 0 || fchmod(fd, mode) < 0 || write(fd, data, (size_t)len) != len || fsync(fd) < 0 ||
-	    rename(temporary, path) < 0) {
+	if (fd < 0 || fchmod(fd, mode) < 0 || write(fd, data, (size_t)len) != len ||
+	    fsync(fd) < 0 || rename(temporary, path) < 0) {
 		int status = err_set_sys(err, ERR_PERMISSION_DENIED, errno, "write %s", path);
 
 		unlink(temporary);
@@ -150,8 +150,8 @@ static X509 *certificate_new(EVP_PKEY *key, const char *name, int days)
 	if (!X509_set_version(certificate, X509_VERSION_3) || !set_serial(certificate) ||
 	    !X509_gmtime_adj(X509_getm_notBefore(certificate), -BACKDATED_S) ||
 	    !X509_time_adj_ex(X509_getm_notAfter(certificate), days, -BACKDATED_S, NULL) ||
-	    !X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)name, -1,
-					-1, 0) ||
+	    !X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)name,
+					-1, -1, 0) ||
 	    !X509_set_pubkey(certificate, key)) {
 		X509_free(certificate);
 		return NULL;
@@ -179,8 +179,8 @@ static int make_authority(const struct paths *paths, const char *domain,
 
 	/* Browsers tell authorities apart by name. */
 	RAND_bytes(tag, sizeof(tag));
-	snprintf(name, sizeof(name), "Sandbox development CA %02x%02x%02x%02x", tag[0], tag[1], tag[2],
-		 tag[3]);
+	snprintf(name, sizeof(name), "Sandbox development CA %02x%02x%02x%02x", tag[0], tag[1],
+		 tag[2], tag[3]);
 	write_constraints(domain, constraints, sizeof(constraints));
 	c = key ? certificate_new(key, name, AUTHORITY_DAYS) : NULL;
 	ret_authority->certificate = c;
@@ -219,7 +219,8 @@ static int make_certificate(const struct paths *paths, const char *domain,
 	    !X509_sign(c, authority->key, EVP_sha256())) {
 		status = fail(err, "make the certificate");
 	} else {
-		/* The key first: a certificate that waits for its key is an error, a key is none. */
+		/* The key first: a certificate that waits for its key is an error, a key is
+		 * none. */
 		status = write_key(paths->key, key, err);
 		if (status == 0)
 			status = write_certificate(paths->certificate, c, issuer, err);
@@ -239,13 +240,15 @@ static bool lasts(const struct tls_certificate *c)
 /* Whether it may vouch for the domain; one without constraints may. */
 static bool permits(X509 *authority, const char *domain)
 {
-	NAME_CONSTRAINTS *constraints = X509_get_ext_d2i(authority, NID_name_constraints, NULL, NULL);
+	NAME_CONSTRAINTS *constraints = X509_get_ext_d2i(authority, NID_name_constraints, NULL,
+							 NULL);
 	bool permitted = !constraints;
 
-	for (int i = 0; constraints && i < sk_GENERAL_SUBTREE_num(constraints->permittedSubtrees); i++) {
+	for (int i = 0; constraints && i < sk_GENERAL_SUBTREE_num(constraints->permittedSubtrees);
+	     i++) {
 		int type;
-		const GENERAL_SUBTREE *tree =
-			sk_GENERAL_SUBTREE_value(constraints->permittedSubtrees, i);
+		const GENERAL_SUBTREE *tree = sk_GENERAL_SUBTREE_value(
+			constraints->permittedSubtrees, i);
 		const ASN1_STRING *name = GENERAL_NAME_get0_value(tree->base, &type);
 		struct str suffix;
 
@@ -254,7 +257,8 @@ static bool permits(X509 *authority, const char *domain)
 		suffix = (struct str){(const char *)ASN1_STRING_get0_data(name),
 				      (size_t)ASN1_STRING_length(name)};
 		if (str_ends_with(str_of(domain), suffix) &&
-		    (strlen(domain) == suffix.len || domain[strlen(domain) - suffix.len - 1] == '.'))
+		    (strlen(domain) == suffix.len ||
+		     domain[strlen(domain) - suffix.len - 1] == '.'))
 			permitted = true;
 	}
 	NAME_CONSTRAINTS_free(constraints);
@@ -271,7 +275,8 @@ static bool load_authority(const struct paths *paths, const char *domain,
 
 	if (tls_certificate_load(paths->authority, paths->authority_key, &c, &ignored) < 0)
 		return false;
-	good = lasts(c) && permits(c->leaf, domain) && X509_up_ref(c->leaf) && EVP_PKEY_up_ref(c->key);
+	good = lasts(c) && permits(c->leaf, domain) && X509_up_ref(c->leaf) &&
+	       EVP_PKEY_up_ref(c->key);
 	if (good)
 		*ret_authority = (struct authority){c->leaf, c->key};
 	tls_certificate_release(c);
@@ -347,10 +352,10 @@ static enum options_result read_arguments(int argc, char **argv, const char **re
 					  const char **ret_domain)
 {
 	static const char program[] = "proxy dev-certificate";
-	static const char summary[] =
-		"proxy dev-certificate DIR [flags]\n"
-		"Makes a certificate authority for this machine, and a certificate for *.DOMAIN by it, in DIR.\n"
-		"Run again, it keeps what is still good.\n";
+	static const char summary[] = "proxy dev-certificate DIR [flags]\n"
+				      "Makes a certificate authority for this machine, and a "
+				      "certificate for *.DOMAIN by it, in DIR.\n"
+				      "Run again, it keeps what is still good.\n";
 	const struct option options[] = {
 		{"domain", OPTION_STRING, ret_domain, "default sbx.localhost"},
 		{0},

@@ -1,14 +1,16 @@
 /*
  * `proxy dev-certificate DIR [-domain NAME]`: a certificate authority for one's own machine, and a
- * certificate made by it, because some clients of sandboxes accept only https (contract/sdk.md 2.2).
+ * certificate made by it, because some clients of sandboxes accept only https
+ * (contract/sdk.md 2.2).
  *
  *   DIR/ca.pem        what clients must trust; made once, good for ten years
  *   DIR/ca-key.pem    its key, mode 0600. It can only vouch for the domain, localhost and loopback
  *                     addresses (name constraints), so that trusting it risks little.
- *   DIR/tls.crt, tls.key    for *.NAME, NAME, localhost, 127.0.0.1 and ::1; `-certificate DIR` takes them
+ *   DIR/tls.crt, tls.key    for *.NAME, NAME, localhost, 127.0.0.1 and ::1; `-certificate DIR`
+ * takes them
  *
- * Running it again changes nothing that is still good, and makes anew what is not: a certificate that
- * ends within a month, is for another domain, or is not of this authority.
+ * Running it again changes nothing that is still good, and makes anew what is not: a certificate
+ * that ends within a month, is for another domain, or is not of this authority.
  */
 #ifndef PROXY_FRONT_TLS_DEVELOPMENT_H
 #define PROXY_FRONT_TLS_DEVELOPMENT_H

@@ -5,7 +5,8 @@
 #include "lib/log.h"
 #include "proxy/counter.h"
 
-/* A key is the current one this long, and then the last one: a ticket can be used all its session's life. */
+/* A key is the current one this long, and then the last one: a ticket can be used all its session's
+ * life. */
 #define TICKET_KEY_MS (TLS_SESSION_S * 1000ull)
 
 /* A directory whose changes are looked out for. */
@@ -67,8 +68,8 @@ static void log_load(struct tls_reload *reload)
 	if (reload->status < 0 || reload->result.failed) {
 		counter_add(&reload->failed);
 		log_error("tls", "certificates: the old ones stay where new ones cannot be used",
-			  LOG_S("error", reload->status < 0 ? reload->err.message
-							    : reload->result.message),
+			  LOG_S("error",
+				reload->status < 0 ? reload->err.message : reload->result.message),
 			  LOG_I("failed", reload->result.failed));
 		return;
 	}
@@ -137,8 +138,8 @@ static bool is_name_of(struct str path, const char *name)
 	       (path.len == len || path.p[path.len - len - 1] == '/');
 }
 
-/* A certificate's or key's file, or one of the links ("..data") by which volumes of Kubernetes change all
- * of their files at once. */
+/* A certificate's or key's file, or one of the links ("..data") by which volumes of Kubernetes
+ * change all of their files at once. */
 static bool concerns(const struct tls_reload *reload, const char *name)
 {
 	struct str text = str_of(name);
@@ -189,8 +190,8 @@ static void watch(struct tls_reload *reload, struct str directory)
 	status = uv_fs_event_start(&w->event, on_change, w->path, 0);
 	/* SIGHUP and the admin API are left. */
 	if (status < 0)
-		log_warn("tls", "changes of certificates are not noticed", LOG_S("directory", w->path),
-			 LOG_S("error", errno_text(status)));
+		log_warn("tls", "changes of certificates are not noticed",
+			 LOG_S("directory", w->path), LOG_S("error", errno_text(status)));
 }
 
 static struct str directory_of(struct str path)
@@ -223,7 +224,8 @@ static void watch_sources(struct tls_reload *reload)
 		const char *comma = strchr(source.p, ',');
 
 		if (comma) {
-			watch(reload, directory_of((struct str){source.p, (size_t)(comma - source.p)}));
+			watch(reload,
+			      directory_of((struct str){source.p, (size_t)(comma - source.p)}));
 			watch(reload, directory_of(str_of(comma + 1)));
 		} else {
 			watch(reload, is_directory(source.p) ? source : directory_of(source));
@@ -274,7 +276,8 @@ bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *k
 {
 	if (!tls_import_tickets(reload->tls, keys, len))
 		return false;
-	uv_timer_start(&reload->tickets, on_tickets, size_min(due_ms, TICKET_KEY_MS), TICKET_KEY_MS);
+	uv_timer_start(&reload->tickets, on_tickets, size_min(due_ms, TICKET_KEY_MS),
+		       TICKET_KEY_MS);
 	return true;
 }
 

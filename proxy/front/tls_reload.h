@@ -1,9 +1,9 @@
 /*
- * The certificates' life beside the connections, on the main loop: loaded at the start, loaded again
- * (in the pool) on demand (SIGHUP, the admin API), and when a file near them changes, and ticket keys renewed from
- * time to time. Running connections go on with what they have; new ones get the new certificates. A
- * file that cannot be used keeps the certificate that came from it before, and the log, the metrics
- * and the answer to who asked say so (contract/proxy.md S90).
+ * The certificates' life beside the connections, on the main loop: loaded at the start, loaded
+ * again (in the pool) on demand (SIGHUP, the admin API), and when a file near them changes, and
+ * ticket keys renewed from time to time. Running connections go on with what they have; new ones
+ * get the new certificates. A file that cannot be used keeps the certificate that came from it
+ * before, and the log, the metrics and the answer to who asked say so (contract/proxy.md S90).
  */
 #ifndef PROXY_FRONT_TLS_RELOAD_H
 #define PROXY_FRONT_TLS_RELOAD_H
@@ -20,7 +20,8 @@ struct tls_reload_totals {
 };
 
 /* Told of one load, on the loop: 0 and what came of it, or what made all of it fail. */
-typedef void tls_reload_told(void *user, const struct tls_load_result *result, const struct err *err);
+typedef void tls_reload_told(void *user, const struct tls_load_result *result,
+			     const struct err *err);
 
 /* Loads and sets up (blocking; at the start). `sources` as in tls_store.h, borrowed. */
 int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
@@ -28,12 +29,12 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 struct tls *tls_reload_tls(const struct tls_reload *reload);
 /* When ticket keys are renewed next, in milliseconds from now. */
 uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload);
-/* The keys of another process (tls_ticket.h), and when they are to be renewed: their age counts, however
- * often one process follows another. False when they are not whole: its own stay. */
+/* The keys of another process (tls_ticket.h), and when they are to be renewed: their age counts,
+ * however often one process follows another. False when they are not whole: its own stay. */
 bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *keys, size_t len,
 			       uint64_t due_ms);
-/* Loads again. `told` (NULL: nobody is) comes exactly once, perhaps at once and in any case before the loop
- * ends; a second request during a load is one more load. */
+/* Loads again. `told` (NULL: nobody is) comes exactly once, perhaps at once and in any case before
+ * the loop ends; a second request during a load is one more load. */
 void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user);
 /* Any thread. */
 void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_totals);

@@ -103,7 +103,8 @@ static bool holds_key(const char *path)
 
 	if (tls_file_read(path, &text, &len, &err) < 0)
 		return false;
-	found = memmem(text, len, "PRIVATE KEY-----", 16) && memmem(text, len, "CERTIFICATE-----", 16);
+	found = memmem(text, len, "PRIVATE KEY-----", 16) &&
+		memmem(text, len, "CERTIFICATE-----", 16);
 	wipe(text, len);
 	free(text);
 	return found;
@@ -158,9 +159,9 @@ static void keep_directory(struct load *load, const char *directory)
 		if (strncmp(c->source, directory, len) != 0 || c->source[len] != '/')
 			continue;
 		atomic_fetch_add(&c->holds, 1);
-		load->store->certificates =
-			xrealloc(load->store->certificates,
-				 (load->store->count + 1) * sizeof(*load->store->certificates));
+		load->store->certificates = xrealloc(load->store->certificates,
+						     (load->store->count + 1) *
+							     sizeof(*load->store->certificates));
 		load->store->certificates[load->store->count++] = c;
 	}
 }
@@ -213,7 +214,8 @@ static void index_names(struct tls_store *store)
 }
 
 int tls_store_load(const char *const *sources, size_t count, struct tls_store *previous,
-		   struct tls_store **ret_store, struct tls_load_result *ret_result, struct err *err)
+		   struct tls_store **ret_store, struct tls_load_result *ret_result,
+		   struct err *err)
 {
 	struct tls_store *store = xcalloc(1, sizeof(*store));
 	struct load load = {store, previous, ret_result, err};
@@ -277,8 +279,7 @@ static bool choose_by_name(const struct tls_store *store, const char *name,
 
 	for (size_t i = first_with_name(store, name);
 	     i < store->names_count && strcmp(store->names[i].text, name) == 0; i++) {
-		const struct tls_certificate *c =
-			store->certificates[store->names[i].certificate];
+		const struct tls_certificate *c = store->certificates[store->names[i].certificate];
 
 		if (!ret_choice->of[c->kind])
 			ret_choice->of[c->kind] = c;
@@ -287,7 +288,8 @@ static bool choose_by_name(const struct tls_store *store, const char *name,
 	return found;
 }
 
-bool tls_store_choose(const struct tls_store *store, const char *name, struct tls_choice *ret_choice)
+bool tls_store_choose(const struct tls_store *store, const char *name,
+		      struct tls_choice *ret_choice)
 {
 	const struct tls_certificate *first = store->certificates[0];
 	char text[256], wildcard[258];

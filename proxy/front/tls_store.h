@@ -1,16 +1,16 @@
 /*
- * The certificates of the TLS listener, read from files once and then never changed: a reload makes a
- * new store. Connections hold the store they began with.
+ * The certificates of the TLS listener, read from files once and then never changed: a reload makes
+ * a new store. Connections hold the store they began with.
  *
- * A certificate is given as "CERT.pem,KEY.pem", as one file that holds both, or as a directory: there,
- * in the order of their names ("default.*" first), every NAME.crt or NAME.pem with a NAME.key beside it,
- * and every NAME.pem that holds its key. Certificate files hold the leaf first, then what is between it
- * and a root.
+ * A certificate is given as "CERT.pem,KEY.pem", as one file that holds both, or as a directory:
+ * there, in the order of their names ("default.*" first), every NAME.crt or NAME.pem with a
+ * NAME.key beside it, and every NAME.pem that holds its key. Certificate files hold the leaf first,
+ * then what is between it and a root.
  *
  * Which is shown is decided by the name the client asks for (SNI): a certificate with exactly that
- * name, else one with the wildcard for it ("*.a.b" stands for x.a.b, neither for a.b nor for x.y.a.b),
- * else the first one given (contract/proxy.md S88). Where several fit equally there is one per kind of
- * key, of these the first, and OpenSSL takes the ECDSA one if the client can.
+ * name, else one with the wildcard for it ("*.a.b" stands for x.a.b, neither for a.b nor for
+ * x.y.a.b), else the first one given (contract/proxy.md S88). Where several fit equally there is
+ * one per kind of key, of these the first, and OpenSSL takes the ECDSA one if the client can.
  */
 #ifndef PROXY_FRONT_TLS_STORE_H
 #define PROXY_FRONT_TLS_STORE_H
@@ -38,7 +38,8 @@ int tls_store_load(const char *const *sources, size_t count, struct tls_store *p
 struct tls_store *tls_store_hold(struct tls_store *store);
 void tls_store_release(struct tls_store *store);
 /* `name` may be NULL or unknown: the default. True when it is one of the certificates' names. */
-bool tls_store_choose(const struct tls_store *store, const char *name, struct tls_choice *ret_choice);
+bool tls_store_choose(const struct tls_store *store, const char *name,
+		      struct tls_choice *ret_choice);
 /* When the first of them expires, in Unix time. */
 int64_t tls_store_expires_s(const struct tls_store *store);
 size_t tls_store_count(const struct tls_store *store);

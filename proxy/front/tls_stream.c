@@ -27,11 +27,11 @@ struct tls_stream {
 	SSL *ssl;
 	tls_stream_ready *on_ready;
 	struct later later; /* goes on with `held` */
-	struct buf held;    /* came while nobody reads */
-	struct str input;   /* what OpenSSL may read now */
+	struct buf held; /* came while nobody reads */
+	struct str input; /* what OpenSSL may read now */
 	const char *reason;
 	size_t control; /* bytes OpenSSL wrote by itself since the peer had taken everything */
-	int failure;	/* negative errno */
+	int failure; /* negative errno */
 	bool ready, reading, ended, failed, shut, closing;
 };
 
@@ -138,8 +138,8 @@ static void report_end(struct tls_stream *t, int status)
 		t->stream.events->on_end(&t->stream, status);
 }
 
-/* What is left of former failures would be taken for one of the call that follows. To clear what is empty
- * costs as much as a header of a request. */
+/* What is left of former failures would be taken for one of the call that follows. To clear what is
+ * empty costs as much as a header of a request. */
 static void forget_errors(void)
 {
 	if (ERR_peek_error())
@@ -192,7 +192,8 @@ static bool decrypt_some(struct tls_stream *t, size_t *ret_len, int *ret_end)
 	while (sizeof(buffers->plain) - len >= RECORD_BYTES) {
 		if (SSL_read_ex(t->ssl, buffers->plain + len, sizeof(buffers->plain) - len, &n)) {
 			len += n;
-			/* That there is no more, OpenSSL would find out by way of a buffer for the record. */
+			/* That there is no more, OpenSSL would find out by way of a buffer for the
+			 * record. */
 			if (t->input.len || SSL_has_pending(t->ssl))
 				continue;
 			more = false;
@@ -352,8 +353,8 @@ static int encrypt(struct tls_stream *t, const char *data, size_t len)
 
 	if (SSL_write_ex(t->ssl, data, len, &written))
 		return 0;
-	/* The carrier takes everything, and renegotiation is off: a wait can only mean that the peer has
-	 * begun a message of the handshake and not ended it, which no honest one does. */
+	/* The carrier takes everything, and renegotiation is off: a wait can only mean that the
+	 * peer has begun a message of the handshake and not ended it, which no honest one does. */
 	if (failure_of(t, 0) == 0)
 		t->failure = -EPROTO;
 	return t->failure;

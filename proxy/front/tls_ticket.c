@@ -59,7 +59,8 @@ bool tls_tickets_rotate(struct tls_tickets *tickets)
 	return true;
 }
 
-size_t tls_tickets_export(struct tls_tickets *tickets, unsigned char ret_keys[TLS_TICKET_KEYS_BYTES])
+size_t tls_tickets_export(struct tls_tickets *tickets,
+			  unsigned char ret_keys[TLS_TICKET_KEYS_BYTES])
 {
 	size_t len = sizeof(tickets->current);
 
@@ -109,7 +110,8 @@ static int on_ticket(SSL *ssl, unsigned char *name, unsigned char *iv, EVP_CIPHE
 	pthread_rwlock_rdlock(&tickets->lock);
 	key = tickets->current;
 	if (!encrypt && memcmp(name, key.name, NAME_BYTES) != 0) {
-		result = tickets->has_last && memcmp(name, tickets->last.name, NAME_BYTES) == 0 ? 2 : 0;
+		result = tickets->has_last && memcmp(name, tickets->last.name, NAME_BYTES) == 0 ? 2
+												: 0;
 		key = tickets->last;
 	}
 	pthread_rwlock_unlock(&tickets->lock);

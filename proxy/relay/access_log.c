@@ -51,7 +51,8 @@ int access_sink_replace(struct access_sink *sink, int fd)
 
 	pthread_mutex_lock(&sink->lock);
 	if (write_rest(sink) < 0)
-		counter_add(&sink->dropped); /* where its beginning is there is no room, or nobody any more */
+		counter_add(&sink->dropped); /* where its beginning is there is no room, or nobody
+						any more */
 	buf_clear(&sink->rest);
 	former = sink->fd;
 	sink_close(&sink->sink);
@@ -61,8 +62,8 @@ int access_sink_replace(struct access_sink *sink, int fd)
 	return former;
 }
 
-/* As much of `lines` as there is room for; a line that was begun counts as written, its rest is kept.
- * 0, -EAGAIN when there is no more room, or another negative errno. */
+/* As much of `lines` as there is room for; a line that was begun counts as written, its rest is
+ * kept. 0, -EAGAIN when there is no more room, or another negative errno. */
 static int write_whole_lines(struct access_sink *sink, struct buf *lines)
 {
 	ssize_t done = write_rest(sink);
@@ -79,7 +80,8 @@ static int write_whole_lines(struct access_sink *sink, struct buf *lines)
 		if (is_whole)
 			continue;
 		end = memchr(buf_data(lines), '\n', buf_length(lines));
-		if (buf_append(&sink->rest, buf_data(lines), (size_t)(end - buf_data(lines)) + 1) < 0)
+		if (buf_append(&sink->rest, buf_data(lines), (size_t)(end - buf_data(lines)) + 1) <
+		    0)
 			return -ENOMEM;
 		buf_consume(lines, buf_length(&sink->rest));
 		return -EAGAIN;
@@ -203,7 +205,8 @@ static bool is_id(struct str text)
 	bool any = false;
 
 	for (size_t i = 0; i < text.len; i++) {
-		bool is_hex = (text.p[i] >= '0' && text.p[i] <= '9') || (text.p[i] >= 'a' && text.p[i] <= 'f');
+		bool is_hex = (text.p[i] >= '0' && text.p[i] <= '9') ||
+			      (text.p[i] >= 'a' && text.p[i] <= 'f');
 
 		if (!is_hex)
 			return false;
@@ -224,7 +227,8 @@ struct str access_log_traceparent(struct str value)
 
 	if (value.len < TRACEPARENT_BYTES || p[2] != '-' || p[35] != '-' || p[52] != '-' ||
 	    !is_hex_byte(p) || str_equal((struct str){p, 2}, STR("ff")) ||
-	    !is_id((struct str){p + 3, 32}) || !is_id((struct str){p + 36, 16}) || !is_hex_byte(p + 53))
+	    !is_id((struct str){p + 3, 32}) || !is_id((struct str){p + 36, 16}) ||
+	    !is_hex_byte(p + 53))
 		return (struct str){0};
 	if (value.len > TRACEPARENT_BYTES &&
 	    (str_equal((struct str){p, 2}, STR("00")) || p[TRACEPARENT_BYTES] != '-'))
@@ -282,7 +286,8 @@ static int put_entry(struct buf *b, const struct access_entry *e)
 				    (unsigned long long)e->received, (unsigned long long)e->sent,
 				    (unsigned long long)e->duration_ms);
 	if (status == 0 && e->status)
-		status = buf_printf(b, ",\"first_byte_ms\":%llu", (unsigned long long)e->first_byte_ms);
+		status = buf_printf(b, ",\"first_byte_ms\":%llu",
+				    (unsigned long long)e->first_byte_ms);
 	if (status == 0 && traceparent.p)
 		status = put_text(b, "traceparent", traceparent);
 	if (status == 0 && e->user_agent.len)
@@ -301,8 +306,8 @@ void access_log_write(struct access_log *log, const struct access_entry *entry)
 		counter_add(&log->dropped);
 		return;
 	}
-	/* While it is busy, `writing` is the job's. What waits for room is not helped by another attempt at
-	 * once. */
+	/* While it is busy, `writing` is the job's. What waits for room is not helped by another
+	 * attempt at once. */
 	if (buf_length(&log->lines) >= FLUSH_BYTES && !log->busy && buf_length(&log->writing) == 0)
 		flush(log);
 	else

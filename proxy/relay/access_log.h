@@ -1,8 +1,8 @@
 /*
  * One JSON line per request: who asked which sandbox for what, and what came of it. Never in it:
- * query strings, tokens, cookies, bodies. Each worker collects lines in a bounded buffer of its own;
- * a job writes them, so that a slow disk delays nobody, and never waits for who reads a pipe. Lines go
- * out whole, also when workers share a pipe; what does not fit is dropped and counted.
+ * query strings, tokens, cookies, bodies. Each worker collects lines in a bounded buffer of its
+ * own; a job writes them, so that a slow disk delays nobody, and never waits for who reads a pipe.
+ * Lines go out whole, also when workers share a pipe; what does not fit is dropped and counted.
  */
 #ifndef PROXY_RELAY_ACCESS_LOG_H
 #define PROXY_RELAY_ACCESS_LOG_H
@@ -25,8 +25,8 @@ struct access_sink {
 
 /* `fd` is borrowed. */
 void access_sink_open(struct access_sink *sink, int fd);
-/* Lines go to another descriptor from now on; returns the former one, which is not used any more. From any
- * thread, as a job: it waits for lines that are just being written. */
+/* Lines go to another descriptor from now on; returns the former one, which is not used any more.
+ * From any thread, as a job: it waits for lines that are just being written. */
 int access_sink_replace(struct access_sink *sink, int fd);
 void access_sink_close(struct access_sink *sink);
 
@@ -43,15 +43,16 @@ struct access_log {
 
 struct access_entry {
 	const char *protocol; /* "HTTP/1.1"; NULL when it did not get clear */
-	const char *upstream; /* "10.0.0.5:3000", where the request went or would have; NULL: nowhere */
+	const char *
+		upstream; /* "10.0.0.5:3000", where the request went or would have; NULL: nowhere */
 	struct str traceparent; /* as it came */
 	struct str method, host, path; /* the path without its query */
 	bool has_query;
 	const char *sandbox; /* NULL when none was found out */
 	unsigned port;
-	int status;	   /* 0: none was sent */
+	int status; /* 0: none was sent */
 	const char *error; /* X-Proxy-Error class, NULL when the sandbox answered */
-	const char *end;   /* "complete", or how it ended early */
+	const char *end; /* "complete", or how it ended early */
 	uint64_t received, sent;
 	uint64_t duration_ms, first_byte_ms; /* the latter with a status */
 	const char *peer;
@@ -60,8 +61,9 @@ struct access_entry {
 	const char *tls; /* "TLSv1.3"; NULL: plain text */
 };
 
-/* A traceparent of W3C's Trace Context, of this version or a later one; what is not one is not logged, since
- * anybody may have written it. {NULL, 0}: it is none. Of later versions the part that this one has, too. */
+/* A traceparent of W3C's Trace Context, of this version or a later one; what is not one is not
+ * logged, since anybody may have written it. {NULL, 0}: it is none. Of later versions the part that
+ * this one has, too. */
 struct str access_log_traceparent(struct str value);
 
 /* `sink` is borrowed. */

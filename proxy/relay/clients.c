@@ -19,10 +19,10 @@ struct client {
 	struct clients *clients;
 	struct list_node node;
 	struct network network;
-	/* Exchanges, and in the upper half all others who need the client. It becomes 0 under the lock alone,
-	 * since it is found there. */
+	/* Exchanges, and in the upper half all others who need the client. It becomes 0 under the
+	 * lock alone, since it is found there. */
 	_Atomic uint64_t holds;
-	atomic_size_t waits;	   /* requests that wait for a source, or for their sandbox to run */
+	atomic_size_t waits; /* requests that wait for a source, or for their sandbox to run */
 	_Atomic uint64_t refusals; /* exchanges that are open only to be told */
 };
 
@@ -83,7 +83,8 @@ static bool unpack(const struct sockaddr *address, unsigned char ret_bytes[16])
 	static const unsigned char v4_in_v6[12] = {[10] = 0xFF, [11] = 0xFF};
 
 	if (address->sa_family == AF_INET6) {
-		memcpy(ret_bytes, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr, 16);
+		memcpy(ret_bytes, &((const struct sockaddr_in6 *)(const void *)address)->sin6_addr,
+		       16);
 		return true;
 	}
 	if (address->sa_family != AF_INET)
@@ -177,7 +178,8 @@ static struct client *find(struct list_node *bucket, struct network network)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, bucket) {
+	LIST_FOR_EACH(node, bucket)
+	{
 		struct client *client = container_of(node, struct client, node);
 
 		if (client->network.family == network.family &&
@@ -208,7 +210,8 @@ static void release(struct client *client, uint64_t hold)
 	pthread_mutex_unlock(&clients->lock);
 	if (!last)
 		return;
-	assert(atomic_load(&client->peer.heads.used) == 0 && atomic_load(&client->peer.bodies.used) == 0);
+	assert(atomic_load(&client->peer.heads.used) == 0 &&
+	       atomic_load(&client->peer.bodies.used) == 0);
 	free(client);
 }
 
@@ -343,7 +346,7 @@ void clients_totals(struct clients *clients, struct clients_totals *ret_totals)
 		const struct list_node *node;
 
 		LIST_FOR_EACH(node, &clients->table[i])
-			heads += atomic_load(&container_of(node, struct client, node)->peer.heads.refused);
+		heads += atomic_load(&container_of(node, struct client, node)->peer.heads.refused);
 	}
 	pthread_mutex_unlock(&clients->lock);
 	ret_totals->exchanges = atomic_load(&clients->exchanges);

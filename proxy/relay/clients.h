@@ -1,21 +1,23 @@
 /*
- * Who the clients are, and what each has at once, so that none takes what the others need. A client is an
- * IPv4 address, or a network of 64 bits of IPv6, which is what one machine has there.
+ * Who the clients are, and what each has at once, so that none takes what the others need. A client
+ * is an IPv4 address, or a network of 64 bits of IPv6, which is what one machine has there.
  *
- * Two things are counted. *Exchanges*, because each may take a connection to a sandbox and so a descriptor:
- * they are shared out by what is left. One more is for a client that has less than PROXY_CLIENT_PARTS times
- * that, and for a sandbox that has less than that. So nothing has to be configured, one client alone may have
- * two thirds and one sandbox half, and there is always some left for who comes next, whose share grows as
- * others leave. And *heads*: memory for decoded message heads, beyond what is exempt of each exchange. (And what
- * connections of HTTP/2 may have under way when they need more than at first; without it they are slower.)
+ * Two things are counted. *Exchanges*, because each may take a connection to a sandbox and so a
+ * descriptor: they are shared out by what is left. One more is for a client that has less than
+ * PROXY_CLIENT_PARTS times that, and for a sandbox that has less than that. So nothing has to be
+ * configured, one client alone may have two thirds and one sandbox half, and there is always some
+ * left for who comes next, whose share grows as others leave. And *heads*: memory for decoded
+ * message heads, beyond what is exempt of each exchange. (And what connections of HTTP/2 may have
+ * under way when they need more than at first; without it they are slower.)
  *
- * Connections of clients are not counted here: those that rest, and those that have asked nothing yet, yield
- * when there is no room (lib/http_server.h), and the others have an exchange.
+ * Connections of clients are not counted here: those that rest, and those that have asked nothing
+ * yet, yield when there is no room (lib/http_server.h), and the others have an exchange.
  *
- * Peers that stand for many clients (load balancers) are nobody's: only a sandbox's share and the sum over
- * all bound what comes by them.
+ * Peers that stand for many clients (load balancers) are nobody's: only a sandbox's share and the
+ * sum over all bound what comes by them.
  *
- * One table for all workers, locked when connections come and go. A request changes two atomic numbers.
+ * One table for all workers, locked when connections come and go. A request changes two atomic
+ * numbers.
  */
 #ifndef PROXY_RELAY_CLIENTS_H
 #define PROXY_RELAY_CLIENTS_H
@@ -45,13 +47,15 @@ bool clients_is_network(struct str text);
 /* For struct http_server_config's `identify`, with the clients as the user. */
 struct stream_peer *clients_identify(void *clients, const struct sockaddr *address);
 
-/* One exchange more of that client (NULL: nobody's); clients_leave follows in any case, with what this has
- * returned: that it is one too many, and of whom, or CLIENT_BOUND_NONE. The client exists at least until then. */
+/* One exchange more of that client (NULL: nobody's); clients_leave follows in any case, with what
+ * this has returned: that it is one too many, and of whom, or CLIENT_BOUND_NONE. The client exists
+ * at least until then. */
 enum client_bound clients_enter(struct clients *clients, struct stream_peer *client);
 void clients_leave(struct clients *clients, struct stream_peer *client, enum client_bound bound);
 /* Whether a sandbox may have so many exchanges; counted when not. */
 bool clients_allow_sandbox(struct clients *clients, size_t exchanges);
-/* One of its requests begins to wait for what others wait for, too; how many do already. NULL: 0. */
+/* One of its requests begins to wait for what others wait for, too; how many do already. NULL:
+ * 0. */
 size_t clients_wait(struct stream_peer *client);
 void clients_wait_over(struct stream_peer *client);
 /* It does not even take its refusals. */
@@ -60,7 +64,7 @@ bool clients_is_flooding(const struct stream_peer *client);
 struct clients_totals {
 	size_t clients, exchanges, exchanges_max, heads_bytes, bodies_bytes; /* now */
 	uint64_t exchanges_refused[CLIENT_BOUNDS]; /* NONE: always 0 */
-	uint64_t heads_refused[CLIENT_BOUNDS];	   /* the same of SANDBOX */
+	uint64_t heads_refused[CLIENT_BOUNDS]; /* the same of SANDBOX */
 };
 
 void clients_totals(struct clients *clients, struct clients_totals *ret_totals);

@@ -15,16 +15,16 @@ struct dial {
 	struct later later; /* reports what failed at once */
 	uv_getaddrinfo_t resolve;
 	struct stream *stream; /* while connecting */
-	struct str netns;      /* path of the namespace to dial from, in the record; {NULL, 0}: ours */
+	struct str netns; /* path of the namespace to dial from, in the record; {NULL, 0}: ours */
 	struct netns_request *socket; /* while one is being made in there */
 	union address addresses[PROXY_RESOLVED_MAX];
 	size_t address_count, address_at;
 	uint64_t deadline_ms;
 	unsigned attempt; /* finished rounds over all addresses */
-	bool refused;	  /* somebody was there in this round and said no */
+	bool refused; /* somebody was there in this round and said no */
 	enum error_cause cause;
 	bool starting, closing;
-	bool resolving;	     /* the request is under way, perhaps for nobody any more */
+	bool resolving; /* the request is under way, perhaps for nobody any more */
 	bool wants_resolved; /* its time is not over */
 };
 
@@ -163,8 +163,8 @@ static void complain_refused(struct dial *dial, const char *address, const char 
 	counter_add(&dial->pool->refused);
 	if (may_complain(dial))
 		log_error("upstream", "address refused", LOG_S("sandbox", dial->record->entry.id),
-			  LOG_S("address", dial->record->entry.address),
-			  LOG_S("dialled", address), LOG_S("reason", reason));
+			  LOG_S("address", dial->record->entry.address), LOG_S("dialled", address),
+			  LOG_S("reason", reason));
 }
 
 static void on_socket(void *user, int fd)
@@ -194,7 +194,8 @@ static void on_socket(void *user, int fd)
 	}
 	/* Not there (any more), or no right to go in. */
 	if (may_complain(dial))
-		log_warn("upstream", "namespace not entered", LOG_S("sandbox", dial->record->entry.id),
+		log_warn("upstream", "namespace not entered",
+			 LOG_S("sandbox", dial->record->entry.id),
 			 LOG_S("address", dial->record->entry.address),
 			 LOG_S("reason", errno_text(fd)));
 	attempt_failed(dial, -ENETUNREACH);
@@ -237,7 +238,8 @@ static unsigned real_port(const struct dial *dial)
 	return dial->port == ENVD_PORT && entry->envd_port ? entry->envd_port : dial->port;
 }
 
-/* Keeps an address that may be dialled, and says why one may not: names can be made to lead anywhere. */
+/* Keeps an address that may be dialled, and says why one may not: names can be made to lead
+ * anywhere. */
 static void consider(struct dial *dial, const union address *address)
 {
 	union address *kept = &dial->addresses[dial->address_count];

@@ -1,7 +1,7 @@
 /*
- * One new connection to a sandbox being made: names resolved, every address judged by the guard, and
- * attempts repeated as contract/proxy.md 1.8 has it, within about three seconds in all, because a
- * server that was started a moment ago is worth waiting for. Cancelling is immediate.
+ * One new connection to a sandbox being made: names resolved, every address judged by the guard,
+ * and attempts repeated as contract/proxy.md 1.8 has it, within about three seconds in all, because
+ * a server that was started a moment ago is worth waiting for. Cancelling is immediate.
  *
  * Callbacks come from the loop, never from inside a call below, and not after dial_close.
  */

@@ -41,37 +41,42 @@ static const struct cause causes[ERROR_CAUSES] = {
 				 "This endpoint is reserved for the control plane",
 				 "Endpoint Not Available", .shows_path = true},
 	[ERROR_NOT_FOUND] = {502, "sandbox_not_found", "The sandbox was not found",
-			     "Sandbox Not Found", .hint = "It may have ended, or its name is another one."},
+			     "Sandbox Not Found",
+			     .hint = "It may have ended, or its name is another one."},
 	/* Clients must see the same as for a sandbox that is gone: "is it running?" means no. */
-	[ERROR_PAUSED] = {502, "sandbox_paused", "The sandbox was not found", "Sandbox Is Asleep",
-			  .page = "This sandbox is paused. What it holds is kept, but nothing runs in it now.",
-			  .hint = "Opening this page does not wake it. Its owner does, by connecting to it: "
-				  "with Sandbox.connect and its id in the SDK, or from the command line or the "
-				  "dashboard. Then reload this page."},
+	[ERROR_PAUSED] =
+		{502, "sandbox_paused", "The sandbox was not found", "Sandbox Is Asleep",
+		 .page = "This sandbox is paused. What it holds is kept, but nothing runs in it "
+			 "now.",
+		 .hint = "Opening this page does not wake it. Its owner does, by connecting to it: "
+			 "with Sandbox.connect and its id in the SDK, or from the command line or "
+			 "the "
+			 "dashboard. Then reload this page."},
 	[ERROR_TRANSITIONAL] = {409, "sandbox_transitioning",
 				"The sandbox is still transitioning, try again shortly",
 				"Sandbox Still Transitioning", 1,
 				.page = "This sandbox is just being paused, or woken.",
 				.hint = "Reload this page in a moment."},
 	/* Both are compared by suites of clients, word by word. */
-	[ERROR_TOKEN_MISSING] = {403, "token_missing",
-				 "Sandbox is secured with traffic access token. Token header "
-				 "'e2b-traffic-access-token' is missing",
-				 "Missing Traffic Access Token",
-				 .page = "This sandbox is private.",
-				 .hint = "A browser gets in by an access link, which its owner can make."},
-	[ERROR_TOKEN_INVALID] = {403, "token_invalid",
-				 "Sandbox is secured with traffic access token. Provided token in header "
-				 "'e2b-traffic-access-token' is invalid",
-				 "Invalid Traffic Access Token"},
+	[ERROR_TOKEN_MISSING] =
+		{403, "token_missing",
+		 "Sandbox is secured with traffic access token. Token header "
+		 "'e2b-traffic-access-token' is missing",
+		 "Missing Traffic Access Token", .page = "This sandbox is private.",
+		 .hint = "A browser gets in by an access link, which its owner can make."},
+	[ERROR_TOKEN_INVALID] =
+		{403, "token_invalid",
+		 "Sandbox is secured with traffic access token. Provided token in header "
+		 "'e2b-traffic-access-token' is invalid",
+		 "Invalid Traffic Access Token"},
 	[ERROR_LINK_INVALID] = {403, "link_invalid", "The access link is invalid or has expired",
 				"Invalid Access Link"},
 	[ERROR_CROSS_SITE] = {403, "cross_site",
 			      "Pages of other hosts cannot use the access that this host was given",
 			      "Request From Another Site"},
 	[ERROR_LIMIT] = {429, "too_many_connections",
-			 "Too many connections to the sandbox (limit: %d)", "Too Many Connections", 1,
-			 .shows_limit = true},
+			 "Too many connections to the sandbox (limit: %d)", "Too Many Connections",
+			 1, .shows_limit = true},
 	[ERROR_CLIENT_SHARE] = {429, "client_share",
 				"Too much is open at once from this client's address",
 				"Too Many Requests", 1},
@@ -83,12 +88,14 @@ static const struct cause causes[ERROR_CAUSES] = {
 			   "Try Again Shortly", 1},
 	[ERROR_PORT_CLOSED] = {502, "port_closed", "The sandbox is running but port is not open",
 			       "Closed Port Error", .shows_port = true},
-	[ERROR_UPSTREAM_TIMEOUT] = {502, "upstream_timeout",
-				    "The sandbox is running but did not accept the connection in time",
-				    "Sandbox Not Responding", .shows_port = true},
-	[ERROR_UPSTREAM_RESET] = {502, "upstream_reset",
-				  "The server in the sandbox closed the connection without an answer",
-				  "Connection Closed", .shows_port = true},
+	[ERROR_UPSTREAM_TIMEOUT] =
+		{502, "upstream_timeout",
+		 "The sandbox is running but did not accept the connection in time",
+		 "Sandbox Not Responding", .shows_port = true},
+	[ERROR_UPSTREAM_RESET] =
+		{502, "upstream_reset",
+		 "The server in the sandbox closed the connection without an answer",
+		 "Connection Closed", .shows_port = true},
 	[ERROR_UPSTREAM_PROTOCOL] = {502, "upstream_protocol",
 				     "The server in the sandbox did not answer with valid HTTP",
 				     "Not HTTP", .shows_port = true},
@@ -101,15 +108,18 @@ static const struct cause causes[ERROR_CAUSES] = {
 	[ERROR_ADDRESS_REFUSED] = {502, "address_refused",
 				   "The sandbox's address is not one that may be connected to",
 				   "Address Refused", .shows_port = true},
-	[ERROR_OVERLOADED] = {503, "overloaded", "The proxy has no room for this request at the moment",
+	[ERROR_OVERLOADED] = {503, "overloaded",
+			      "The proxy has no room for this request at the moment",
 			      "Try Again Shortly", 1},
-	[ERROR_WAKE_DENIED] = {403, "wake_denied",
-			       "The sandbox cannot be resumed with the given credentials, check the "
-			       "access token",
-			       "Unable to Resume Sandbox",
-			       .page = "This sandbox is paused, and this request may not wake it.",
-			       .hint = "Its owner can, with the right access token. Then reload this page."},
-	[ERROR_WAKE_LIMIT] = {429, "wake_limit", "Sandbox limit reached", "Sandbox Limit Reached", 5},
+	[ERROR_WAKE_DENIED] =
+		{403, "wake_denied",
+		 "The sandbox cannot be resumed with the given credentials, check the "
+		 "access token",
+		 "Unable to Resume Sandbox",
+		 .page = "This sandbox is paused, and this request may not wake it.",
+		 .hint = "Its owner can, with the right access token. Then reload this page."},
+	[ERROR_WAKE_LIMIT] = {429, "wake_limit", "Sandbox limit reached", "Sandbox Limit Reached",
+			      5},
 	[ERROR_WAKE_UNAVAILABLE] = {503, "wake_unavailable",
 				    "The sandbox is paused and cannot be resumed at the moment",
 				    "Try Again Shortly", 5, .hint = OPENING_WAKES},
@@ -182,7 +192,8 @@ bool error_answer_wants_html(const struct http_headers *headers)
 	       looks_like_browser(http_headers_get(headers, STR("User-Agent")));
 }
 
-static void format_message(const struct error_answer *answer, bool for_people, char *ret_text, size_t size)
+static void format_message(const struct error_answer *answer, bool for_people, char *ret_text,
+			   size_t size)
 {
 	const struct cause *cause = &causes[answer->cause];
 	const char *usual = for_people && cause->page ? cause->page : cause->message;
@@ -269,13 +280,14 @@ static int write_html(const struct error_answer *answer, const struct http_reque
 	char port[16];
 	int status;
 
-	status = buf_printf(body,
-			    "<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title><style>"
-			    "body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:15vh auto;"
-			    "padding:0 1em;color:#222}th{text-align:left;padding-right:1.5em;"
-			    "font-weight:normal;color:#777}h1{font-size:1.4em}</style></head><body>"
-			    "<h1>%s</h1><p>",
-			    cause->title, cause->title);
+	status = buf_printf(
+		body,
+		"<html lang=\"en\"><head><meta charset=\"utf-8\"><title>%s</title><style>"
+		"body{font:16px/1.5 system-ui,sans-serif;max-width:36em;margin:15vh auto;"
+		"padding:0 1em;color:#222}th{text-align:left;padding-right:1.5em;"
+		"font-weight:normal;color:#777}h1{font-size:1.4em}</style></head><body>"
+		"<h1>%s</h1><p>",
+		cause->title, cause->title);
 	if (status == 0)
 		status = write_escaped(body, str_of(message));
 	if (status == 0 && answer->cause == ERROR_PORT_CLOSED)
@@ -317,8 +329,8 @@ bool error_answer_is_preflight(const struct http_request *request)
 	       http_headers_get(&request->headers, STR("Access-Control-Request-Method")).len > 0;
 }
 
-/* Every page may see an answer of ours, for there is nothing in it. By its name, because "*" would not do
- * for requests that may carry cookies. */
+/* Every page may see an answer of ours, for there is nothing in it. By its name, because "*" would
+ * not do for requests that may carry cookies. */
 static void allow_origin(struct http_exchange *ex)
 {
 	http_response_header(ex, STR("Access-Control-Allow-Origin"),
@@ -395,5 +407,6 @@ struct str error_answer_full(void)
 		   "X-Content-Type-Options: nosniff\r\nX-Proxy-Error: overloaded\r\n"
 		   "Access-Control-Allow-Origin: *\r\nRetry-After: 1\r\nConnection: close\r\n"
 		   "Content-Length: 77\r\n\r\n"
-		   "{\"message\":\"The proxy has no room for this request at the moment\",\"code\":503}");
+		   "{\"message\":\"The proxy has no room for this request at the "
+		   "moment\",\"code\":503}");
 }

@@ -1,13 +1,13 @@
 /*
  * The proxy's own answers when a request does not reach a sandbox: one table of causes, each with
  * its status, a machine-readable class (the X-Proxy-Error field), and the texts clients know
- * (contract/proxy.md 1.5). Programs get JSON, browser navigations HTML (1.6), which may say more: to programs
- * a sandbox that sleeps is one that is gone, and people want to know how it is woken. Errors carry CORS
- * fields, so that a page can read the status of its own failed fetch, and Retry-After when trying
- * again makes sense.
+ * (contract/proxy.md 1.5). Programs get JSON, browser navigations HTML (1.6), which may say more:
+ * to programs a sandbox that sleeps is one that is gone, and people want to know how it is woken.
+ * Errors carry CORS fields, so that a page can read the status of its own failed fetch, and
+ * Retry-After when trying again makes sense.
  *
- * 502 is kept for "gone" and "nothing listens there", because clients take it to mean that; what the
- * proxy itself cannot do right now is 503.
+ * 502 is kept for "gone" and "nothing listens there", because clients take it to mean that; what
+ * the proxy itself cannot do right now is 503.
  */
 #ifndef PROXY_RELAY_ERROR_ANSWER_H
 #define PROXY_RELAY_ERROR_ANSWER_H
@@ -57,8 +57,9 @@ struct error_answer {
 	const char *sandbox_id; /* NULL when none is known */
 	unsigned port;
 	int connection_limit;
-	int status;	    /* for ERROR_BAD_REQUEST; else 0 */
-	const char *detail; /* instead of the usual message, where somebody else found words; else NULL */
+	int status; /* for ERROR_BAD_REQUEST; else 0 */
+	const char *detail; /* instead of the usual message, where somebody else found words; else
+			       NULL */
 	unsigned retry_after_s; /* instead of the usual one, where there is one; 0: that */
 };
 

@@ -5,11 +5,11 @@
 #include "proxy/route/host_mask.h"
 
 enum field_class {
-	FIELD_ORDINARY,	 /* passes; Connection may name it away */
+	FIELD_ORDINARY, /* passes; Connection may name it away */
 	FIELD_PROTECTED, /* passes even when Connection names it */
-	FIELD_HOP,	 /* ends here, both ways */
-	FIELD_LENGTH,	 /* the same; each side frames by itself */
-	FIELD_ENDS_UP,	 /* ends here on the way to the sandbox */
+	FIELD_HOP, /* ends here, both ways */
+	FIELD_LENGTH, /* the same; each side frames by itself */
+	FIELD_ENDS_UP, /* ends here on the way to the sandbox */
 	FIELD_CONNECTION,
 	FIELD_HOST,
 	FIELD_TE,
@@ -103,8 +103,8 @@ void head_summarise(const struct http_request *request, struct head_summary *ret
 			ret_summary->traffic_tokens++;
 			break;
 		case FIELD_TE:
-			ret_summary->te_trailers |=
-				str_list_has_token(field->value, STR("trailers"));
+			ret_summary->te_trailers |= str_list_has_token(field->value,
+								       STR("trailers"));
 			break;
 		case FIELD_ENDS_UP:
 			host_name_take_header(&ret_summary->routing, field->name, field->value);
@@ -128,9 +128,9 @@ static bool is_followable(struct str token)
 {
 	return token.len && !str_equal_nocase(token, STR("h2c")) &&
 	       !str_equal_nocase(token, STR("h2")) &&
-	       !(token.len >= 4 && (str_equal_nocase((struct str){token.p, 4}, STR("TLS/")) ||
-				    (token.len >= 5 &&
-				     str_equal_nocase((struct str){token.p, 5}, STR("HTTP/")))));
+	       !(token.len >= 4 &&
+		 (str_equal_nocase((struct str){token.p, 4}, STR("TLS/")) ||
+		  (token.len >= 5 && str_equal_nocase((struct str){token.p, 5}, STR("HTTP/")))));
 }
 
 struct str head_upgrade(struct str tokens, struct arena *arena)
@@ -248,8 +248,9 @@ static bool tells_link(const struct head_request *head, const struct http_header
 	       memmem(field->value.p, field->value.len, parameter.p, parameter.len);
 }
 
-/* The page that a request of a masked host comes from, masked like it (route/host_mask.h); the field as it
- * is for every other page. A host that sandboxes share is nobody's own. -ENOMEM when the arena refuses. */
+/* The page that a request of a masked host comes from, masked like it (route/host_mask.h); the
+ * field as it is for every other page. A host that sandboxes share is nobody's own. -ENOMEM when
+ * the arena refuses. */
 static int mask_page(const struct head_request *head, struct str host, struct http_header *field,
 		     bool *ret_masked_origin, struct arena *arena)
 {
@@ -272,8 +273,8 @@ static int mask_page(const struct head_request *head, struct str host, struct ht
 	return 0;
 }
 
-int head_for_sandbox(const struct head_request *head, struct arena *arena, struct http_header *items,
-		     struct http_headers *ret_headers)
+int head_for_sandbox(const struct head_request *head, struct arena *arena,
+		     struct http_header *items, struct http_headers *ret_headers)
 {
 	const struct http_headers *from = &head->request->headers;
 	bool names_fields = connection_names_fields(from);
@@ -320,8 +321,8 @@ static struct str join_target(struct str path, struct str query, struct arena *a
 		path = STR("/");
 	if (!query.p)
 		return path;
-	return str_of(arena_printf(arena, "%.*s?%.*s", (int)path.len, path.p, (int)query.len,
-				   query.p));
+	return str_of(
+		arena_printf(arena, "%.*s?%.*s", (int)path.len, path.p, (int)query.len, query.p));
 }
 
 struct str head_target(const struct http_request *request, bool is_private, struct arena *arena)
@@ -344,8 +345,9 @@ struct str head_target(const struct http_request *request, bool is_private, stru
 /* Answers whose pieces mean something one by one: events, lines, the messages of an RPC. */
 static bool is_event_stream(struct str type)
 {
-	static const struct str beginnings[] = {STR("text/event-stream"), STR("application/connect+"),
-						STR("application/grpc"), STR("application/x-ndjson")};
+	static const struct str beginnings[] = {
+		STR("text/event-stream"), STR("application/connect+"), STR("application/grpc"),
+		STR("application/x-ndjson")};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(beginnings); i++)
 		if (type.len >= beginnings[i].len &&
@@ -403,7 +405,8 @@ void head_unmask_location(const struct sandbox_entry *entry, const struct host_n
 
 		if (!masked)
 			continue;
-		/* Without a scheme it is the one by which the client came, whoever ended its TLS. */
+		/* Without a scheme it is the one by which the client came, whoever ended its
+		 * TLS. */
 		location = arena_printf(&ex->arena, "//%.*s%.*s", (int)authority.len, authority.p,
 					(int)(field->value.len - masked), field->value.p + masked);
 		if (location)
@@ -424,18 +427,32 @@ void head_interim(const struct http_headers *from, struct http_header *items,
 	}
 }
 
-/* Trailers come after decisions were made from the head, so they may not speak about those (RFC 9110
- * section 6.5.1): what the request is to do, who sent it, what the answer is, and how its body is to be
- * read. The rest of these are not FIELD_ORDINARY. */
+/* Trailers come after decisions were made from the head, so they may not speak about those (RFC
+ * 9110 section 6.5.1): what the request is to do, who sent it, what the answer is, and how its body
+ * is to be read. The rest of these are not FIELD_ORDINARY. */
 static bool may_trail(struct str name)
 {
 	static const struct str refused[] = {
 		/* requests */
-		STR("Max-Forwards"), STR("Pragma"), STR("Range"), STR("If-Range"), STR("If-Match"),
-		STR("If-None-Match"), STR("If-Modified-Since"), STR("If-Unmodified-Since"),
+		STR("Max-Forwards"),
+		STR("Pragma"),
+		STR("Range"),
+		STR("If-Range"),
+		STR("If-Match"),
+		STR("If-None-Match"),
+		STR("If-Modified-Since"),
+		STR("If-Unmodified-Since"),
 		/* answers */
-		STR("Age"), STR("Date"), STR("Expires"), STR("Location"), STR("Retry-After"), STR("Vary"),
-		STR("Warning"), STR("WWW-Authenticate"), STR("Set-Cookie"), STR("Content-Range"),
+		STR("Age"),
+		STR("Date"),
+		STR("Expires"),
+		STR("Location"),
+		STR("Retry-After"),
+		STR("Vary"),
+		STR("Warning"),
+		STR("WWW-Authenticate"),
+		STR("Set-Cookie"),
+		STR("Content-Range"),
 		/* both */
 		STR("Cache-Control"),
 	};

@@ -1,12 +1,12 @@
 /*
- * Who may reach a port of a private sandbox (contract/proxy.md 1.11, S9, cases 157, 172): the traffic
- * token by header, or what route/access.h describes by query parameter or cookie.
+ * Who may reach a port of a private sandbox (contract/proxy.md 1.11, S9, cases 157, 172): the
+ * traffic token by header, or what route/access.h describes by query parameter or cookie.
  *
- * A header or a parameter was put there by somebody who has it. A cookie is sent by the browser whatever
- * page asked for the request, and pages of other sandboxes are "same-site" to it unless the domain is on
- * the Public Suffix List, so SameSite alone does not hold them off. Therefore a request with a cookie
- * alone must come from a page of this very host, or open a page: anything else could use the visitor's
- * access for somebody else's page (cross-site request forgery).
+ * A header or a parameter was put there by somebody who has it. A cookie is sent by the browser
+ * whatever page asked for the request, and pages of other sandboxes are "same-site" to it unless
+ * the domain is on the Public Suffix List, so SameSite alone does not hold them off. Therefore a
+ * request with a cookie alone must come from a page of this very host, or open a page: anything
+ * else could use the visitor's access for somebody else's page (cross-site request forgery).
  */
 #include <time.h>
 
@@ -55,8 +55,8 @@ static bool is_own_origin(const struct relay *r, struct str origin)
 	return false;
 }
 
-/* In a frame of a page that the operator trusts with it. A page cannot give itself out as another one in
- * Referer, only leave it away. */
+/* In a frame of a page that the operator trusts with it. A page cannot give itself out as another
+ * one in Referer, only leave it away. */
 static bool is_embedded(const struct relay *r)
 {
 	const struct option_list *origins = r->context->options->embed_origins;
@@ -74,9 +74,8 @@ static bool comes_from_own_page(const struct relay *r)
 {
 	struct str origin = field(r, STR("Origin")), site = field(r, STR("Sec-Fetch-Site"));
 
-	if (origin.p &&
-	    (!is_own_origin(r, origin) ||
-	     http_headers_count(&r->ex->request.headers, STR("Origin")) > 1))
+	if (origin.p && (!is_own_origin(r, origin) ||
+			 http_headers_count(&r->ex->request.headers, STR("Origin")) > 1))
 		return false;
 	if (!site.p || str_equal_nocase(site, STR("same-origin")) ||
 	    str_equal_nocase(site, STR("none")))
@@ -84,8 +83,7 @@ static bool comes_from_own_page(const struct relay *r)
 	/* Another site may link to a page, and not load it or post to it; few may frame it. */
 	if (!is_navigation(r))
 		return false;
-	return str_equal_nocase(field(r, STR("Sec-Fetch-Dest")), STR("document")) ||
-	       is_embedded(r);
+	return str_equal_nocase(field(r, STR("Sec-Fetch-Dest")), STR("document")) || is_embedded(r);
 }
 
 /* ---- credentials ---- */
@@ -155,8 +153,9 @@ static void set_cookie(struct relay *r)
 	wipe(cookie, sizeof(cookie));
 }
 
-/* The same URL without the parameter, which must not stay in the address bar, the history, or in the
- * Referer fields of what the page loads. (This request's Referer goes on with it: is_embedded.) */
+/* The same URL without the parameter, which must not stay in the address bar, the history, or in
+ * the Referer fields of what the page loads. (This request's Referer goes on with it:
+ * is_embedded.) */
 static void send_on(struct relay *r, bool with_cookie)
 {
 	struct http_exchange *ex = r->ex;
@@ -221,7 +220,8 @@ bool relay_token_allows(struct relay *r)
 
 	if (!sandbox_port_is_private(&r->record->entry, r->target.port))
 		return true;
-	/* A preflight never carries anything that would let it in. The request that follows does. */
+	/* A preflight never carries anything that would let it in. The request that follows
+	 * does. */
 	if (error_answer_is_preflight(&r->ex->request)) {
 		relay_answered(r);
 		error_answer_preflight(r->ex);

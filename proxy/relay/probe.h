@@ -1,7 +1,7 @@
 /*
- * Requests that only look whether something is there (contract/proxy.md S31): those of monitoring that
- * would keep sandboxes awake, or wake them again and again. They are relayed to sandboxes that run, and
- * neither wake one nor count as activity. Which they are the operator says.
+ * Requests that only look whether something is there (contract/proxy.md S31): those of monitoring
+ * that would keep sandboxes awake, or wake them again and again. They are relayed to sandboxes that
+ * run, and neither wake one nor count as activity. Which they are the operator says.
  */
 #ifndef PROXY_RELAY_PROBE_H
 #define PROXY_RELAY_PROBE_H
@@ -11,7 +11,7 @@
 
 struct probe_rule {
 	struct str method, path; /* "*" = any */
-	unsigned port;		 /* 0 = any */
+	unsigned port; /* 0 = any */
 };
 
 struct probe_rules {

@@ -20,8 +20,7 @@ static _Atomic uint64_t *open_in(struct lifecycle_use *use, enum relay_phase pha
 
 void relay_enter(struct relay *r, enum relay_phase phase)
 {
-	struct lifecycle_use *use =
-		r->admitted ? &r->admitted->use[r->context->pool.worker] : NULL;
+	struct lifecycle_use *use = r->admitted ? &r->admitted->use[r->context->pool.worker] : NULL;
 	_Atomic uint64_t *open;
 
 	if (!use || r->is_probe || r->phase == phase)
@@ -205,8 +204,8 @@ static bool find_target(struct relay *r)
 {
 	const struct http_request *request = &r->ex->request;
 	const char *fallback = r->context->options->default_sandbox;
-	enum host_name_result result =
-		host_name_route(request->authority, &r->summary.routing, &r->target);
+	enum host_name_result result = host_name_route(request->authority, &r->summary.routing,
+						       &r->target);
 
 	/* Clients in debug mode name no sandbox, or one that cannot exist ("debug_sandbox_id"). */
 	if (fallback && r->target.shared &&
@@ -285,7 +284,8 @@ static void forget_record(struct relay *r)
 }
 
 /* Sources are asked by the id alone: what they find is looked up in the catalog again. */
-static bool ask_sources(struct relay *r, void (*on_answer)(struct lookup_waiter *, enum lookup_answer))
+static bool ask_sources(struct relay *r,
+			void (*on_answer)(struct lookup_waiter *, enum lookup_answer))
 {
 	if (!lookup_is_possible(&r->context->lookup_desk) ||
 	    r->lookups >= PROXY_LOOKUPS_PER_REQUEST_MAX)
@@ -334,8 +334,9 @@ static void route(struct relay *r, bool asked, enum lookup_answer answer)
 {
 	int status;
 
-	/* Nothing that was under way for the former record may come to an end for this one: a dial least of
-	 * all, since somebody else may live at that address by now (contract/proxy.md S18). */
+	/* Nothing that was under way for the former record may come to an end for this one: a dial
+	 * least of all, since somebody else may live at that address by now (contract/proxy.md
+	 * S18). */
 	relay_stop_waiting(r);
 	relay_close_dial(r);
 	forget_record(r);
@@ -357,7 +358,8 @@ static void route(struct relay *r, bool asked, enum lookup_answer answer)
 
 static void on_looked_up(struct lookup_waiter *waiter, enum lookup_answer answer)
 {
-	/* Found is what has to be in the catalog now; anything else may have come there by itself. */
+	/* Found is what has to be in the catalog now; anything else may have come there by
+	 * itself. */
 	route(container_of(waiter, struct relay, waiter), answer != LOOKUP_FOUND, answer);
 }
 
@@ -396,8 +398,8 @@ static void on_asked_again(struct lookup_waiter *waiter, enum lookup_answer answ
 		relay_fail(r, r->error);
 }
 
-/* A sandbox that is being paused, or has moved, is not one with a closed port (contract/proxy.md S29).
- * Its source may know before we were told. */
+/* A sandbox that is being paused, or has moved, is not one with a closed port (contract/proxy.md
+ * S29). Its source may know before we were told. */
 void relay_dial_failed(struct relay *r, enum error_cause cause)
 {
 	if (cause != ERROR_ADDRESS_REFUSED) {
@@ -457,11 +459,13 @@ void relay_dispatch(struct http_exchange *ex)
 {
 	struct relay *r = relay_new(ex);
 
-	/* While nobody reads what the sandbox will say, it need not say it (contract/proxy.md S20). */
+	/* While nobody reads what the sandbox will say, it need not say it (contract/proxy.md
+	 * S20). */
 	ex->abort_on_eof = true;
 	head_summarise(&ex->request, &r->summary);
 	if (r->bound != CLIENT_BOUND_NONE) {
-		relay_fail(r, r->bound == CLIENT_BOUND_CLIENT ? ERROR_CLIENT_SHARE : ERROR_OVERLOADED);
+		relay_fail(r,
+			   r->bound == CLIENT_BOUND_CLIENT ? ERROR_CLIENT_SHARE : ERROR_OVERLOADED);
 		return;
 	}
 	ex->client_is_known = true; /* it has asked something: heads that never end yield before */

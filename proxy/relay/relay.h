@@ -1,17 +1,17 @@
 /*
- * One relay per exchange: finds the sandbox, connects to it, and moves both bodies, each pulled by its
- * receiver, until both sides are done. A tunnel is the same with raw bytes and two half-closes.
+ * One relay per exchange: finds the sandbox, connects to it, and moves both bodies, each pulled by
+ * its receiver, until both sides are done. A tunnel is the same with raw bytes and two half-closes.
  *
- * Decisions in order (contract/proxy.md 1.4): method, the client's share, host, internal path (before any
- * lookup, so the answer says nothing about what exists), catalog, state, traffic token, connection limit, the
- * sandbox's share, dial. If the
- * sandbox is one that requests wake (proxy/route/wake.h), the token comes before the state, because who
- * may not reach it may not wake it.
+ * Decisions in order (contract/proxy.md 1.4): method, the client's share, host, internal path
+ * (before any lookup, so the answer says nothing about what exists), catalog, state, traffic token,
+ * connection limit, the sandbox's share, dial. If the sandbox is one that requests wake
+ * (proxy/route/wake.h), the token comes before the state, because who may not reach it may not wake
+ * it.
  *
  * After every wait (a lookup at a source, for a sandbox to run, a dial) all of them that follow the
  * internal path are made anew on the record as it is then; only the number of times is bounded.
- * proxy/route/lookup.h says how a request waits for a source, which it does before it has a record and
- * after its dial has failed.
+ * proxy/route/lookup.h says how a request waits for a source, which it does before it has a record
+ * and after its dial has failed.
  *
  * What went wrong before the response began is answered by error_answer; afterwards the client's
  * connection is reset, so that a cut body never looks complete. The other way round, a client that
@@ -38,7 +38,8 @@ struct relay_options {
 	bool wake_unknown; /* also what the catalog does not know is to be woken */
 	const struct probe_rules *probes;
 	const struct option_list *embed_origins; /* whose pages may show private ones in frames */
-	bool reuse_user_ports; /* keep connections to user ports, for bodyless idempotent requests */
+	/* keep connections to user ports, for bodyless idempotent requests */
+	bool reuse_user_ports;
 };
 
 #define RELAY_STATUS_CLASSES 6
@@ -49,9 +50,10 @@ struct relay_counters {
 	_Atomic uint64_t errors[ERROR_CAUSES];
 	_Atomic uint64_t cut_by_client, cut_by_sandbox;
 	_Atomic uint64_t connections; /* of clients, open now */
-	_Atomic uint64_t upstreams;   /* connections to sandboxes that serve a request now */
+	_Atomic uint64_t upstreams; /* connections to sandboxes that serve a request now */
 	_Atomic uint64_t responses[RELAY_STATUS_CLASSES]; /* by the first digit; [0]: the others */
-	/* How long exchanges took, and until the response began; how many a sandbox had when one more came. */
+	/* How long exchanges took, and until the response began; how many a sandbox had when one
+	 * more came. */
 	struct histogram durations, first_bytes, per_sandbox;
 };
 

@@ -77,7 +77,8 @@ static void note_upstream(struct relay *r, const struct stream *stream)
 {
 	socklen_t size = sizeof(r->upstream);
 
-	if (r->context->access_log.sink && getpeername(stream_fd(stream), &r->upstream.any, &size) < 0)
+	if (r->context->access_log.sink &&
+	    getpeername(stream_fd(stream), &r->upstream.any, &size) < 0)
 		r->upstream.any.sa_family = AF_UNSPEC;
 }
 
@@ -510,4 +511,3 @@ const struct http_exchange_handler transfer_exchange_handler = {
 	.on_drained = on_drained,
 	.on_closed = on_closed,
 };
-

@@ -164,7 +164,8 @@ struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_us
 	struct upstream_group *group = user->group;
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &group->idle) {
+	LIST_FOR_EACH_SAFE(node, following, &group->idle)
+	{
 		struct idle_connection *idle = container_of(node, struct idle_connection, in_group);
 		struct stream *stream;
 
@@ -300,7 +301,8 @@ static void end_group(struct upstream_pool *pool, struct upstream_group *group)
 	list_splice(&told, &group->users);
 	list_append(&group->users, &guard.node);
 	while (!list_is_empty(&group->idle))
-		discard_idle(container_of(group->idle.next, struct idle_connection, in_group), true);
+		discard_idle(container_of(group->idle.next, struct idle_connection, in_group),
+			     true);
 	while (!list_is_empty(&told)) {
 		struct list_node *node = told.next;
 
@@ -318,7 +320,8 @@ void upstream_pool_sweep(struct upstream_pool *pool)
 	struct list_node ended;
 
 	list_init(&ended);
-	LIST_FOR_EACH_SAFE(node, following, &pool->groups) {
+	LIST_FOR_EACH_SAFE(node, following, &pool->groups)
+	{
 		struct upstream_group *group = container_of(node, struct upstream_group, node);
 
 		if (lifecycle_has_ended(group->lifecycle)) {
@@ -327,7 +330,8 @@ void upstream_pool_sweep(struct upstream_pool *pool)
 		}
 	}
 	while (!list_is_empty(&ended)) {
-		struct upstream_group *group = container_of(ended.next, struct upstream_group, node);
+		struct upstream_group *group = container_of(ended.next, struct upstream_group,
+							    node);
 
 		list_remove(&group->node);
 		list_append(&pool->groups, &group->node);

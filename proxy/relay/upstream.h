@@ -2,9 +2,9 @@
  * The way to sandboxes: connections of one worker, kept apart by lifecycle so that no byte ever
  * crosses from one sandbox, or one life of it, to another (contract/proxy.md 1.7, S18).
  *
- * A *group* is what this worker has to do with one lifecycle: the users (relays) that work for it and
- * the idle connections kept for it. When the lifecycle ends, upstream_pool_sweep closes the idle ones
- * and tells every user. New connections are made by relay/dial.h.
+ * A *group* is what this worker has to do with one lifecycle: the users (relays) that work for it
+ * and the idle connections kept for it. When the lifecycle ends, upstream_pool_sweep closes the
+ * idle ones and tells every user. New connections are made by relay/dial.h.
  *
  * Everything here belongs to one loop.
  */
@@ -57,16 +57,16 @@ void upstream_join(struct upstream_pool *pool, struct lifecycle *lifecycle,
 void upstream_leave(struct upstream_pool *pool, struct upstream_user *user);
 
 /* A kept connection of this lifecycle to this port; NULL when there is none. The caller owns it and
- * sets its events. `check` asks the kernel whether it is still alive, for requests that could not be
- * sent again. */
+ * sets its events. `check` asks the kernel whether it is still alive, for requests that could not
+ * be sent again. */
 struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_user *user,
 				  unsigned port, bool check);
 /* Keeps a connection, or closes it when it cannot be kept. Takes ownership. */
 void upstream_put_idle(struct upstream_pool *pool, struct upstream_user *user, unsigned port,
 		       struct stream *stream);
-/* A connection that serves no more and was told so: the server gets PROXY_UPSTREAM_ENDING_MS to end it
- * first. Who ends a connection first keeps its pair of ports for a minute, and of the ports towards one
- * server this host has some 28,000. Takes ownership. */
+/* A connection that serves no more and was told so: the server gets PROXY_UPSTREAM_ENDING_MS to end
+ * it first. Who ends a connection first keeps its pair of ports for a minute, and of the ports
+ * towards one server this host has some 28,000. Takes ownership. */
 void upstream_put_ending(struct upstream_pool *pool, struct stream *stream);
 
 #endif

@@ -5,12 +5,9 @@
 void relay_on_woken(struct wake_waiter *waiter, const struct wake_verdict *verdict)
 {
 	static const enum error_cause causes[WAKE_OUTCOMES] = {
-		[WAKE_NOT_FOUND] = ERROR_NOT_FOUND,
-		[WAKE_DENIED] = ERROR_WAKE_DENIED,
-		[WAKE_TRANSITIONING] = ERROR_TRANSITIONAL,
-		[WAKE_LIMITED] = ERROR_WAKE_LIMIT,
-		[WAKE_UNAVAILABLE] = ERROR_WAKE_UNAVAILABLE,
-		[WAKE_TIMEOUT] = ERROR_WAKE_TIMEOUT,
+		[WAKE_NOT_FOUND] = ERROR_NOT_FOUND,	     [WAKE_DENIED] = ERROR_WAKE_DENIED,
+		[WAKE_TRANSITIONING] = ERROR_TRANSITIONAL,   [WAKE_LIMITED] = ERROR_WAKE_LIMIT,
+		[WAKE_UNAVAILABLE] = ERROR_WAKE_UNAVAILABLE, [WAKE_TIMEOUT] = ERROR_WAKE_TIMEOUT,
 	};
 	struct relay *r = container_of(waiter, struct relay, wake_waiter);
 
@@ -92,7 +89,8 @@ void relay_wait_unknown(struct relay *r, enum error_cause cause)
 	if (cause == ERROR_NOT_FOUND && r->context->options->wake_unknown && !r->is_probe &&
 	    r->wakes == 0) {
 		memcpy(request.id, r->target.id, r->target.id_len + 1);
-		if (take_token(headers, STR("e2b-traffic-access-token"), request.traffic_token) < 0 ||
+		if (take_token(headers, STR("e2b-traffic-access-token"), request.traffic_token) <
+			    0 ||
 		    take_token(headers, STR("X-Access-Token"), request.envd_token) < 0) {
 			relay_fail(r, ERROR_WAKE_DENIED);
 			return;

@@ -8,7 +8,10 @@ void access_sign(enum access_kind kind, const struct access_scope *scope, int64_
 	unsigned char mac[DIGEST_SHA256_BYTES];
 	char tail[64];
 	const struct str pieces[] = {
-		STR("sandbox-access-v1\n"), str_of(kind_names[kind]), STR("\n"), scope->id,
+		STR("sandbox-access-v1\n"),
+		str_of(kind_names[kind]),
+		STR("\n"),
+		scope->id,
 		{tail, (size_t)snprintf(tail, sizeof(tail), "\n%u\n%lld", scope->port,
 					(long long)expiry)},
 	};
@@ -20,8 +23,8 @@ void access_sign(enum access_kind kind, const struct access_scope *scope, int64_
 	wipe(mac, sizeof(mac));
 }
 
-bool access_verify(enum access_kind kind, const struct access_scope *scope, struct str text, int64_t now,
-		   int64_t seconds_max)
+bool access_verify(enum access_kind kind, const struct access_scope *scope, struct str text,
+		   int64_t now, int64_t seconds_max)
 {
 	struct str rest = text, version, expiry_text;
 	char right[ACCESS_TEXT_BYTES];
@@ -29,8 +32,7 @@ bool access_verify(enum access_kind kind, const struct access_scope *scope, stru
 	bool good;
 
 	if (!str_split(&rest, '.', &version) || !str_equal(version, STR("v1")) ||
-	    !str_split(&rest, '.', &expiry_text) ||
-	    str_to_u64(expiry_text, INT64_MAX, &expiry) < 0)
+	    !str_split(&rest, '.', &expiry_text) || str_to_u64(expiry_text, INT64_MAX, &expiry) < 0)
 		return false;
 	if (now < 0 || expiry <= (uint64_t)now || expiry - (uint64_t)now > (uint64_t)seconds_max)
 		return false;
@@ -60,8 +62,8 @@ static char next_character(struct str *rest)
 	return (char)(high * 16 + low);
 }
 
-/* "sandbox_access" or "sandbox_access=...", the name in any spelling that a server in the sandbox would take
- * for it. */
+/* "sandbox_access" or "sandbox_access=...", the name in any spelling that a server in the sandbox
+ * would take for it. */
 static bool is_parameter(struct str piece, struct str *ret_value)
 {
 	static const struct str name = STR(ACCESS_PARAMETER);
@@ -118,8 +120,8 @@ struct str access_strip_query(struct str query, struct arena *arena, int *ret_st
 
 /* ---- cookies ---- */
 
-/* Blanks around the "=" do not count: that is how servers read cookies, so one that is to be kept from
- * them cannot be hidden behind a blank. */
+/* Blanks around the "=" do not count: that is how servers read cookies, so one that is to be kept
+ * from them cannot be hidden behind a blank. */
 static bool is_cookie(struct str piece, struct str name, struct str *ret_value)
 {
 	struct str rest = piece, own_name;
@@ -221,11 +223,11 @@ bool access_is_of_origin(struct str url, struct str origin)
 struct str access_clean_location(struct str path, struct str query, struct arena *arena)
 {
 	/* "//name" names a host, and browsers take "\" for "/": "/." in front keeps it a path. */
-	bool may_name_host =
-		path.len > 1 && (path.p[1] == '/' || path.p[1] == '\\' ||
-				(unsigned char)path.p[1] <= ' ');
+	bool may_name_host = path.len > 1 && (path.p[1] == '/' || path.p[1] == '\\' ||
+					      (unsigned char)path.p[1] <= ' ');
 	char *text = arena_printf(arena, "%s%.*s%s%.*s", may_name_host ? "/." : "", (int)path.len,
-				  path.p, query.p ? "?" : "", (int)query.len, query.p ? query.p : "");
+				  path.p, query.p ? "?" : "", (int)query.len,
+				  query.p ? query.p : "");
 
 	return str_of(text);
 }

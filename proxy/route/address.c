@@ -122,8 +122,8 @@ static union address v4_of(const unsigned char bytes[4], const union address *ou
 	return inner;
 }
 
-/* Where the address ends with the four bytes of another one, and nothing else makes a difference: mapped,
- * compatible, and translated (RFC 4291, RFC 2765), and NAT64's own prefix (RFC 6052). */
+/* Where the address ends with the four bytes of another one, and nothing else makes a difference:
+ * mapped, compatible, and translated (RFC 4291, RFC 2765), and NAT64's own prefix (RFC 6052). */
 static bool is_v4_itself(const union address *address)
 {
 	static const unsigned char nat64[12] = {0x00, 0x64, 0xff, 0x9b};
@@ -146,9 +146,9 @@ static union address unwrap(const union address *address)
 
 #define TUNNELLED_MAX 4
 
-/* IPv4 addresses that a router may send packets for this IPv6 address to, because they stand in it; returns
- * how many. Some are only perhaps meant: those are to be refused if they are dangerous, and to be judged no
- * further. */
+/* IPv4 addresses that a router may send packets for this IPv6 address to, because they stand in it;
+ * returns how many. Some are only perhaps meant: those are to be refused if they are dangerous, and
+ * to be judged no further. */
 static size_t tunnelled(const union address *address, union address ret_inner[TUNNELLED_MAX])
 {
 	/* NAT64 of this network (RFC 8215): how long its prefix is does not show. */
@@ -177,10 +177,11 @@ static size_t tunnelled(const union address *address, union address ret_inner[TU
 		for (size_t i = 0; i < sizeof(found); i++)
 			found[i] = bytes[12 + i] ^ 0xff;
 		ret_inner[count++] = v4_of(bytes + 4, address); /* the server */
-		ret_inner[count++] = v4_of(found, address);	/* the client */
+		ret_inner[count++] = v4_of(found, address); /* the client */
 	}
 	/* Whatever the prefix (RFC 5214); the bit that says "unique" may be set. */
-	if ((bytes[8] & 0xfd) == 0 && bytes[9] == 0 && memcmp(bytes + 10, isatap, sizeof(isatap)) == 0)
+	if ((bytes[8] & 0xfd) == 0 && bytes[9] == 0 &&
+	    memcmp(bytes + 10, isatap, sizeof(isatap)) == 0)
 		ret_inner[count++] = v4_of(bytes + 12, address);
 	return count;
 }
@@ -200,11 +201,12 @@ static bool is_any(const union address *a)
 					   : IN6_IS_ADDR_UNSPECIFIED(&a->v6.sin6_addr);
 }
 
-/* Where clouds have services that trust who asks, outside of 169.254/16: Amazon's and Google's metadata by
- * IPv6, Alibaba's and Oracle's, and what Azure's agents talk to. */
+/* Where clouds have services that trust who asks, outside of 169.254/16: Amazon's and Google's
+ * metadata by IPv6, Alibaba's and Oracle's, and what Azure's agents talk to. */
 static bool is_metadata(const union address *a)
 {
-	static const uint32_t fours[] = {0x646464c8 /* 100.100.100.200 */, 0xc00000c0 /* 192.0.0.192 */,
+	static const uint32_t fours[] = {0x646464c8 /* 100.100.100.200 */,
+					 0xc00000c0 /* 192.0.0.192 */,
 					 0xa83f8110 /* 168.63.129.16 */};
 	static const unsigned char sixes[][16] = {
 		{0xfd, 0x00, 0x0e, 0xc2, [14] = 0x02, [15] = 0x54}, /* fd00:ec2::254 */
@@ -253,8 +255,8 @@ bool address_is_loopback(const union address *address)
 	return classify(&plain) == ADDRESS_LOOPBACK;
 }
 
-/* This machine's own are sent to from themselves. Interfaces come and go, so the routes are asked, each
- * time; nothing is sent. */
+/* This machine's own are sent to from themselves. Interfaces come and go, so the routes are asked,
+ * each time; nothing is sent. */
 static bool is_local(const union address *target)
 {
 	bool six = target->any.sa_family == AF_INET6;
@@ -262,7 +264,8 @@ static bool is_local(const union address *target)
 	auto_close int fd = socket(target->any.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	union address source;
 
-	/* Who cannot be asked about does not get the benefit of the doubt: the port is one of ours. */
+	/* Who cannot be asked about does not get the benefit of the doubt: the port is one of
+	 * ours. */
 	if (fd < 0)
 		return true;
 	return connect(fd, &target->any, size) == 0 && getsockname(fd, &source.any, &size) == 0 &&
@@ -279,7 +282,8 @@ static bool reaches_listener(const union address *target, const union address *l
 	return is_any(listener) && (classify(target) == ADDRESS_LOOPBACK || is_local(target));
 }
 
-static enum address_verdict judge_own(const struct address_guard *guard, const union address *target)
+static enum address_verdict judge_own(const struct address_guard *guard,
+				      const union address *target)
 {
 	if (address_port(target) == 0)
 		return ADDRESS_OK;
@@ -299,16 +303,17 @@ static enum address_verdict judge(const struct address_guard *guard, const union
 	return verdict == ADDRESS_OK ? judge_own(guard, target) : verdict;
 }
 
-/* Nobody is at 0.0.0.0 or at a multicast address on the other side of a tunnel, and such numbers stand in
- * many an address by chance. */
+/* Nobody is at 0.0.0.0 or at a multicast address on the other side of a tunnel, and such numbers
+ * stand in many an address by chance. */
 static bool is_dangerous(enum address_verdict verdict)
 {
-	return verdict != ADDRESS_OK && verdict != ADDRESS_UNSPECIFIED && verdict != ADDRESS_MULTICAST;
+	return verdict != ADDRESS_OK && verdict != ADDRESS_UNSPECIFIED &&
+	       verdict != ADDRESS_MULTICAST;
 }
 
 /* The address itself, and those that stand in it. */
-static enum address_verdict judge_all(const struct address_guard *guard, const union address *address,
-				      bool allow_loopback)
+static enum address_verdict judge_all(const struct address_guard *guard,
+				      const union address *address, bool allow_loopback)
 {
 	union address target = unwrap(address), inner[TUNNELLED_MAX];
 	size_t count = tunnelled(address, inner);
@@ -335,7 +340,8 @@ enum address_verdict address_guard_check_inside(const struct address_guard *guar
 	union address target = unwrap(address);
 
 	/* Its network may lead out to us. */
-	return classify(&target) == ADDRESS_LOOPBACK ? ADDRESS_OK : judge_all(guard, address, false);
+	return classify(&target) == ADDRESS_LOOPBACK ? ADDRESS_OK
+						     : judge_all(guard, address, false);
 }
 
 void address_guard_init(struct address_guard *guard, bool allow_loopback)

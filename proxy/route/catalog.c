@@ -184,9 +184,10 @@ static void announce(struct catalog *catalog, enum catalog_change_kind kind,
 	*change = (struct catalog_change){catalog->revision, kind, record};
 	if (catalog->feed_count < catalog->feed_max)
 		catalog->feed_count++;
-	LIST_FOR_EACH(node, &catalog->listeners) {
-		struct catalog_listener *listener =
-			container_of(node, struct catalog_listener, node);
+	LIST_FOR_EACH(node, &catalog->listeners)
+	{
+		struct catalog_listener *listener = container_of(node, struct catalog_listener,
+								 node);
 
 		listener->notify(listener);
 	}
@@ -207,8 +208,7 @@ static int check_put(const struct catalog *catalog, const struct catalog_record 
 
 	if (status < 0)
 		return status;
-	if (old && sandbox_origin_is_source(entry->origin) &&
-	    old->entry.origin > entry->origin)
+	if (old && sandbox_origin_is_source(entry->origin) && old->entry.origin > entry->origin)
 		return err_set(err, ERR_ALREADY_EXISTS, "the sandbox is known otherwise");
 	if (!old && catalog->count >= catalog->sandboxes_max)
 		return err_set(err, ERR_RESOURCE_EXHAUSTED, "more than %zu sandboxes",
@@ -292,8 +292,9 @@ int catalog_put(struct catalog *catalog, const struct sandbox_entry *entry,
 	return status;
 }
 
-int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry, const char *expected,
-		    char ret_lifecycle_id[CATALOG_TEXT_BYTES_MAX + 1], struct err *err)
+int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry,
+		    const char *expected, char ret_lifecycle_id[CATALOG_TEXT_BYTES_MAX + 1],
+		    struct err *err)
 {
 	const struct catalog_record *old;
 	struct lifecycle *lifecycle;
@@ -315,8 +316,8 @@ int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry, 
 	return status;
 }
 
-/* The current record of a sandbox that must be there, with the lifecycle that is expected. Under the write
- * lock. */
+/* The current record of a sandbox that must be there, with the lifecycle that is expected. Under
+ * the write lock. */
 static int find_expected(struct catalog *catalog, struct str id, const char *expected,
 			 struct catalog_record **ret_old, struct err *err)
 {
@@ -472,8 +473,8 @@ void catalog_unlisten(struct catalog *catalog, struct catalog_listener *listener
 	pthread_mutex_unlock(&catalog->write_lock);
 }
 
-ssize_t catalog_changes(struct catalog *catalog, uint64_t revision, struct catalog_change *ret_changes,
-			size_t max)
+ssize_t catalog_changes(struct catalog *catalog, uint64_t revision,
+			struct catalog_change *ret_changes, size_t max)
 {
 	ssize_t count = 0;
 

@@ -2,16 +2,16 @@
  * Which sandboxes exist, in which state, and where. The one truth about them: whoever changes a
  * sandbox's state does it here, and everybody else learns it from the change feed.
  *
- * A record is immutable and reference-counted: a change publishes a new record under the same id, so
- * whoever holds one has a consistent picture for as long as it likes. Reading takes one short lock
- * of one of many shards and never waits for a writer's work; writers are serialised. Any thread may
- * call anything here.
+ * A record is immutable and reference-counted: a change publishes a new record under the same id,
+ * so whoever holds one has a consistent picture for as long as it likes. Reading takes one short
+ * lock of one of many shards and never waits for a writer's work; writers are serialised. Any
+ * thread may call anything here.
  *
- * A *lifecycle* is one continuous life of a sandbox at one address: from start or resume to pause or
- * end. Connections, pools and limits belong to a lifecycle, never to an id or an address, because
- * addresses are reused and ids come back (contract/proxy.md 1.7, S18). Records of one lifecycle
- * share one `struct lifecycle`; when it ends, `ended` is set and every listener is told, upon which
- * the workers reset what still belongs to it.
+ * A *lifecycle* is one continuous life of a sandbox at one address: from start or resume to pause
+ * or end. Connections, pools and limits belong to a lifecycle, never to an id or an address,
+ * because addresses are reused and ids come back (contract/proxy.md 1.7, S18). Records of one
+ * lifecycle share one `struct lifecycle`; when it ends, `ended` is set and every listener is told,
+ * upon which the workers reset what still belongs to it.
  */
 #ifndef PROXY_ROUTE_CATALOG_H
 #define PROXY_ROUTE_CATALOG_H
@@ -39,8 +39,8 @@ enum sandbox_state {
 };
 
 /*
- * Who said so, weakest first. Sources (DNS, Redis) replace only what an equal or weaker one said; the
- * command line and the admin API have the last word.
+ * Who said so, weakest first. Sources (DNS, Redis) replace only what an equal or weaker one said;
+ * the command line and the admin API have the last word.
  */
 enum sandbox_origin {
 	SANDBOX_FROM_DNS,
@@ -54,17 +54,18 @@ enum sandbox_origin {
 struct sandbox_entry {
 	const char *id;
 	enum sandbox_state state;
-	const char *address;	  /* IP literal or name; "" while there is none (paused) */
-	unsigned envd_port;	  /* where envd's port 49983 really is; 0 = at 49983 */
+	const char *address; /* IP literal or name; "" while there is none (paused) */
+	unsigned envd_port; /* where envd's port 49983 really is; 0 = at 49983 */
 	const char *lifecycle_id; /* "" in a new entry: keep the current one, or make one up */
 	const char *traffic_token; /* "" = public */
-	/* SHA-256 (hex) of the token that envd asks for on its port, so that only who has it can wake the
-	 * sandbox there; "" = anybody can. While the sandbox runs envd checks its callers itself. */
+	/* SHA-256 (hex) of the token that envd asks for on its port, so that only who has it can
+	 * wake the sandbox there; "" = anybody can. While the sandbox runs envd checks its callers
+	 * itself. */
 	const char *envd_token_hash;
-	const char *mask_host;	   /* "" = no masking; of all ports (host_mask.h) */
-	int connection_limit;	   /* CATALOG_NO_LIMIT, or how many exchanges at once */
-	bool trusted;		   /* from the command line: may be on loopback */
-	bool auto_resume;	   /* a request wakes it when it is paused (contract/proxy.md 1.16) */
+	const char *mask_host; /* "" = no masking; of all ports (host_mask.h) */
+	int connection_limit; /* CATALOG_NO_LIMIT, or how many exchanges at once */
+	bool trusted; /* from the command line: may be on loopback */
+	bool auto_resume; /* a request wakes it when it is paused (contract/proxy.md 1.16) */
 	enum sandbox_origin origin;
 	uint64_t origin_version; /* the source's own, to tell news from what is known */
 };
@@ -95,7 +96,8 @@ struct catalog_listener {
 
 struct catalog;
 
-/* A new entry with nothing said about it: running, no address, public, no limit, by the admin API. */
+/* A new entry with nothing said about it: running, no address, public, no limit, by the admin
+ * API. */
 void sandbox_entry_init(struct sandbox_entry *entry, const char *id);
 
 /* `worker_count` slots per lifecycle; `sandboxes_max` and `feed_max` bound the memory. */
@@ -104,15 +106,16 @@ struct catalog *catalog_new(size_t worker_count, size_t sandboxes_max, size_t fe
 void catalog_free(struct catalog *catalog);
 
 /*
- * A catalog is complete when its sources have told everything they know. While it is not, an id that
- * is not found is "don't know", never "no such sandbox" (contract/proxy.md 1.20 item 3).
+ * A catalog is complete when its sources have told everything they know. While it is not, an id
+ * that is not found is "don't know", never "no such sandbox" (contract/proxy.md 1.20 item 3).
  */
 void catalog_set_complete(struct catalog *catalog, bool complete);
 bool catalog_is_complete(const struct catalog *catalog);
 
 /* 0 and a reference in *ret_record; -ENOENT: there is no such sandbox; -EAGAIN: the catalog is not
  * complete, so nobody knows. */
-int catalog_find(struct catalog *catalog, struct str id, struct catalog_record **ret_record) NODISCARD;
+int catalog_find(struct catalog *catalog, struct str id,
+		 struct catalog_record **ret_record) NODISCARD;
 void catalog_record_hold(struct catalog_record *record);
 void catalog_record_release(struct catalog_record *record);
 
@@ -123,11 +126,12 @@ void catalog_record_release(struct catalog_record *record);
  * already_exists (by a stronger origin), resource_exhausted (sandboxes_max).
  */
 int catalog_put(struct catalog *catalog, const struct sandbox_entry *entry,
-		const char *expected_lifecycle, struct catalog_record **ret_record, struct err *err)
-	NODISCARD;
+		const char *expected_lifecycle, struct catalog_record **ret_record,
+		struct err *err) NODISCARD;
 /* What catalog_put would say, and the lifecycle id that the record would have, without doing it. */
-int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry, const char *expected,
-		    char ret_lifecycle_id[CATALOG_TEXT_BYTES_MAX + 1], struct err *err) NODISCARD;
+int catalog_preview(struct catalog *catalog, const struct sandbox_entry *entry,
+		    const char *expected, char ret_lifecycle_id[CATALOG_TEXT_BYTES_MAX + 1],
+		    struct err *err) NODISCARD;
 /* The same for a change of an existing sandbox: `edit` alters the entry it is given, which is the
  * current one. Also not_found. Nothing else changes the record in between. */
 int catalog_edit(struct catalog *catalog, struct str id, const char *expected_lifecycle,
@@ -138,8 +142,9 @@ int catalog_remove(struct catalog *catalog, struct str id, const char *expected_
 
 /* Removes this very record; false when it is no longer the current one. */
 bool catalog_remove_record(struct catalog *catalog, struct catalog_record *record);
-/* Removes a record that nobody is using, without ending an exchange: false when it has some, or is no
- * longer the current one. Who finds it at the same moment is refused by catalog_admit and looks again. */
+/* Removes a record that nobody is using, without ending an exchange: false when it has some, or is
+ * no longer the current one. Who finds it at the same moment is refused by catalog_admit and looks
+ * again. */
 bool catalog_retire(struct catalog *catalog, struct catalog_record *record);
 
 size_t catalog_count(struct catalog *catalog);
@@ -151,16 +156,16 @@ void catalog_snapshot_free(struct catalog_record **records, size_t count);
 void catalog_listen(struct catalog *catalog, struct catalog_listener *listener);
 void catalog_unlisten(struct catalog *catalog, struct catalog_listener *listener);
 uint64_t catalog_revision(struct catalog *catalog);
-/* Of a new catalog: its revisions go on after that of another process, whose followers must not take
- * them for the ones they know. */
+/* Of a new catalog: its revisions go on after that of another process, whose followers must not
+ * take them for the ones they know. */
 void catalog_begin_after(struct catalog *catalog, uint64_t revision);
 /* Changes after `revision`, oldest first, at most `max`, with references (release the records).
  * Returns how many, or -EOVERFLOW when some of them are no longer kept: take a snapshot. */
-ssize_t catalog_changes(struct catalog *catalog, uint64_t revision, struct catalog_change *ret_changes,
-			size_t max) NODISCARD;
+ssize_t catalog_changes(struct catalog *catalog, uint64_t revision,
+			struct catalog_change *ret_changes, size_t max) NODISCARD;
 
-/* One more exchange. Returns how many there are with it; -EBUSY when the record's limit is reached, -ESTALE
- * when it was retired. */
+/* One more exchange. Returns how many there are with it; -EBUSY when the record's limit is reached,
+ * -ESTALE when it was retired. */
 int catalog_admit(struct catalog_record *record) NODISCARD;
 
 /* Sources can be asked again (proxy/route/lookup.h). */

@@ -1,5 +1,5 @@
-/* Shared by catalog.c (who has what, and changes) and catalog_record.c (records by themselves); for no one
- * else. */
+/* Shared by catalog.c (who has what, and changes) and catalog_record.c (records by themselves); for
+ * no one else. */
 #ifndef PROXY_ROUTE_CATALOG_PRIVATE_H
 #define PROXY_ROUTE_CATALOG_PRIVATE_H
 

@@ -113,8 +113,8 @@ int catalog_check_entry(const struct sandbox_entry *entry, struct err *err)
 	int status;
 
 	if (!host_name_is_id(str_of(entry->id)))
-		return err_set(err, ERR_INVALID_ARGUMENT, "id must match [a-z0-9]+, at most %d bytes",
-			       HOST_NAME_ID_BYTES_MAX);
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "id must match [a-z0-9]+, at most %d bytes", HOST_NAME_ID_BYTES_MAX);
 	if (!is_plain_text(entry->address) || !is_plain_text(entry->lifecycle_id) ||
 	    !is_plain_text(entry->traffic_token) || !is_plain_text(entry->mask_host))
 		return err_set(err, ERR_INVALID_ARGUMENT,
@@ -133,7 +133,8 @@ int catalog_check_entry(const struct sandbox_entry *entry, struct err *err)
 	} else if (address_parse(str_of(entry->address), &address) < 0 &&
 		   !is_dialable_name(entry->address)) {
 		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "address must be an IP address, a host name or netns:/PATH, without a port");
+			       "address must be an IP address, a host name or netns:/PATH, without "
+			       "a port");
 	}
 	status = host_mask_check(entry->mask_host, err);
 	if (status < 0)

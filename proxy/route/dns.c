@@ -67,7 +67,8 @@ static struct known *find(struct dns_source *source, const char *id)
 {
 	struct list_node *bucket = &source->buckets[hash_of(id) % BUCKETS], *node;
 
-	LIST_FOR_EACH(node, bucket) {
+	LIST_FOR_EACH(node, bucket)
+	{
 		struct known *known = container_of(node, struct known, in_bucket);
 
 		if (strcmp(known->id, id) == 0)
@@ -117,7 +118,8 @@ static bool make_room(struct dns_source *source)
 
 	if (source->known_count < PROXY_DNS_RECORDS_MAX)
 		return true;
-	LIST_FOR_EACH_SAFE(node, following, &source->order) {
+	LIST_FOR_EACH_SAFE(node, following, &source->order)
+	{
 		if (looks++ == EVICT_LOOKS_MAX)
 			break;
 		if (retire(source, container_of(node, struct known, in_order)))
@@ -165,7 +167,8 @@ static int compare(const union address *a, const union address *b)
 }
 
 /* The one in use if it is still given, else the smallest. */
-static const union address *choose(const struct dns_answer *answer, const struct catalog_record *record)
+static const union address *choose(const struct dns_answer *answer,
+				   const struct catalog_record *record)
 {
 	const union address *best = &answer->addresses[0];
 
@@ -212,7 +215,8 @@ static enum lookup_answer put(struct dns_source *source, const struct question *
 	}
 	known = remember(source, question->id);
 	known->sequence = question->sequence;
-	known->due_ms = now + size_max(PROXY_DNS_TTL_MS_MIN, size_min(ttl_ms, PROXY_DNS_TTL_MS_MAX));
+	known->due_ms = now +
+			size_max(PROXY_DNS_TTL_MS_MIN, size_min(ttl_ms, PROXY_DNS_TTL_MS_MAX));
 	return LOOKUP_FOUND;
 }
 
@@ -240,8 +244,8 @@ static bool is_absent(struct dns_source *source, const char *id)
 	return loop_now_ms(source->loop) < absent->until_ms && strcmp(absent->id, id) == 0;
 }
 
-static enum lookup_answer apply(struct dns_source *source, const struct question *question, int status,
-				const struct dns_answer *found)
+static enum lookup_answer apply(struct dns_source *source, const struct question *question,
+				int status, const struct dns_answer *found)
 {
 	struct known *known = find(source, question->id);
 	bool is_old = known && known->sequence > question->sequence;
@@ -340,7 +344,8 @@ static struct question *first_overdue(struct dns_source *source, uint64_t now)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &source->questions) {
+	LIST_FOR_EACH(node, &source->questions)
+	{
 		struct question *question = container_of(node, struct question, node);
 
 		if (question->lookup && question->lookup->deadline_ms <= now)
@@ -383,7 +388,8 @@ static void on_tick(uv_timer_t *timer)
 	struct list_node *node, *following;
 
 	answer_overdue(source, now);
-	LIST_FOR_EACH_SAFE(node, following, &source->order) {
+	LIST_FOR_EACH_SAFE(node, following, &source->order)
+	{
 		struct known *known = container_of(node, struct known, in_order);
 
 		if (!known->refreshing && known->due_ms <= now)
@@ -445,7 +451,7 @@ void dns_close(struct dns_source *source)
 	while (!list_is_empty(&source->questions))
 		give_up(container_of(source->questions.previous, struct question, node));
 	LIST_FOR_EACH_SAFE(node, following, &source->order)
-		drop(source, container_of(node, struct known, in_order));
+	drop(source, container_of(node, struct known, in_order));
 	dns_client_close(source->client);
 	uv_close((uv_handle_t *)&source->timer, on_timer_closed);
 }

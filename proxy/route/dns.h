@@ -1,16 +1,17 @@
 /*
- * DNS as a source of the catalog, for sandboxes that are pods: an id that nobody else knows is turned
- * into a name (dns_name.h) and resolved (dns_client.h). Belongs to one loop (the main thread's).
+ * DNS as a source of the catalog, for sandboxes that are pods: an id that nobody else knows is
+ * turned into a name (dns_name.h) and resolved (dns_client.h). Belongs to one loop (the main
+ * thread's).
  *
  * The lifecycle of such a sandbox is its address: another address is another life, and what is
- * connected to the old one is reset. Of several addresses the one in use stays while it is among them,
- * else the smallest is taken, so that no order of answers matters.
+ * connected to the old one is reset. Of several addresses the one in use stays while it is among
+ * them, else the smallest is taken, so that no order of answers matters.
  *
  * What is found stands in the catalog and is asked for again when its time to live is over, within
  * PROXY_DNS_TTL_MS_MIN and _MAX, as long as it is used; unused ones are dropped. "No such name" is
- * remembered for PROXY_DNS_NEGATIVE_MS. A name server that fails is never "not found": what is known
- * stays, the rest is LOOKUP_UNAVAILABLE. Where more names resolve than PROXY_DNS_RECORDS_MAX (a
- * wildcard, say) unused ones make room.
+ * remembered for PROXY_DNS_NEGATIVE_MS. A name server that fails is never "not found": what is
+ * known stays, the rest is LOOKUP_UNAVAILABLE. Where more names resolve than PROXY_DNS_RECORDS_MAX
+ * (a wildcard, say) unused ones make room.
  */
 #ifndef PROXY_ROUTE_DNS_H
 #define PROXY_ROUTE_DNS_H
@@ -35,7 +36,8 @@ struct dns_totals {
 struct dns_source *dns_open(struct loop *loop, struct catalog *catalog,
 			    const struct dns_config *config);
 struct source *dns_as_source(struct dns_source *source);
-/* A record that the catalog has from DNS already is refreshed, and dropped, like one that was found here. */
+/* A record that the catalog has from DNS already is refreshed, and dropped, like one that was found
+ * here. */
 void dns_adopt(struct dns_source *source, const char *id);
 void dns_totals(const struct dns_source *source, struct dns_totals *ret_totals);
 /* Open lookups are answered. Freed when its handles are closed. */

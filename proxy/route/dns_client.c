@@ -7,8 +7,8 @@
 #include "lib/limits.h"
 #include "proxy/route/dns_name.h"
 
-/* What asks: name servers as they were when it was made. Replaced now and then, and freed when its last
- * question is answered. */
+/* What asks: name servers as they were when it was made. Replaced now and then, and freed when its
+ * last question is answered. */
 struct resolver {
 	struct dns_client *client;
 	struct list_node node; /* in `retired` */
@@ -45,7 +45,8 @@ struct dns_query {
 	struct list_node node; /* while it waits for its turn */
 	struct dns_client *client;
 	struct resolver *resolver; /* once it is on its way */
-	void (*on_answer)(void *user, int status, const struct dns_answer *answer); /* NULL: cancelled */
+	void (*on_answer)(void *user, int status,
+			  const struct dns_answer *answer); /* NULL: cancelled */
 	void *user;
 	int type;
 	char name[DNS_NAME_BYTES];
@@ -104,7 +105,8 @@ static void process(struct resolver *resolver, ares_socket_t readable, ares_sock
 {
 	ares_process_fd(resolver->ares, readable, writable);
 	plan(resolver);
-	/* There may be room for others, or the resolver may be free to go: not from inside c-ares. */
+	/* There may be room for others, or the resolver may be free to go: not from inside
+	 * c-ares. */
 	start_turn(resolver->client);
 }
 
@@ -127,7 +129,8 @@ static struct watch *find_watch(struct resolver *resolver, ares_socket_t fd)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &resolver->watches) {
+	LIST_FOR_EACH(node, &resolver->watches)
+	{
 		struct watch *watch = container_of(node, struct watch, node);
 
 		if (watch->fd == fd)
@@ -167,7 +170,8 @@ static void on_socket(void *user, ares_socket_t fd, int wants_read, int wants_wr
 	if (!watch)
 		watch = add_watch(resolver, fd);
 	if (watch)
-		uv_poll_start(&watch->poll, (wants_read ? UV_READABLE : 0) | (wants_write ? UV_WRITABLE : 0),
+		uv_poll_start(&watch->poll,
+			      (wants_read ? UV_READABLE : 0) | (wants_write ? UV_WRITABLE : 0),
 			      on_ready);
 }
 
@@ -210,7 +214,8 @@ static void open_ares(struct resolver *resolver)
 		.sock_state_cb = on_socket,
 		.sock_state_cb_data = resolver,
 	};
-	const int given = ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES | ARES_OPT_SOCK_STATE_CB;
+	const int given = ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
+			  ARES_OPT_SOCK_STATE_CB;
 
 	for (options.tries = 1; options.tries <= 2; options.tries++) {
 		if (ares_init_options(&resolver->ares, &options, given) != ARES_SUCCESS) {
@@ -266,14 +271,16 @@ static void read_servers(struct dns_client *client)
 	uint64_t now = loop_now_ms(client->loop);
 	struct resolver *made;
 
-	if (client->is_reading || (client->resolver && (client->has_server ||
-							now < client->read_ms + PROXY_DNS_SERVERS_MS)))
+	if (client->is_reading ||
+	    (client->resolver &&
+	     (client->has_server || now < client->read_ms + PROXY_DNS_SERVERS_MS)))
 		return;
 	made = xcalloc(1, sizeof(*made));
 	made->client = client;
 	list_init(&made->watches);
 	client->next = made;
-	client->is_reading = job_run(client->loop, &client->job, JOB_FILES, on_read, on_read_done) == 0;
+	client->is_reading = job_run(client->loop, &client->job, JOB_FILES, on_read,
+				     on_read_done) == 0;
 	if (!client->is_reading)
 		free(made);
 }
@@ -360,7 +367,8 @@ static void on_reply(void *user, int status, int timeouts, unsigned char *reply,
 
 static struct dns_query *next_waiting(struct dns_client *client)
 {
-	struct list_node *list = list_is_empty(&client->urgent) ? &client->waiting : &client->urgent;
+	struct list_node *list = list_is_empty(&client->urgent) ? &client->waiting
+								: &client->urgent;
 
 	return list_is_empty(list) ? NULL : container_of(list->next, struct dns_query, node);
 }
@@ -369,7 +377,8 @@ static void free_retired(struct dns_client *client)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &client->retired) {
+	LIST_FOR_EACH_SAFE(node, following, &client->retired)
+	{
 		struct resolver *resolver = container_of(node, struct resolver, node);
 
 		if (resolver->running > 0)
@@ -386,7 +395,8 @@ static void on_turn(uv_timer_t *timer)
 	struct dns_query *query;
 
 	free_retired(client);
-	while (resolver && client->running < PROXY_DNS_QUESTIONS_MAX && (query = next_waiting(client))) {
+	while (resolver && client->running < PROXY_DNS_QUESTIONS_MAX &&
+	       (query = next_waiting(client))) {
 		list_remove(&query->node);
 		query->resolver = resolver;
 		resolver->running++;
@@ -467,7 +477,8 @@ void dns_client_close(struct dns_client *client)
 	client->resolver = NULL;
 	/* Cancelled questions end with their resolvers. */
 	while (!list_is_empty(&client->retired)) {
-		struct resolver *resolver = container_of(client->retired.next, struct resolver, node);
+		struct resolver *resolver = container_of(client->retired.next, struct resolver,
+							 node);
 
 		list_remove(&resolver->node);
 		free_resolver(resolver);

@@ -1,10 +1,12 @@
 /*
- * Asks name servers for the addresses of names, many at a time, on one loop, by c-ares. (The resolver of
- * the C library blocks a thread for as long as a name server is silent, and for ever where it answers by TCP.)
+ * Asks name servers for the addresses of names, many at a time, on one loop, by c-ares. (The
+ * resolver of the C library blocks a thread for as long as a name server is silent, and for ever
+ * where it answers by TCP.)
  *
- * Several name servers get PROXY_DNS_STEP_MS each, one after the other; the only one is asked again, for
- * twice as long; by UDP, and by TCP where an answer has no room. At most PROXY_DNS_QUESTIONS_MAX are on their
- * way, the others wait, those that somebody waits for before the rest.
+ * Several name servers get PROXY_DNS_STEP_MS each, one after the other; the only one is asked
+ * again, for twice as long; by UDP, and by TCP where an answer has no room. At most
+ * PROXY_DNS_QUESTIONS_MAX are on their way, the others wait, those that somebody waits for before
+ * the rest.
  */
 #ifndef PROXY_ROUTE_DNS_CLIENT_H
 #define PROXY_ROUTE_DNS_CLIENT_H
@@ -23,16 +25,17 @@ struct dns_answer {
 struct dns_client;
 struct dns_query;
 
-/* `server` is borrowed for the call; NULL: the system's name servers (resolv.conf, read anew now and then;
- * search domains are not used). */
+/* `server` is borrowed for the call; NULL: the system's name servers (resolv.conf, read anew now
+ * and then; search domains are not used). */
 struct dns_client *dns_client_open(struct loop *loop, const union address *server);
 /* Every query is answered or cancelled. Freed when its handles are closed. */
 void dns_client_close(struct dns_client *client);
 
 /*
- * Asks for A and, where there is none, AAAA. `name` must be one that dns_template_expand made. on_answer
- * comes once, from the loop: 0 and at least one address (the answer is borrowed); -ENOENT: no such name, or
- * none with an address; -EAGAIN: no name server answered, or none that knows.
+ * Asks for A and, where there is none, AAAA. `name` must be one that dns_template_expand made.
+ * on_answer comes once, from the loop: 0 and at least one address (the answer is borrowed);
+ * -ENOENT: no such name, or none with an address; -EAGAIN: no name server answered, or none that
+ * knows.
  */
 struct dns_query *dns_client_ask(struct dns_client *client, const char *name, bool is_urgent,
 				 void (*on_answer)(void *user, int status,

@@ -7,7 +7,8 @@ static bool is_name_part(struct str text)
 {
 	for (size_t i = 0; i < text.len; i++)
 		if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._",
-			    text.p[i]) || text.p[i] == '\0')
+			    text.p[i]) ||
+		    text.p[i] == '\0')
 			return false;
 	return text.len < DNS_NAME_BYTES;
 }
@@ -54,7 +55,8 @@ int dns_template_parse(struct str text, struct dns_template *ret_template, struc
 int dns_template_expand(const struct dns_template *template, const char *id,
 			char ret_name[DNS_NAME_BYTES])
 {
-	int len = snprintf(ret_name, DNS_NAME_BYTES, "%s%s%s", template->before, id, template->after);
+	int len = snprintf(ret_name, DNS_NAME_BYTES, "%s%s%s", template->before, id,
+			   template->after);
 
 	return len < DNS_NAME_BYTES && is_name(ret_name) ? 0 : -ENAMETOOLONG;
 }

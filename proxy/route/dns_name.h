@@ -15,7 +15,8 @@ struct dns_template {
 	char before[DNS_NAME_BYTES], after[DNS_NAME_BYTES];
 };
 
-int dns_template_parse(struct str text, struct dns_template *ret_template, struct err *err) NODISCARD;
+int dns_template_parse(struct str text, struct dns_template *ret_template,
+		       struct err *err) NODISCARD;
 /* -ENAMETOOLONG: no name can be so long, so there is none. */
 int dns_template_expand(const struct dns_template *template, const char *id,
 			char ret_name[DNS_NAME_BYTES]) NODISCARD;

@@ -35,8 +35,8 @@ static size_t expand(struct str mask, unsigned port, char ret_host[CATALOG_TEXT_
 
 	while (mask.len && len < CATALOG_TEXT_BYTES_MAX) {
 		if (str_starts_with(mask, placeholder)) {
-			len += (size_t)snprintf(ret_host + len, CATALOG_TEXT_BYTES_MAX + 1 - len, "%u",
-						port);
+			len += (size_t)snprintf(ret_host + len, CATALOG_TEXT_BYTES_MAX + 1 - len,
+						"%u", port);
 			str_skip(&mask, placeholder.len);
 		} else {
 			ret_host[len++] = mask.p[0];
@@ -58,7 +58,8 @@ struct str host_mask_apply(const char *masks, unsigned port, struct arena *arena
 	char host[CATALOG_TEXT_BYTES_MAX + 1];
 	struct str expanded = {host, expand(find(masks, port), port, host)};
 
-	/* Nobody calls a server "localhost:80", and who compares Origin with Host expects neither to. */
+	/* Nobody calls a server "localhost:80", and who compares Origin with Host expects neither
+	 * to. */
 	return arena_str(arena, without_suffix(expanded, STR(":80")));
 }
 
@@ -111,12 +112,15 @@ static int check_item(struct str item, const char *masks, struct err *err)
 		str_skip(&mask, number.len + 1);
 	}
 	if (find(masks, equals ? port : 0).p != mask.p)
-		return refuse(item, equals ? "this port has another mask already"
-					   : "there is another one for all ports", err);
+		return refuse(item,
+			      equals ? "this port has another mask already"
+				     : "there is another one for all ports",
+			      err);
 	if (equals && !mask.len)
 		return 0;
 	if (!is_host((struct str){host, expand(mask, 65535, host)}))
-		return refuse(item, "a mask is HOST or HOST:PORT, in which ${PORT} stands for the port",
+		return refuse(item,
+			      "a mask is HOST or HOST:PORT, in which ${PORT} stands for the port",
 			      err);
 	return 0;
 }
@@ -169,7 +173,8 @@ size_t host_mask_own_origin(struct str url, struct str authority, bool secure)
 	struct str host = without_suffix(authority, STR(":"));
 	size_t len = origin_of(url, STR("https://"), without_suffix(host, STR(":443")));
 
-	return len || secure ? len : origin_of(url, STR("http://"), without_suffix(host, STR(":80")));
+	return len || secure ? len
+			     : origin_of(url, STR("http://"), without_suffix(host, STR(":80")));
 }
 
 size_t host_mask_masked_origin(struct str url, struct str host)

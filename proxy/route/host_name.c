@@ -75,20 +75,22 @@ bool host_name_take_header(struct host_name_headers *headers, struct str name, s
 
 enum { NAME_BYTE = 1, DELIMITER = 2 };
 
-/* NAME_BYTE: of a registered name. What is neither a letter, a digit nor one of "-._" has no business
- * in a name that clients resolve, and userinfo, blanks and controls are attacks.
+/* NAME_BYTE: of a registered name. What is neither a letter, a digit nor one of "-._" has no
+ * business in a name that clients resolve, and userinfo, blanks and controls are attacks.
  *
  * DELIMITER: what may not even stand in a label: blanks, controls, and what delimits the parts of a
- * URL. Other odd bytes of a label make a bad port or a bad id, which says more than "Invalid host". */
+ * URL. Other odd bytes of a label make a bad port or a bad id, which says more than "Invalid host".
+ */
 static const unsigned char byte_class[256] = {
-	[0 ... ' '] = DELIMITER, [0x7f] = DELIMITER,
-	['"'] = DELIMITER,  ['#'] = DELIMITER,	['%'] = DELIMITER, [','] = DELIMITER,
-	['/'] = DELIMITER,  [':'] = DELIMITER,	['<'] = DELIMITER, ['>'] = DELIMITER,
-	['?'] = DELIMITER,  ['@'] = DELIMITER,	['['] = DELIMITER, ['\\'] = DELIMITER,
-	[']'] = DELIMITER,  ['^'] = DELIMITER,	['`'] = DELIMITER, ['{'] = DELIMITER,
-	['|'] = DELIMITER,  ['}'] = DELIMITER,	['0' ... '9'] = NAME_BYTE,
+	[0 ... ' '] = DELIMITER,   [0x7f] = DELIMITER,	      ['"'] = DELIMITER,
+	['#'] = DELIMITER,	   ['%'] = DELIMITER,	      [','] = DELIMITER,
+	['/'] = DELIMITER,	   [':'] = DELIMITER,	      ['<'] = DELIMITER,
+	['>'] = DELIMITER,	   ['?'] = DELIMITER,	      ['@'] = DELIMITER,
+	['['] = DELIMITER,	   ['\\'] = DELIMITER,	      [']'] = DELIMITER,
+	['^'] = DELIMITER,	   ['`'] = DELIMITER,	      ['{'] = DELIMITER,
+	['|'] = DELIMITER,	   ['}'] = DELIMITER,	      ['0' ... '9'] = NAME_BYTE,
 	['a' ... 'z'] = NAME_BYTE, ['A' ... 'Z'] = NAME_BYTE, ['-'] = NAME_BYTE,
-	['.'] = NAME_BYTE, ['_'] = NAME_BYTE,
+	['.'] = NAME_BYTE,	   ['_'] = NAME_BYTE,
 };
 
 static bool is_name_byte(char c)
@@ -101,8 +103,8 @@ static bool is_delimiter(char c)
 	return byte_class[(unsigned char)c] == DELIMITER;
 }
 
-/* ":80", ":" or "" after the name. Zeros in front are the client's business (RFC 3986 3.2.3: any digits),
- * a port that nobody can have connected to is not. */
+/* ":80", ":" or "" after the name. Zeros in front are the client's business (RFC 3986 3.2.3: any
+ * digits), a port that nobody can have connected to is not. */
 static bool is_port_suffix(struct str s)
 {
 	unsigned port = 0;
@@ -280,8 +282,8 @@ enum host_name_result host_name_route(struct str authority, const struct host_na
 	if (!domain.p)
 		return HOST_NAME_INVALID;
 	if (str_equal_nocase(label, STR("sandbox"))) {
-		ret_target->domain =
-			(struct str){domain.p, (size_t)(authority.p + authority.len - domain.p)};
+		ret_target->domain = (struct str){domain.p,
+						  (size_t)(authority.p + authority.len - domain.p)};
 		return by_headers(headers, ret_target);
 	}
 	return by_label(label, ret_target);

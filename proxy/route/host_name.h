@@ -40,7 +40,7 @@ struct host_name {
 	char id[HOST_NAME_ID_BYTES_MAX + 1];
 	size_t id_len;
 	unsigned port;
-	bool shared;       /* routed by headers */
+	bool shared; /* routed by headers */
 	struct str domain; /* of a "sandbox.<domain>" host, with its ":port"; else {NULL, 0} */
 };
 

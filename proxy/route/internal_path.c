@@ -4,19 +4,19 @@
 #define SEGMENT_BYTES_MAX 16
 
 static const struct str internal_names[] = {
-	STR("init"),	STR("freeze"), STR("unfreeze"), STR("fsfreeze"),
+	STR("init"),   STR("freeze"),	STR("unfreeze"), STR("fsfreeze"),
 	STR("fsthaw"), STR("collapse"), STR("upgrade"),
 };
 
 /* Ways to read a path on which routers differ. */
 struct reading {
-	bool cuts;	    /* ";", "?", "#", blanks and controls end a segment's name */
-	bool backslashes;   /* "\\" separates */
+	bool cuts; /* ";", "?", "#", blanks and controls end a segment's name */
+	bool backslashes; /* "\\" separates */
 	bool encoded_slash; /* "%2f" separates, rather than being part of a name */
 };
 
-/* The next byte after one decoding, '\0' for a separator; a bad escape stands for itself. (A decoded
- * NUL is a control like any other here.) Advances *at. */
+/* The next byte after one decoding, '\0' for a separator; a bad escape stands for itself. (A
+ * decoded NUL is a control like any other here.) Advances *at. */
 static char next_byte(struct str path, const struct reading *reading, size_t *at)
 {
 	char c = path.p[(*at)++];
@@ -79,8 +79,8 @@ static bool is_internal(struct str path, const struct reading *reading)
 				depth--;
 		} else if (len > 0 && !(len == 1 && segment[0] == '.')) {
 			if (depth == 0)
-				first_is_internal =
-					!long_name && is_internal_name((struct str){segment, len});
+				first_is_internal = !long_name &&
+						    is_internal_name((struct str){segment, len});
 			depth++;
 		}
 		len = 0;

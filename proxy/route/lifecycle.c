@@ -87,8 +87,7 @@ void lifecycle_read_activity(const struct lifecycle *lifecycle, uint64_t now_ms,
 
 uint64_t lifecycle_idle_ms(const struct lifecycle_activity *activity, enum tunnel_activity tunnels)
 {
-	if (activity->unanswered > 0 ||
-	    (tunnels == TUNNEL_ACTIVITY_OPEN && activity->tunnels > 0))
+	if (activity->unanswered > 0 || (tunnels == TUNNEL_ACTIVITY_OPEN && activity->tunnels > 0))
 		return 0;
 	return tunnels != TUNNEL_ACTIVITY_NONE &&
 			       activity->tunnel_idle_ms < activity->request_idle_ms

@@ -1,16 +1,16 @@
 /*
- * One continuous life of a sandbox at one address: from start or resume to pause or end. What belongs to
- * it, and how much it is used.
+ * One continuous life of a sandbox at one address: from start or resume to pause or end. What
+ * belongs to it, and how much it is used.
  *
  * *Activity* is recorded here and nowhere else, so that an idle timeout can be driven from it
- * (contract/proxy.md S30, S33): each worker writes its own slot, plainly, and only when a millisecond has
- * passed; whoever wants to know adds up. Times are of the monotonic clock, so that a host whose clock is
- * set, or that was suspended, makes no sandbox idle.
+ * (contract/proxy.md S30, S33): each worker writes its own slot, plainly, and only when a
+ * millisecond has passed; whoever wants to know adds up. Times are of the monotonic clock, so that
+ * a host whose clock is set, or that was suspended, makes no sandbox idle.
  *
- * Bytes are what goes between client and sandbox, in either direction: heads and bodies, and everything
- * in a tunnel, a WebSocket's pings included. TCP's keep-alive is none. A request counts until its answer
- * has begun, however long that takes, because somebody waits for it; afterwards only its bytes do, so a
- * forgotten event stream that says nothing lets its sandbox rest.
+ * Bytes are what goes between client and sandbox, in either direction: heads and bodies, and
+ * everything in a tunnel, a WebSocket's pings included. TCP's keep-alive is none. A request counts
+ * until its answer has begun, however long that takes, because somebody waits for it; afterwards
+ * only its bytes do, so a forgotten event stream that says nothing lets its sandbox rest.
  */
 #ifndef PROXY_ROUTE_LIFECYCLE_H
 #define PROXY_ROUTE_LIFECYCLE_H
@@ -57,8 +57,8 @@ static inline void lifecycle_touch(_Atomic uint64_t *stamp, uint64_t now_ms)
 		counter_set(stamp, now_ms);
 }
 
-/* One less is open. Whoever sees that sees what was noted before it, too: a long request that has just ended
- * is no long rest. */
+/* One less is open. Whoever sees that sees what was noted before it, too: a long request that has
+ * just ended is no long rest. */
 static inline void lifecycle_close_use(_Atomic uint64_t *open)
 {
 	atomic_store_explicit(open, counter_read(open) - 1, memory_order_release);

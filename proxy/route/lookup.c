@@ -8,7 +8,7 @@ struct lookups {
 	struct loop *loop;
 	uv_async_t wake;
 	struct list_node sources; /* fixed before the first question */
-	pthread_mutex_t lock;	  /* guards all that follows, and every desk's `answered` */
+	pthread_mutex_t lock; /* guards all that follows, and every desk's `answered` */
 	struct list_node table[BUCKETS];
 	struct list_node queue; /* not yet put to a source */
 	size_t count, waiting;
@@ -18,7 +18,8 @@ struct lookups {
 /* ---- answering ---- */
 
 /* Under the lock. */
-static void deliver(struct lookups *lookups, struct lookup_waiter *waiter, enum lookup_answer answer)
+static void deliver(struct lookups *lookups, struct lookup_waiter *waiter,
+		    enum lookup_answer answer)
 {
 	list_remove(&waiter->node);
 	waiter->answer = answer;
@@ -37,7 +38,8 @@ static void finish(struct lookup *lookup, enum lookup_answer answer)
 		list_splice(&lookup->waiters, &lookup->late);
 	while (!list_is_empty(&lookup->waiters)) {
 		lookups->waiting--;
-		deliver(lookups, container_of(lookup->waiters.next, struct lookup_waiter, node), answer);
+		deliver(lookups, container_of(lookup->waiters.next, struct lookup_waiter, node),
+			answer);
 	}
 	if (!list_is_empty(&lookup->late)) {
 		list_splice(&lookup->waiters, &lookup->late);
@@ -169,8 +171,8 @@ static void on_answered(uv_async_t *async)
 	pthread_mutex_unlock(&desk->lookups->lock);
 	/* Who is in this list may be cancelled by one that comes before. */
 	while (!list_is_empty(&answered)) {
-		struct lookup_waiter *waiter =
-			container_of(answered.next, struct lookup_waiter, node);
+		struct lookup_waiter *waiter = container_of(answered.next, struct lookup_waiter,
+							    node);
 
 		list_remove(&waiter->node);
 		waiter->waiting = false;
@@ -203,13 +205,15 @@ static struct list_node *bucket_of(struct lookups *lookups, struct str id)
 	return &lookups->table[(hash ^ hash >> 32) % BUCKETS];
 }
 
-/* Under the lock. NULL when there are too many already, or when what is left is for other clients. */
+/* Under the lock. NULL when there are too many already, or when what is left is for other
+ * clients. */
 static struct lookup *join(struct lookups *lookups, struct str id, size_t of_client)
 {
 	struct list_node *bucket = bucket_of(lookups, id), *node;
 	struct lookup *lookup;
 
-	LIST_FOR_EACH(node, bucket) {
+	LIST_FOR_EACH(node, bucket)
+	{
 		lookup = container_of(node, struct lookup, in_table);
 		if (str_equal(str_of(lookup->id), id))
 			return lookup;

@@ -2,17 +2,17 @@
  * Asking the sources of the catalog (a shared Redis, DNS) about one id, for a request that waits.
  *
  * The catalog answers by itself what it knows. Only when it does not know an id, or what it knows
- * turns out to lead nowhere, somebody asks: from any worker's loop, by a *desk*. Sources live on the
- * main thread's loop and are asked one after the other until one has it. Everybody who asks for the
- * same id at the same time waits for the same lookup (single flight); who comes after the question
- * was put to a source does not take its "no" for an answer, because the sandbox may have been made in
- * between, and gets another round.
+ * turns out to lead nowhere, somebody asks: from any worker's loop, by a *desk*. Sources live on
+ * the main thread's loop and are asked one after the other until one has it. Everybody who asks for
+ * the same id at the same time waits for the same lookup (single flight); who comes after the
+ * question was put to a source does not take its "no" for an answer, because the sandbox may have
+ * been made in between, and gets another round.
  *
- * How waiting fits into a relay (proxy/relay/relay.c): a lookup carries no record. A source that has
- * the sandbox puts it into the catalog, and whoever waited looks there again, with all checks of
- * state, token, limit and lifecycle made anew, as after every other wait. So nothing is ever sent by
- * what was true before a wait. A client that leaves cancels its waiter; the lookup itself ends by its
- * source's deadline and what it found stays in the catalog.
+ * How waiting fits into a relay (proxy/relay/relay.c): a lookup carries no record. A source that
+ * has the sandbox puts it into the catalog, and whoever waited looks there again, with all checks
+ * of state, token, limit and lifecycle made anew, as after every other wait. So nothing is ever
+ * sent by what was true before a wait. A client that leaves cancels its waiter; the lookup itself
+ * ends by its source's deadline and what it found stays in the catalog.
  *
  * What "no such sandbox" needs (contract/proxy.md 1.20 item 3): every source was asked and said no.
  * One that could not be asked makes it "nobody knows".
@@ -28,10 +28,10 @@
 #include "proxy/route/host_name.h"
 
 enum lookup_answer {
-	LOOKUP_FOUND,	    /* it is in the catalog, or was a moment ago */
-	LOOKUP_ABSENT,	    /* there is no such sandbox */
+	LOOKUP_FOUND, /* it is in the catalog, or was a moment ago */
+	LOOKUP_ABSENT, /* there is no such sandbox */
 	LOOKUP_UNAVAILABLE, /* a source could not say */
-	LOOKUP_OVERLOADED,  /* too many wait already */
+	LOOKUP_OVERLOADED, /* too many wait already */
 };
 #define LOOKUP_ANSWERS 4
 
@@ -40,11 +40,11 @@ struct lookups;
 /* One id being asked about: a source holds it from `ask` until lookup_answer. */
 struct lookup {
 	struct list_node node; /* the source's that is being asked */
-	uint64_t deadline_ms;  /* the source's */
+	uint64_t deadline_ms; /* the source's */
 	struct lookups *lookups;
 	struct source *source;
 	bool unavailable; /* one source could not say */
-	bool asked;	  /* some source has been asked */
+	bool asked; /* some source has been asked */
 	struct list_node in_table, in_queue;
 	struct list_node waiters, late; /* late: they came after it was asked */
 	char id[HOST_NAME_ID_BYTES_MAX + 1];
@@ -53,8 +53,8 @@ struct lookup {
 /* Embedded by what can be asked. Main thread only. */
 struct source {
 	struct list_node node;
-	/* Ends in lookup_answer, at once or from the loop, within a deadline. What is found is in the
-	 * catalog by then. */
+	/* Ends in lookup_answer, at once or from the loop, within a deadline. What is found is in
+	 * the catalog by then. */
 	void (*ask)(struct source *source, struct lookup *lookup);
 };
 
@@ -73,7 +73,7 @@ struct lookup_waiter {
 	struct lookup_desk *desk;
 	size_t of_client; /* set by who asks: how many requests of the same client wait already */
 	enum lookup_answer answer;
-	bool waiting;  /* until on_answer or lookup_cancel; the worker's */
+	bool waiting; /* until on_answer or lookup_cancel; the worker's */
 	bool answered; /* under the lock of struct lookups */
 };
 

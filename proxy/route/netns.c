@@ -27,8 +27,8 @@ struct netns_request {
 /* Shared by a desk and its thread; who leaves last frees. */
 struct netns_helper {
 	struct netns_desk *desk; /* not to be touched once `closed` */
-	struct list_node node;	 /* of those left behind */
-	pthread_mutex_t lock;	 /* guards all down to `returned` */
+	struct list_node node; /* of those left behind */
+	pthread_mutex_t lock; /* guards all down to `returned` */
 	pthread_cond_t work;
 	struct list_node queue, done;
 	const struct netns_request *running;
@@ -36,10 +36,10 @@ struct netns_helper {
 	unsigned users;
 	bool closed;
 	bool left_behind, returned;
-	uv_async_t wake;  /* the desk's, not to be touched once `closed` */
+	uv_async_t wake; /* the desk's, not to be touched once `closed` */
 	uv_timer_t watch; /* the desk's: whether it hangs */
 	char stuck_path[ADDRESS_NETNS_PATH_BYTES]; /* the desk's, when left behind */
-	int home;	     /* the thread's: the proxy's own namespace, which it must not enter ... */
+	int home; /* the thread's: the proxy's own namespace, which it must not enter ... */
 	struct stat own;
 	struct stat current; /* ... and where it is */
 };
@@ -85,7 +85,8 @@ static int open_namespace(const char *path, struct stat *ret_stat)
 	struct statfs system;
 	char again[40];
 
-	/* Looks before it opens: a name may be that of a pipe, which waits, or of a device, which acts. */
+	/* Looks before it opens: a name may be that of a pipe, which waits, or of a device, which
+	 * acts. */
 	if (is_of_kernel(path))
 		fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
 	else
@@ -213,7 +214,8 @@ static void on_wake_closed(uv_handle_t *handle)
 
 static void on_watch_closed(uv_handle_t *handle)
 {
-	struct netns_helper *helper = container_of((uv_timer_t *)handle, struct netns_helper, watch);
+	struct netns_helper *helper = container_of((uv_timer_t *)handle, struct netns_helper,
+						   watch);
 
 	pthread_mutex_lock(&helper->lock);
 	leave(helper);
@@ -340,8 +342,8 @@ static bool is_stuck_at(const struct netns_desk *desk, struct str path)
 	struct list_node *node;
 
 	LIST_FOR_EACH(node, &desk->stuck)
-		if (str_equal(str_of(container_of(node, struct netns_helper, node)->stuck_path), path))
-			return true;
+	if (str_equal(str_of(container_of(node, struct netns_helper, node)->stuck_path), path))
+		return true;
 	return false;
 }
 
@@ -396,7 +398,8 @@ int netns_ask(struct netns_desk *desk, struct str path, int family,
 	pthread_cond_signal(&helper->work);
 	pthread_mutex_unlock(&helper->lock);
 	if (lane == NETNS_OTHER_LANE && !uv_is_active((uv_handle_t *)&helper->watch))
-		uv_timer_start(&helper->watch, on_watch, PROXY_NETNS_STUCK_MS, PROXY_NETNS_STUCK_MS);
+		uv_timer_start(&helper->watch, on_watch, PROXY_NETNS_STUCK_MS,
+			       PROXY_NETNS_STUCK_MS);
 	*ret_request = request;
 	return 0;
 }

@@ -13,7 +13,7 @@
 struct read {
 	struct redis_command command;
 	struct redis_source *source;
-	struct lookup *lookup;	   /* who asked, or NULL */
+	struct lookup *lookup; /* who asked, or NULL */
 	struct redis_write *write; /* who wrote, or NULL */
 	bool of_scan;
 	unsigned empty;
@@ -99,8 +99,11 @@ static enum lookup_answer apply_error(struct read *read, const redisReply *reply
 	if (strncmp(reply->str, "WRONGTYPE", 9) == 0)
 		return redis_apply_unreadable(read->source, read->id.text, "not a string");
 	if (redis_may_complain(read->source))
-		log_warn("redis", "not read", LOG_S("sandbox", read->id.text), LOG_S("reason", reply->str),
-			 LOG_S("hint", is_of_cluster(reply->str) ? "nodes of a cluster are not spoken to" : ""));
+		log_warn("redis", "not read", LOG_S("sandbox", read->id.text),
+			 LOG_S("reason", reply->str),
+			 LOG_S("hint", is_of_cluster(reply->str)
+					       ? "nodes of a cluster are not spoken to"
+					       : ""));
 	return LOOKUP_UNAVAILABLE;
 }
 
@@ -121,7 +124,7 @@ static void on_value(struct redis_command *command, const redisReply *reply)
 		finish(read, redis_apply_unreadable(source, read->id.text, "too large"));
 	else
 		finish(read, redis_apply_value(source, read->id.text,
-					 (struct str){reply->str, reply->len}, read->told));
+					       (struct str){reply->str, reply->len}, read->told));
 }
 
 /* A range, so that no value can be larger than we want it. */
@@ -340,7 +343,8 @@ static void notifications_known(struct redis_source *source, bool notified)
 	source->notified = source->totals.notified = notified;
 	if (!notified && !source->told_unnotified) {
 		source->told_unnotified = true;
-		log_warn("redis", "keyspace notifications are off, all records are read all the time",
+		log_warn("redis",
+			 "keyspace notifications are off, all records are read all the time",
 			 LOG_S("needed", "notify-keyspace-events Kg$xe"));
 	}
 	go_online_if_ready(source);
@@ -378,7 +382,8 @@ static void on_notifications(struct redis_command *command, const redisReply *re
 	} else if (source->config.set_notifications) {
 		snprintf(wanted, sizeof(wanted), "%sKg$xe", flags);
 		source->set_notifications.on_reply = on_notifications_set;
-		redis_link_send(source->commands, &source->set_notifications, ARRAY_LENGTH(set), set);
+		redis_link_send(source->commands, &source->set_notifications, ARRAY_LENGTH(set),
+				set);
 	} else {
 		notifications_known(source, false);
 	}
@@ -479,10 +484,10 @@ static void on_timer(uv_timer_t *timer)
 		return;
 	}
 	source->notifications_known = false;
-	source->commands =
-		redis_link_open(source->loop, &source->config.url, &command_events, source);
-	source->messages =
-		redis_link_open(source->loop, &source->config.url, &message_events, source);
+	source->commands = redis_link_open(source->loop, &source->config.url, &command_events,
+					   source);
+	source->messages = redis_link_open(source->loop, &source->config.url, &message_events,
+					   source);
 }
 
 void redis_scan_over(struct redis_source *source)

@@ -1,20 +1,21 @@
 /*
- * A Redis that several proxies share as a source of the catalog: key layout in redis_record.h, URL in
- * redis_url.h. Belongs to one loop (the main thread's).
+ * A Redis that several proxies share as a source of the catalog: key layout in redis_record.h, URL
+ * in redis_url.h. Belongs to one loop (the main thread's).
  *
  * All records are read when the connection comes up, and are kept true from then on by what Redis
- * tells: keyspace notifications (notify-keyspace-events with at least K, $, g, x and e), and messages
- * on the channel `sandbox:catalog:changes`, each an id, which writers may PUBLISH where notifications
- * cannot be turned on. Either only says that an id has changed; it is then read. Since both can get
- * lost, everything is read again now and then, and often where notifications are off. An id that the
- * catalog does not have is read at once when a request asks for it, so that a sandbox made a moment
- * ago is found before anybody told of it.
+ * tells: keyspace notifications (notify-keyspace-events with at least K, $, g, x and e), and
+ * messages on the channel `sandbox:catalog:changes`, each an id, which writers may PUBLISH where
+ * notifications cannot be turned on. Either only says that an id has changed; it is then read.
+ * Since both can get lost, everything is read again now and then, and often where notifications are
+ * off. An id that the catalog does not have is read at once when a request asks for it, so that a
+ * sandbox made a moment ago is found before anybody told of it.
  *
- * What is read is applied only when its text is another one than before, or when Redis says that it was
- * written. So what the proxy itself changed in the meantime (a sandbox that it woke) stands until then.
+ * What is read is applied only when its text is another one than before, or when Redis says that it
+ * was written. So what the proxy itself changed in the meantime (a sandbox that it woke) stands
+ * until then.
  *
- * Reads are answered in the order in which Redis saw them, on one connection, so that what is applied
- * later is never older. Without a connection everything known stays; what is not known is
+ * Reads are answered in the order in which Redis saw them, on one connection, so that what is
+ * applied later is never older. Without a connection everything known stays; what is not known is
  * LOOKUP_UNAVAILABLE. So is an id whose record cannot be read (not JSON, no address, too large):
  * that is logged, counted, and takes an earlier record away, because its address may be somebody
  * else's by now.
@@ -52,7 +53,8 @@ void redis_close(struct redis_source *source);
 
 /*
  * A change of the shared record, for the admin API. It is made in Redis, atomically and only if the
- * execution id is the expected one, and then read back and applied here like everybody else's change.
+ * execution id is the expected one, and then read back and applied here like everybody else's
+ * change.
  */
 enum redis_write_kind { REDIS_PUT, REDIS_PATCH, REDIS_DELETE };
 

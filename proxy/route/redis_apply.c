@@ -42,7 +42,8 @@ static void complain(struct redis_source *source, const char *id, const char *re
 {
 	source->totals.unreadable++;
 	if (redis_may_complain(source))
-		log_error("redis", "record unreadable", LOG_S("sandbox", id), LOG_S("reason", reason));
+		log_error("redis", "record unreadable", LOG_S("sandbox", id),
+			  LOG_S("reason", reason));
 }
 
 enum lookup_answer redis_apply_unreadable(struct redis_source *source, const char *id,

@@ -106,8 +106,9 @@ static void on_timer(uv_timer_t *timer)
 	bool overdue = link->pinging && now >= link->pinged_ms + PROXY_REDIS_MS;
 
 	if (!list_is_empty(&link->commands))
-		overdue |= now >= container_of(link->commands.next, struct redis_command, node)->sent_ms +
-					  PROXY_REDIS_MS;
+		overdue |= now >=
+			   container_of(link->commands.next, struct redis_command, node)->sent_ms +
+				   PROXY_REDIS_MS;
 	if (!link->ready && now >= link->connect_by_ms) {
 		lose(link, "not connected in time", "");
 		return;
@@ -195,7 +196,8 @@ static void on_reply(struct redis_link *link, redisReply *reply)
 		return;
 	}
 	if (list_is_empty(&link->commands)) {
-		lose(link, "an answer to nothing", reply->type == REDIS_REPLY_ERROR ? reply->str : "");
+		lose(link, "an answer to nothing",
+		     reply->type == REDIS_REPLY_ERROR ? reply->str : "");
 		return;
 	}
 	command = container_of(link->commands.next, struct redis_command, node);
@@ -420,8 +422,8 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 static void resolve(struct redis_link *link)
 {
 	static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
-	int status = uv_getaddrinfo(&link->loop->uv, &link->resolve, on_resolved, link->url->host, NULL,
-				    &hints);
+	int status = uv_getaddrinfo(&link->loop->uv, &link->resolve, on_resolved, link->url->host,
+				    NULL, &hints);
 
 	if (status < 0)
 		lose(link, "resolve the host", uv_strerror(status));
@@ -487,8 +489,8 @@ void redis_link_close(struct redis_link *link)
 	later_cancel(&link->later);
 	drop_stream(link);
 	while (!list_is_empty(&link->commands)) {
-		struct redis_command *command =
-			container_of(link->commands.next, struct redis_command, node);
+		struct redis_command *command = container_of(link->commands.next,
+							     struct redis_command, node);
 
 		list_remove(&command->node);
 		command->on_reply(command, NULL);

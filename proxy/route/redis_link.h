@@ -1,13 +1,13 @@
 /*
- * One connection to a Redis, on one loop: made, authenticated, and kept until it fails. hiredis does
- * the protocol (its formatter and its reader); connecting, deadlines and buffers are ours, because its
- * own sockets resolve names on the calling thread and wait for ever, and an answer of its peer's
- * choice could grow without bound or trip its assertions.
+ * One connection to a Redis, on one loop: made, authenticated, and kept until it fails. hiredis
+ * does the protocol (its formatter and its reader); connecting, deadlines and buffers are ours,
+ * because its own sockets resolve names on the calling thread and wait for ever, and an answer of
+ * its peer's choice could grow without bound or trip its assertions.
  *
  * Commands are answered in order. Any command that is not answered within PROXY_REDIS_MS
  * (contract/proxy.md 1.16) ends the connection, as does any answer larger than
- * PROXY_REDIS_REPLY_BYTES_MAX. A connection that is silent is asked for a sign of life. A lost one is
- * told once, by on_lost; closing it answers every command still open with NULL.
+ * PROXY_REDIS_REPLY_BYTES_MAX. A connection that is silent is asked for a sign of life. A lost one
+ * is told once, by on_lost; closing it answers every command still open with NULL.
  *
  * A connection that subscribes gets messages through on_message and must not send other commands
  * afterwards.
@@ -25,16 +25,16 @@ struct redis_link;
 struct redis_command {
 	struct list_node node;
 	uint64_t sent_ms;
-	/* NULL: the link was closed before the answer came. An answer of type error is one. May send
-	 * more, but not when it is NULL. */
+	/* NULL: the link was closed before the answer came. An answer of type error is one. May
+	 * send more, but not when it is NULL. */
 	void (*on_reply)(struct redis_command *command, const struct redisReply *reply);
 };
 
 struct redis_link_events {
 	/* Authenticated and at the right database. */
 	void (*on_ready)(void *user);
-	/* {"message", channel, payload}, {"pmessage", pattern, channel, payload}, {"subscribe", ...} or
-	 * an error of the subscription. */
+	/* {"message", channel, payload}, {"pmessage", pattern, channel, payload}, {"subscribe",
+	 * ...} or an error of the subscription. */
 	void (*on_message)(void *user, const struct redisReply *message);
 	/* By itself, never after redis_link_close; the link is to be closed. */
 	void (*on_lost)(void *user, const char *reason);

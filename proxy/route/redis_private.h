@@ -1,5 +1,5 @@
-/* Shared by redis.c (connections, lookups, what is told), redis_apply.c (one record), redis_scan.c (all
- * of them) and redis_write.c (changes from here); for no one else. */
+/* Shared by redis.c (connections, lookups, what is told), redis_apply.c (one record), redis_scan.c
+ * (all of them) and redis_write.c (changes from here); for no one else. */
 #ifndef PROXY_ROUTE_REDIS_PRIVATE_H
 #define PROXY_ROUTE_REDIS_PRIVATE_H
 
@@ -46,7 +46,7 @@ struct redis_source {
 	struct redis_id *changes; /* a ring of ids to read */
 	size_t change_first, change_count;
 	bool scan_again; /* once more, as soon as the running one is over */
-	size_t reads;	 /* under way for changes and scans */
+	size_t reads; /* under way for changes and scans */
 	struct redis_scan scan;
 	struct redis_command ask_notifications, set_notifications;
 	uint64_t complained_ms;
@@ -63,8 +63,8 @@ void redis_read(struct redis_source *source, const char *id, struct lookup *look
 /* redis_apply.c */
 /* Whoever writes records could fill the log. */
 bool redis_may_complain(struct redis_source *source);
-/* `told`: Redis said that it was written, so it is news also when its text is the one that is known and the
- * sandbox was changed here in between. */
+/* `told`: Redis said that it was written, so it is news also when its text is the one that is known
+ * and the sandbox was changed here in between. */
 enum lookup_answer redis_apply_value(struct redis_source *source, const char *id, struct str value,
 				     bool told);
 enum lookup_answer redis_apply_absent(struct redis_source *source, const char *id);

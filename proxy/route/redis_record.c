@@ -29,7 +29,8 @@ static int read_text(const struct json_value *object, struct str key, struct are
 	if (!value || json_type(value) == JSON_NULL)
 		return 0;
 	if (json_type(value) != JSON_STRING)
-		return err_set(err, ERR_INVALID_ARGUMENT, "%.*s must be a string", (int)key.len, key.p);
+		return err_set(err, ERR_INVALID_ARGUMENT, "%.*s must be a string", (int)key.len,
+			       key.p);
 	text = json_string(value);
 	*ret_text = arena_strndup(arena, text.p, text.len);
 	return *ret_text ? 0 : err_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
@@ -50,7 +51,8 @@ int redis_record_read(struct str value, const char *id, struct arena *arena,
 	ret_entry->origin = SANDBOX_FROM_REDIS;
 	status = read_text(object, STR("orchestrator_ip"), arena, &ret_entry->address, err);
 	if (status == 0)
-		status = read_text(object, STR("execution_id"), arena, &ret_entry->lifecycle_id, err);
+		status = read_text(object, STR("execution_id"), arena, &ret_entry->lifecycle_id,
+				   err);
 	for (size_t i = 0; status == 0 && i < json_length(object); i++) {
 		struct str key = {0};
 		const struct json_value *entry = json_entry(object, i, &key);
@@ -76,8 +78,10 @@ int redis_record_write(struct buf *b, const struct sandbox_entry *entry, const c
 	if (status == 0)
 		status = json_write_string(b, str_of(entry->lifecycle_id), false);
 	if (status == 0)
-		status = buf_printf(b, ",\"sandbox_started_at\":\"%s\","
-				       "\"sandbox_max_length_in_hours\":0,", started_at);
+		status = buf_printf(b,
+				    ",\"sandbox_started_at\":\"%s\","
+				    "\"sandbox_max_length_in_hours\":0,",
+				    started_at);
 	if (status == 0)
 		status = sandbox_json_write_settings(b, entry);
 	return status < 0 ? status : buf_append_str(b, STR("}"));

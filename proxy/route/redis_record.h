@@ -1,15 +1,15 @@
 /*
- * A sandbox as it stands in Redis: the value of key `sandbox:catalog:<id>`, a JSON object. What E2B's
- * services write is read as it is (contract/proxy.md 1.16):
+ * A sandbox as it stands in Redis: the value of key `sandbox:catalog:<id>`, a JSON object. What
+ * E2B's services write is read as it is (contract/proxy.md 1.16):
  *
  *   orchestrator_ip    the address of the sandbox
  *   execution_id       its lifecycle id
  *   orchestrator_id, sandbox_started_at, sandbox_max_length_in_hours    not needed here
  *
- * and every key that the admin API takes (proxy/route/sandbox_json.h) may stand there too: "address"
- * and "lifecycle_id" have precedence over the two above. Keys known to neither are skipped, because
- * others may keep there what is theirs; a known key of the wrong type makes the record unreadable.
- * Pure.
+ * and every key that the admin API takes (proxy/route/sandbox_json.h) may stand there too:
+ * "address" and "lifecycle_id" have precedence over the two above. Keys known to neither are
+ * skipped, because others may keep there what is theirs; a known key of the wrong type makes the
+ * record unreadable. Pure.
  */
 #ifndef PROXY_ROUTE_REDIS_RECORD_H
 #define PROXY_ROUTE_REDIS_RECORD_H
@@ -29,8 +29,8 @@ void redis_record_key(const char *id, char ret_key[REDIS_RECORD_KEY_BYTES]);
 int redis_record_read(struct str value, const char *id, struct arena *arena,
 		      struct sandbox_entry *ret_entry, struct err *err) NODISCARD;
 /* What to write: E2B's keys and ours. `started_at` is RFC 3339. */
-int redis_record_write(struct buf *b, const struct sandbox_entry *entry, const char *started_at)
-	NODISCARD;
+int redis_record_write(struct buf *b, const struct sandbox_entry *entry,
+		       const char *started_at) NODISCARD;
 /* Of a value's text; never 0. Equal texts say the same. */
 uint64_t redis_record_version(struct str value);
 

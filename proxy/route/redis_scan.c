@@ -1,7 +1,7 @@
 /*
- * One pass over all records: SCAN gives the keys, page by page, each is read, and what the catalog has
- * from Redis but the pass did not meet is read once more, which takes it away if it is gone. SCAN
- * promises every key that was there all the time, so nothing else can be missing.
+ * One pass over all records: SCAN gives the keys, page by page, each is read, and what the catalog
+ * has from Redis but the pass did not meet is read once more, which takes it away if it is gone.
+ * SCAN promises every key that was there all the time, so nothing else can be missing.
  */
 #include <hiredis/hiredis.h>
 
@@ -108,7 +108,7 @@ static void on_page(struct redis_command *command, const redisReply *reply)
 	if (!take_page(scan, reply)) {
 		log_warn("redis", "records not listed",
 			 LOG_S("reason", reply->type == REDIS_REPLY_ERROR ? reply->str
-									   : "unexpected answer"));
+									  : "unexpected answer"));
 		redis_scan_stop(source);
 		redis_scan_over(source);
 		return;

@@ -55,7 +55,8 @@ static int take_credentials(struct str *rest, struct redis_url *url, struct err 
 	if (decode(user, url->user, sizeof(url->user)) < 0 ||
 	    decode((struct str){colon + 1, (size_t)(at - colon - 1)}, url->password,
 		   sizeof(url->password)) < 0)
-		return wrong(err, "the user or password of the Redis URL is too long or badly encoded");
+		return wrong(err,
+			     "the user or password of the Redis URL is too long or badly encoded");
 	rest->len -= (size_t)(at + 1 - rest->p);
 	rest->p = at + 1;
 	return 0;
@@ -93,7 +94,8 @@ static int read_unix(struct str rest, struct redis_url *url, struct err *err)
 		int status = -EINVAL;
 
 		if (str_starts_with(db, prefix))
-			status = read_db((struct str){db.p + prefix.len, db.len - prefix.len}, url, err);
+			status = read_db((struct str){db.p + prefix.len, db.len - prefix.len}, url,
+					 err);
 		else
 			wrong(err, "a unix Redis URL takes ?db=N and nothing else");
 		if (status < 0)
@@ -141,9 +143,9 @@ static int read_tcp(struct str rest, struct redis_url *url, struct err *err)
 			host.len = (size_t)(end - host.p);
 		}
 	}
-	if (port.len > 0 && (port.p[0] != ':' ||
-			     str_to_u64((struct str){port.p + 1, port.len - 1}, 65535, &number) < 0 ||
-			     number == 0))
+	if (port.len > 0 &&
+	    (port.p[0] != ':' ||
+	     str_to_u64((struct str){port.p + 1, port.len - 1}, 65535, &number) < 0 || number == 0))
 		return wrong(err, "the port of the Redis URL is not one");
 	if (!is_host(host) || copy(host, url->host, sizeof(url->host)) < 0)
 		return wrong(err, "the host of the Redis URL is neither an address nor a name");
@@ -160,8 +162,10 @@ int redis_url_parse(struct str text, struct redis_url *ret_url, struct err *err)
 
 	memset(ret_url, 0, sizeof(*ret_url));
 	if (str_starts_with(text, STR("rediss://")))
-		return wrong(err, "rediss:// is not spoken here: use a unix socket, a private network or "
-				  "a TLS tunnel");
+		return wrong(
+			err,
+			"rediss:// is not spoken here: use a unix socket, a private network or "
+			"a TLS tunnel");
 	if (!is_local && !str_starts_with(text, tcp))
 		return wrong(err, "a Redis URL begins with redis:// or unix://");
 	rest = is_local ? (struct str){text.p + local.len, text.len - local.len}

@@ -19,7 +19,7 @@ struct redis_url {
 	char host[REDIS_URL_TEXT_BYTES]; /* IP address or name; "" with a path */
 	unsigned port;
 	char path[REDIS_URL_PATH_BYTES];
-	char user[REDIS_URL_TEXT_BYTES];     /* "" = none */
+	char user[REDIS_URL_TEXT_BYTES]; /* "" = none */
 	char password[REDIS_URL_TEXT_BYTES]; /* "" = none; the owner wipes it */
 	unsigned db;
 };

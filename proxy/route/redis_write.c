@@ -4,8 +4,8 @@
 #include "proxy/route/redis_private.h"
 
 /*
- * KEYS[1]: the record. ARGV: kind, expected execution id ("" = any), JSON, execution id to set ("" =
- * none), channel, id. A record keeps its expiry and, when patched, the keys that are not ours.
+ * KEYS[1]: the record. ARGV: kind, expected execution id ("" = any), JSON, execution id to set (""
+ * = none), channel, id. A record keeps its expiry and, when patched, the keys that are not ours.
  */
 static const char script[] =
 	"local old = redis.call('GET', KEYS[1])\n"
@@ -16,7 +16,8 @@ static const char script[] =
 	"end\n"
 	"local kind = ARGV[1]\n"
 	"if kind ~= 'put' and not old then return 'absent' end\n"
-	"local text = function(value) if type(value) == 'string' then return value end return '' end\n"
+	"local text = function(value) if type(value) == 'string' then return value end return '' "
+	"end\n"
 	"if ARGV[2] ~= '' then\n"
 	"  local now = ''\n"
 	"  if record then\n"
@@ -87,10 +88,12 @@ static void on_written(struct redis_command *command, const redisReply *reply)
 	const char *said;
 
 	if (!reply) {
-		fail(write, ERR_UNAVAILABLE, "the connection to Redis was lost; the change may be made");
+		fail(write, ERR_UNAVAILABLE,
+		     "the connection to Redis was lost; the change may be made");
 		return;
 	}
-	said = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_ERROR ? reply->str : "";
+	said = reply->type == REDIS_REPLY_STRING || reply->type == REDIS_REPLY_ERROR ? reply->str
+										     : "";
 	if (strcmp(said, "done") == 0) {
 		redis_read(write->source, write->id, NULL, write);
 	} else if (strcmp(said, "conflict") == 0) {
@@ -103,8 +106,8 @@ static void on_written(struct redis_command *command, const redisReply *reply)
 		fail(write, ERR_FAILED_PRECONDITION,
 		     "the record in Redis is not a JSON object: PUT it anew");
 	} else {
-		finish(write, err_set(&write->err, ERR_UNAVAILABLE, "Redis refused the change: %s",
-				      said));
+		finish(write,
+		       err_set(&write->err, ERR_UNAVAILABLE, "Redis refused the change: %s", said));
 	}
 }
 
@@ -133,7 +136,8 @@ void redis_write(struct redis_source *source, struct redis_write *write)
 	write->command.on_reply = on_written;
 	later_init(&write->later, on_offline);
 	if (source->online)
-		redis_link_send(source->commands, &write->command, ARRAY_LENGTH(arguments), arguments);
+		redis_link_send(source->commands, &write->command, ARRAY_LENGTH(arguments),
+				arguments);
 	else
 		later_call(source->loop, &write->later);
 }

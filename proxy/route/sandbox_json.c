@@ -17,7 +17,8 @@ int sandbox_json_write(struct buf *b, const struct catalog_record *record)
 	if (status == 0)
 		status = put_text(b, "address", e->address);
 	if (status == 0)
-		status = buf_printf(b, ",\"envd_port\":%u", e->envd_port ? e->envd_port : ENVD_PORT);
+		status = buf_printf(b, ",\"envd_port\":%u",
+				    e->envd_port ? e->envd_port : ENVD_PORT);
 	if (status == 0)
 		status = put_text(b, "lifecycle_id", e->lifecycle_id);
 	if (status == 0)
@@ -37,10 +38,12 @@ int sandbox_json_write(struct buf *b, const struct catalog_record *record)
 
 int sandbox_json_write_settings(struct buf *b, const struct sandbox_entry *e)
 {
-	int status = buf_printf(b, "\"state\":\"%s\",\"envd_port\":%u,\"connection_limit\":%d,"
-				   "\"auto_resume\":\"%s\"",
-				sandbox_state_name(e->state), e->envd_port ? e->envd_port : ENVD_PORT,
-				e->connection_limit, e->auto_resume ? "any" : "off");
+	int status = buf_printf(b,
+				"\"state\":\"%s\",\"envd_port\":%u,\"connection_limit\":%d,"
+				"\"auto_resume\":\"%s\"",
+				sandbox_state_name(e->state),
+				e->envd_port ? e->envd_port : ENVD_PORT, e->connection_limit,
+				e->auto_resume ? "any" : "off");
 
 	if (status == 0)
 		status = put_text(b, "traffic_access_token", e->traffic_token);

@@ -10,7 +10,7 @@
 struct sources {
 	struct lookups *lookups;
 	struct redis_source *redis; /* NULL: none */
-	struct dns_source *dns;	    /* NULL: none */
+	struct dns_source *dns; /* NULL: none */
 };
 
 /* ---- options ---- */
@@ -40,8 +40,9 @@ static int open_redis(struct sources *sources, struct loop *loop, struct catalog
 
 	if (!config->redis) {
 		if (config->redis_password_file || config->redis_set_notifications)
-			return err_set(err, ERR_INVALID_ARGUMENT,
-				       "-redis-password-file and -redis-set-notifications need -redis");
+			return err_set(
+				err, ERR_INVALID_ARGUMENT,
+				"-redis-password-file and -redis-set-notifications need -redis");
 		return 0;
 	}
 	status = redis_url_parse(str_of(config->redis), &redis.url, err);
@@ -84,21 +85,22 @@ static int open_dns(struct sources *sources, struct loop *loop, struct catalog *
 	int status;
 
 	if (!config->dns_template)
-		return !config->dns_server
-			       ? 0
-			       : err_set(err, ERR_INVALID_ARGUMENT, "-dns-server needs -dns-template");
+		return !config->dns_server ? 0
+					   : err_set(err, ERR_INVALID_ARGUMENT,
+						     "-dns-server needs -dns-template");
 	status = dns_template_parse(str_of(config->dns_template), &dns.template, err);
 	if (status < 0)
 		return status;
 	if (dns.has_server && parse_server(str_of(config->dns_server), &dns.server) < 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "-dns-server must be IPV4-ADDRESS[:PORT]");
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "-dns-server must be IPV4-ADDRESS[:PORT]");
 	sources->dns = dns_open(loop, catalog, &dns);
 	lookups_add(sources->lookups, dns_as_source(sources->dns));
 	return 0;
 }
 
-/* A predecessor may have left records: whoever they came from looks after them from now on, and what
- * nobody looks after goes. */
+/* A predecessor may have left records: whoever they came from looks after them from now on, and
+ * what nobody looks after goes. */
 static void adopt(struct sources *sources, struct catalog *catalog)
 {
 	uint64_t revision;
@@ -169,8 +171,8 @@ static int write_all(struct buf *b, const struct metric *metrics, size_t count)
 
 	for (size_t i = 0; i < count && status == 0; i++)
 		status = buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", metrics[i].name,
-				    metrics[i].help, metrics[i].name, metrics[i].type, metrics[i].name,
-				    (unsigned long long)metrics[i].value);
+				    metrics[i].help, metrics[i].name, metrics[i].type,
+				    metrics[i].name, (unsigned long long)metrics[i].value);
 	return status;
 }
 
@@ -183,12 +185,14 @@ static int write_lookups(const struct lookups *lookups, struct buf *b)
 		[LOOKUP_OVERLOADED] = "overloaded",
 	};
 	int status = buf_append_str(
-		b, STR("# HELP proxy_lookups_total Requests that waited for a source of the catalog.\n"
-		       "# TYPE proxy_lookups_total counter\n"));
+		b,
+		STR("# HELP proxy_lookups_total Requests that waited for a source of the catalog.\n"
+		    "# TYPE proxy_lookups_total counter\n"));
 
 	for (size_t i = 0; i < LOOKUP_ANSWERS && status == 0; i++)
-		status = buf_printf(b, "proxy_lookups_total{answer=\"%s\"} %llu\n", names[i],
-				    (unsigned long long)lookups_count(lookups, (enum lookup_answer)i));
+		status = buf_printf(
+			b, "proxy_lookups_total{answer=\"%s\"} %llu\n", names[i],
+			(unsigned long long)lookups_count(lookups, (enum lookup_answer)i));
 	return status;
 }
 
@@ -202,7 +206,8 @@ static int write_redis(const struct redis_source *redis, struct buf *b)
 		{"proxy_redis_notified", "gauge", "1 when Redis tells of changes.", t.notified},
 		{"proxy_redis_losses_total", "counter", "Connections lost.", t.losses},
 		{"proxy_redis_scans_total", "counter", "Times all records were read.", t.scans},
-		{"proxy_redis_changes_total", "counter", "Changes of the catalog by Redis.", t.applied},
+		{"proxy_redis_changes_total", "counter", "Changes of the catalog by Redis.",
+		 t.applied},
 		{"proxy_redis_unreadable_total", "counter", "Records read that make no sense.",
 		 t.unreadable},
 	};
@@ -218,7 +223,8 @@ static int write_dns(const struct dns_source *dns, struct buf *b)
 	const struct metric metrics[] = {
 		{"proxy_dns_found_total", "counter", "Names that DNS had an address for.", t.found},
 		{"proxy_dns_absent_total", "counter", "Names that DNS had none for.", t.absent},
-		{"proxy_dns_failed_total", "counter", "Questions no name server answered.", t.failed},
+		{"proxy_dns_failed_total", "counter", "Questions no name server answered.",
+		 t.failed},
 		{"proxy_dns_records", "gauge", "Sandboxes known from DNS.", t.records},
 	};
 

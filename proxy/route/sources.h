@@ -3,9 +3,9 @@
  * They are asked in this order, and run on the main thread's loop.
  *
  * Records of several origins live side by side in one catalog. For the same id the command line and
- * the admin API come before Redis, Redis before DNS (enum sandbox_origin); when the stronger one goes,
- * the next request asks the weaker one again. With Redis the admin API changes the shared record
- * instead of one of its own, so that every proxy sees it.
+ * the admin API come before Redis, Redis before DNS (enum sandbox_origin); when the stronger one
+ * goes, the next request asks the weaker one again. With Redis the admin API changes the shared
+ * record instead of one of its own, so that every proxy sees it.
  */
 #ifndef PROXY_ROUTE_SOURCES_H
 #define PROXY_ROUTE_SOURCES_H
@@ -18,7 +18,7 @@ struct sources_config {
 	const char *redis_password_file;
 	bool redis_set_notifications;
 	const char *dns_template; /* NULL: none */
-	const char *dns_server;	  /* IPv4[:PORT]; NULL: the system's */
+	const char *dns_server; /* IPv4[:PORT]; NULL: the system's */
 };
 
 struct sources;

@@ -10,7 +10,7 @@ struct wake_result {
 };
 
 struct wake_flight {
-	struct list_node node;	  /* in wake.flights, oldest first */
+	struct list_node node; /* in wake.flights, oldest first */
 	struct list_node waiters; /* under the lock, like their number */
 	size_t waiting;
 	struct wake_request request;
@@ -40,9 +40,9 @@ struct wake {
 };
 
 static const char *const outcome_names[WAKE_OUTCOMES] = {
-	[WAKE_LOOK_AGAIN] = "look_again",	[WAKE_NOT_FOUND] = "not_found",
-	[WAKE_DENIED] = "denied",		[WAKE_TRANSITIONING] = "transitioning",
-	[WAKE_LIMITED] = "limited",		[WAKE_UNAVAILABLE] = "unavailable",
+	[WAKE_LOOK_AGAIN] = "look_again", [WAKE_NOT_FOUND] = "not_found",
+	[WAKE_DENIED] = "denied",	  [WAKE_TRANSITIONING] = "transitioning",
+	[WAKE_LIMITED] = "limited",	  [WAKE_UNAVAILABLE] = "unavailable",
 	[WAKE_TIMEOUT] = "timeout",
 };
 
@@ -81,7 +81,8 @@ static struct wake_flight *find_flight(struct wake *wake, const struct wake_requ
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &wake->flights) {
+	LIST_FOR_EACH(node, &wake->flights)
+	{
 		struct wake_flight *f = container_of(node, struct wake_flight, node);
 
 		if (is_shared(&f->request, request))
@@ -119,16 +120,15 @@ static bool is_full(const struct wake *wake, const struct wake_request *request,
 	       (request->is_unknown && wake->unknown_count >= PROXY_WAKE_UNKNOWN_FLIGHTS_MAX);
 }
 
-int wake_join(struct wake_desk *desk, struct wake_waiter *waiter, const struct wake_request *request,
-	      enum sandbox_state state)
+int wake_join(struct wake_desk *desk, struct wake_waiter *waiter,
+	      const struct wake_request *request, enum sandbox_state state)
 {
 	struct wake *wake = desk->wake;
 	struct wake_flight *f;
 	bool is_new = false;
 	int status = 0;
 
-	if (!wake ||
-	    (!wake->options.waker && (request->is_unknown || state == SANDBOX_PAUSED)))
+	if (!wake || (!wake->options.waker && (request->is_unknown || state == SANDBOX_PAUSED)))
 		return -ENOTSUP;
 	assert(!waiter->desk);
 	pthread_mutex_lock(&wake->lock);
@@ -249,8 +249,8 @@ static void end_flight(struct wake *wake, struct wake_flight *f, const struct wa
 	wake->unknown_count -= f->request.is_unknown;
 	wake->waiting -= f->waiting;
 	while (!list_is_empty(&f->waiters)) {
-		struct wake_waiter *waiter =
-			container_of(f->waiters.next, struct wake_waiter, node);
+		struct wake_waiter *waiter = container_of(f->waiters.next, struct wake_waiter,
+							  node);
 
 		list_remove(&waiter->node);
 		waiter->flight = NULL;
@@ -295,7 +295,8 @@ static void ask(struct wake *wake, struct wake_flight *f)
 	wake->options.waker->start(wake->options.waker, call);
 }
 
-/* Whether what was asked about is not what the catalog has now: an answer to that is none any more. */
+/* Whether what was asked about is not what the catalog has now: an answer to that is none any
+ * more. */
 static bool is_overtaken(struct wake *wake, const struct wake_flight *f)
 {
 	struct catalog_record *record;
@@ -336,7 +337,8 @@ static void look(struct wake *wake, struct wake_flight *f)
 	case SANDBOX_RESUMING:
 		break;
 	case SANDBOX_PAUSED:
-		/* It has paused again since, or another life has taken its place while it was asked about. */
+		/* It has paused again since, or another life has taken its place while it was asked
+		 * about. */
 		is_over = f->asked && !f->call &&
 			  (record->revision > f->answered_revision ||
 			   strcmp(record->entry.lifecycle_id, f->request.lifecycle_id) != 0);
@@ -454,7 +456,8 @@ void wake_call_finish(struct wake_call *call, const struct wake_verdict *verdict
 	uv_async_send(&wake->async);
 }
 
-struct wake *wake_open(struct loop *loop, struct catalog *catalog, const struct wake_options *options)
+struct wake *wake_open(struct loop *loop, struct catalog *catalog,
+		       const struct wake_options *options)
 {
 	struct wake *wake = xcalloc(1, sizeof(*wake));
 
@@ -497,8 +500,8 @@ void wake_close(struct wake *wake)
 	wake->closing = true;
 	catalog_unlisten(wake->catalog, &wake->listener);
 	while (!list_is_empty(&wake->open_calls)) {
-		struct wake_call *call =
-			container_of(wake->open_calls.next, struct wake_call, node);
+		struct wake_call *call = container_of(wake->open_calls.next, struct wake_call,
+						      node);
 
 		wake->options.waker->cancel(wake->options.waker, call);
 		if (call->flight)

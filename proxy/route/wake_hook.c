@@ -12,7 +12,7 @@ struct wake_hook {
 	struct waker waker;
 	struct loop *loop;
 	struct catalog *catalog;
-	char *host;	 /* for the resolver: without brackets */
+	char *host; /* for the resolver: without brackets */
 	char *authority; /* for the Host field */
 	char *target;
 	char *authorization; /* NULL: none */
@@ -96,7 +96,8 @@ static void fail(struct question *q, enum wake_outcome outcome, const char *reas
 	if (!q->call)
 		return;
 	log_error("wake", "the wake-up hook failed", LOG_S("sandbox", q->call->request.id),
-		  LOG_S("reason", reason), LOG_I("status", q->http ? http_call_status(q->http) : 0));
+		  LOG_S("reason", reason),
+		  LOG_I("status", q->http ? http_call_status(q->http) : 0));
 	finish(q, &verdict);
 }
 
@@ -171,7 +172,8 @@ static void read_message(struct question *q, struct arena *arena, struct wake_ve
 
 static void take_answer(struct question *q)
 {
-	struct wake_verdict verdict = {.outcome = WAKE_LOOK_AGAIN, .retry_after_s = q->retry_after_s};
+	struct wake_verdict verdict = {.outcome = WAKE_LOOK_AGAIN,
+				       .retry_after_s = q->retry_after_s};
 	struct arena arena;
 	struct err err;
 
@@ -217,7 +219,8 @@ static void on_call_done(struct http_call *http, int status)
 	struct question *q = http_call_user(http);
 
 	if (status == 0 || (status == -EMSGSIZE && http_call_status(http) / 100 != 2))
-		take_answer(q); /* who says no may show a page with it: what matters is the status */
+		take_answer(
+			q); /* who says no may show a page with it: what matters is the status */
 	else if (status == -EMSGSIZE)
 		fail(q, WAKE_UNAVAILABLE, "the answer is too large");
 	else if (status == -ETIMEDOUT)
@@ -225,7 +228,8 @@ static void on_call_done(struct http_call *http, int status)
 	else if (status == -EPROTO)
 		fail(q, WAKE_UNAVAILABLE, "the answer is not HTTP");
 	else
-		fail(q, WAKE_UNAVAILABLE, http_call_is_connected(http) ? "the connection was lost" : "no connection");
+		fail(q, WAKE_UNAVAILABLE,
+		     http_call_is_connected(http) ? "the connection was lost" : "no connection");
 }
 
 /* ---- the question ---- */
@@ -264,7 +268,8 @@ static void on_timer(uv_timer_t *timer)
 
 static void open_call(struct question *q, struct str text)
 {
-	static const struct http_call_handler handler = {.on_response = on_response, .on_done = on_call_done};
+	static const struct http_call_handler handler = {.on_response = on_response,
+							 .on_done = on_call_done};
 	struct wake_hook *hook = q->hook;
 	const struct sockaddr *addresses[PROXY_RESOLVED_MAX];
 	const struct iovec body = {(void *)(uintptr_t)text.p, text.len};
@@ -446,10 +451,12 @@ int wake_hook_open(struct loop *loop, const struct wake_hook_config *config,
 	}
 	if (parse_url(hook, str_of(config->url)) < 0) {
 		wake_hook_close(hook);
-		return err_set(err, ERR_INVALID_ARGUMENT, "%sthe wake-up hook must be given as "
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "%sthe wake-up hook must be given as "
 			       "http://host[:port]/path",
 			       str_starts_with(str_of(config->url), STR("https://"))
-				       ? "https:// is not spoken here (use this machine, a private network or "
+				       ? "https:// is not spoken here (use this machine, a private "
+					 "network or "
 					 "a TLS tunnel): "
 				       : "");
 	}

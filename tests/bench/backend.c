@@ -1,7 +1,7 @@
 /*
  * The server behind the proxies that are compared: answers every request head with the same small
- * response over keep-alive connections, as cheaply as one thread can, and ends the connection where it
- * is asked to. Prints its port. Requests have no bodies.
+ * response over keep-alive connections, as cheaply as one thread can, and ends the connection where
+ * it is asked to. Prints its port. Requests have no bodies.
  */
 #include "lib/base.h"
 
@@ -11,7 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-static const char answer[] = "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
+static const char answer[] =
+	"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 13\r\n\r\nHello, World!";
 
 static void serve(int fd)
 {
@@ -41,7 +42,8 @@ int main(void)
 	struct epoll_event event = {.events = EPOLLIN, .data.fd = listener};
 
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, 1024) < 0 ||
+	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(listener, 1024) < 0 ||
 	    getsockname(listener, (struct sockaddr *)&address, &len) < 0)
 		return 1;
 	printf("%d\n", ntohs(address.sin_port));

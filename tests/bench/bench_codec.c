@@ -48,7 +48,8 @@ static void run(const char *name, struct bench *b, void (*once)(struct bench *b)
 		rounds += 16;
 		end = now();
 	} while (end - start < MEASURE_SECONDS);
-	printf("%-14s %8zu %8.2f GB/s\n", name, b->len, (double)(rounds * b->len) / 1e9 / (end - start));
+	printf("%-14s %8zu %8.2f GB/s\n", name, b->len,
+	       (double)(rounds * b->len) / 1e9 / (end - start));
 }
 
 static void encode_base64(struct bench *b)
@@ -83,7 +84,8 @@ static void decode_json(struct bench *b)
 	arena_init(&tree, 16 * MESSAGE_MAX);
 	arena_init(&message_arena, 16 * MESSAGE_MAX);
 	if (json_parse(buf_str(&b->text), &tree, &value, &err) < 0 ||
-	    json_decode(&process__send_input_request__descriptor, value, &message_arena, &message, &err) < 0)
+	    json_decode(&process__send_input_request__descriptor, value, &message_arena, &message,
+			&err) < 0)
 		abort();
 	consume(message);
 	arena_release(&tree);

@@ -2,14 +2,14 @@
  * A lean client for measuring envd: plain sockets, no allocation while measuring, so that what it
  * costs itself stays small beside the server. Prints one JSON object.
  *
- *   client PORT start COUNT                 Start(/bin/true) to its end, COUNT times over one connection
- *   client PORT stream BYTES                Start(head -c BYTES /dev/zero), reads it all
- *   client PORT hold COUNT                  COUNT idle processes with open streams; ends at EOF of stdin
- *   client PORT parallel COUNT              COUNT commands at once, each with output and exit code checked
- *   client PORT download PATH               GET /files, reads it all
- *   client PORT upload PATH BYTES           POST /files with BYTES zero bytes
- *   client PORT health PROGRAM [ARGUMENT..] starts the program, time until /health on PORT is answered
- *   client - sink COMMAND                   runs sh -c COMMAND with a socket as stdout, reads it all
+ *   client PORT start COUNT                 Start(/bin/true) to its end, COUNT times over one
+ * connection client PORT stream BYTES                Start(head -c BYTES /dev/zero), reads it all
+ *   client PORT hold COUNT                  COUNT idle processes with open streams; ends at EOF of
+ * stdin client PORT parallel COUNT              COUNT commands at once, each with output and exit
+ * code checked client PORT download PATH               GET /files, reads it all client PORT upload
+ * PATH BYTES           POST /files with BYTES zero bytes client PORT health PROGRAM [ARGUMENT..]
+ * starts the program, time until /health on PORT is answered client - sink COMMAND runs sh -c
+ * COMMAND with a socket as stdout, reads it all
  */
 #include "lib/base.h"
 
@@ -214,12 +214,14 @@ static void send_start(int fd, const char *command, const char *arguments)
 {
 	char body[1024], head[1024];
 	int body_len = snprintf(body + 5, sizeof(body) - 5,
-				"{\"process\":{\"cmd\":\"%s\",\"args\":[%s]},\"stdin\":false}", command, arguments);
-	int head_len = snprintf(head, sizeof(head),
-				"POST /process.Process/Start HTTP/1.1\r\nHost: bench\r\n"
-				"Content-Type: application/connect+json\r\nConnect-Protocol-Version: 1\r\n"
-				"Authorization: Basic cm9vdDo=\r\nContent-Length: %d\r\n\r\n",
-				body_len + 5);
+				"{\"process\":{\"cmd\":\"%s\",\"args\":[%s]},\"stdin\":false}",
+				command, arguments);
+	int head_len = snprintf(
+		head, sizeof(head),
+		"POST /process.Process/Start HTTP/1.1\r\nHost: bench\r\n"
+		"Content-Type: application/connect+json\r\nConnect-Protocol-Version: 1\r\n"
+		"Authorization: Basic cm9vdDo=\r\nContent-Length: %d\r\n\r\n",
+		body_len + 5);
 	uint32_t len = htonl((uint32_t)body_len);
 	char message[sizeof(head) + sizeof(body)];
 
@@ -244,7 +246,8 @@ static void read_stream(struct reader *r, struct outcome *o, bool until_start)
 	unsigned char head[5];
 
 	while (take_body(r, (char *)head, sizeof(head))) {
-		size_t len = (size_t)head[1] << 24 | (size_t)head[2] << 16 | (size_t)head[3] << 8 | head[4];
+		size_t len = (size_t)head[1] << 24 | (size_t)head[2] << 16 | (size_t)head[3] << 8 |
+			     head[4];
 		char start[512];
 		size_t seen = size_min(len, sizeof(start) - 1);
 
@@ -259,7 +262,9 @@ static void read_stream(struct reader *r, struct outcome *o, bool until_start)
 			continue;
 		}
 		if (strncmp(start, data_prefix, sizeof(data_prefix) - 1) == 0) {
-			o->payload_chars += len - (sizeof("{\"event\":{\"data\":{\"stdout\":\"\"}}}") - 1);
+			o->payload_chars += len -
+					    (sizeof("{\"event\":{\"data\":{\"stdout\":\"\"}}}") -
+					     1);
 		} else if (strstr(start, "\"end\":")) {
 			o->ended = true;
 			snprintf(o->end, sizeof(o->end), "%s", start);
@@ -322,7 +327,8 @@ static void measure_stream(uint64_t bytes)
 	uint64_t began = now_ns();
 	struct rusage usage;
 
-	snprintf(arguments, sizeof(arguments), "\"-c\",\"%llu\",\"/dev/zero\"", (unsigned long long)bytes);
+	snprintf(arguments, sizeof(arguments), "\"-c\",\"%llu\",\"/dev/zero\"",
+		 (unsigned long long)bytes);
 	send_start(r->fd, "head", arguments);
 	expect_stream(r);
 	read_stream(r, &o, false);
@@ -331,10 +337,11 @@ static void measure_stream(uint64_t bytes)
 		die("no end event: %s", o.end);
 	/* Padding makes it a little more than 4/3, never less. */
 	if (o.payload_chars / 4 * 3 < bytes || o.payload_chars / 4 * 3 > bytes + o.messages * 2)
-		die("%llu characters for %llu bytes", (unsigned long long)o.payload_chars, (unsigned long long)bytes);
+		die("%llu characters for %llu bytes", (unsigned long long)o.payload_chars,
+		    (unsigned long long)bytes);
 	getrusage(RUSAGE_SELF, &usage);
-	printf("{\"seconds\": %.4f, \"messages\": %llu, \"client_cpu\": %.4f}\n", (double)began / 1e9,
-	       (unsigned long long)o.messages,
+	printf("{\"seconds\": %.4f, \"messages\": %llu, \"client_cpu\": %.4f}\n",
+	       (double)began / 1e9, (unsigned long long)o.messages,
 	       (double)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
 		       (double)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) / 1e6);
 	close_connection(r);
@@ -380,7 +387,8 @@ static void measure_parallel(size_t count)
 		read_stream(all[i], &o, false);
 		/* "out\n" and "err\n" are eight characters each. */
 		if (!o.ended || o.payload_chars != 16 || !strstr(o.end, "\"exitCode\":7"))
-			die("command %zu: %llu characters, %s", i, (unsigned long long)o.payload_chars, o.end);
+			die("command %zu: %llu characters, %s", i,
+			    (unsigned long long)o.payload_chars, o.end);
 		close_connection(all[i]);
 	}
 	printf("{\"seconds\": %.3f}\n", (double)(now_ns() - began) / 1e9);
@@ -445,7 +453,8 @@ static void measure_upload(const char *path, uint64_t bytes)
 
 static bool health_answers(void)
 {
-	static const char request[] = "GET /health HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n";
+	static const char request[] =
+		"GET /health HTTP/1.1\r\nHost: bench\r\nConnection: close\r\n\r\n";
 	char answer[512];
 	int fd = try_connect();
 	ssize_t got;
@@ -461,7 +470,8 @@ static bool health_answers(void)
 static void measure_health(char **command)
 {
 	uint64_t began = now_ns();
-	pid_t pid = vfork(); // lint-ok: the cheapest start there is, so that only the program is measured
+	pid_t pid = vfork(); // lint-ok: the cheapest start there is, so that only the program is
+			     // measured
 
 	if (pid == 0) {
 		execv(command[0], command);
@@ -492,8 +502,8 @@ static void measure_sink(const char *command)
 	int out, in;
 
 	address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 || listen(listener, 1) < 0 ||
-	    getsockname(listener, (struct sockaddr *)&address, &len) < 0)
+	if (bind(listener, (struct sockaddr *)&address, sizeof(address)) < 0 ||
+	    listen(listener, 1) < 0 || getsockname(listener, (struct sockaddr *)&address, &len) < 0)
 		die("listen");
 	port = ntohs(address.sin_port);
 	out = try_connect();

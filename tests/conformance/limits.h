@@ -1,6 +1,6 @@
 /*
- * The test server's largest message is what the runner asks for, not a constant: this is put in front
- * of every file it is compiled from.
+ * The test server's largest message is what the runner asks for, not a constant: this is put in
+ * front of every file it is compiled from.
  */
 #ifndef TESTS_CONFORMANCE_LIMITS_H
 #define TESTS_CONFORMANCE_LIMITS_H

@@ -1,11 +1,11 @@
 /*
- * The service that connectconformance calls, on envd's own rpc and HTTP code: every call says what the
- * answer must be, and is told what the server saw of it. The runner writes how the server should be to
- * standard input, reads the port from standard output, and ends it with SIGTERM.
+ * The service that connectconformance calls, on envd's own rpc and HTTP code: every call says what
+ * the answer must be, and is told what the server saw of it. The runner writes how the server
+ * should be to standard input, reads the port from standard output, and ends it with SIGTERM.
  *
  * google.protobuf.Any is replaced by a message of our own (install.sh). Its binary form is
- * type_url and value. For the JSON form, which shows the fields of the message inside beside "@type",
- * `value` is left out and those fields are set instead.
+ * type_url and value. For the JSON form, which shows the fields of the message inside beside
+ * "@type", `value` is left out and those fields are set instead.
  */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -37,8 +37,8 @@ struct work {
 	size_t requests_count, requests_room;
 	struct http_headers trailers;
 	struct rpc_detail detail;
-	size_t sent;  /* messages of a stream */
-	bool waited;  /* for the next of them */
+	size_t sent; /* messages of a stream */
+	bool waited; /* for the next of them */
 	bool ended;
 };
 
@@ -61,8 +61,9 @@ static Conformance__Header *header_of(struct work *w, const struct http_headers 
 	header->value = need(arena_alloc_array(&w->memory, headers->count, sizeof(char *)));
 	for (size_t i = at; i < headers->count; i++) {
 		if (str_equal_nocase(headers->items[i].name, name))
-			header->value[header->n_value++] =
-				need(arena_strndup(&w->memory, headers->items[i].value.p, headers->items[i].value.len));
+			header->value[header->n_value++] = need(
+				arena_strndup(&w->memory, headers->items[i].value.p,
+					      headers->items[i].value.len));
 	}
 	return header;
 }
@@ -108,8 +109,8 @@ static Conformance__Any *any_of(struct work *w, const ProtobufCMessage *message,
 static Conformance__ConformancePayload__RequestInfo *info_of(struct work *w, bool json)
 {
 	const struct http_headers *headers = &w->call->exchange->request.headers;
-	Conformance__ConformancePayload__RequestInfo *info =
-		need(arena_new(&w->memory, Conformance__ConformancePayload__RequestInfo));
+	Conformance__ConformancePayload__RequestInfo *info = need(
+		arena_new(&w->memory, Conformance__ConformancePayload__RequestInfo));
 
 	conformance__conformance_payload__request_info__init(info);
 	info->request_headers = need(arena_alloc_array(&w->memory, headers->count, sizeof(void *)));
@@ -162,18 +163,22 @@ static void fail(struct work *w, const Conformance__Error *error, bool with_info
 	if (with_info) {
 		size_t len = pack(w, &info_of(w, false)->base, &bytes);
 
-		w->detail = (struct rpc_detail){STR(TYPES "ConformancePayload.RequestInfo"), {(char *)bytes, len}};
+		w->detail = (struct rpc_detail){STR(TYPES "ConformancePayload.RequestInfo"),
+						{(char *)bytes, len}};
 		w->call->details = &w->detail;
 		w->call->details_count = 1;
 	}
 	err_set(&err, (enum err_kind)error->code, "%s",
-		error->opt_message_case == CONFORMANCE__ERROR__OPT_MESSAGE_MESSAGE ? error->message : "");
+		error->opt_message_case == CONFORMANCE__ERROR__OPT_MESSAGE_MESSAGE ? error->message
+										   : "");
 	rpc_fail(w->call, &err);
 }
 
-static Conformance__ConformancePayload *payload_of(struct work *w, ProtobufCBinaryData data, bool with_info)
+static Conformance__ConformancePayload *payload_of(struct work *w, ProtobufCBinaryData data,
+						   bool with_info)
 {
-	Conformance__ConformancePayload *payload = need(arena_new(&w->memory, Conformance__ConformancePayload));
+	Conformance__ConformancePayload *payload = need(
+		arena_new(&w->memory, Conformance__ConformancePayload));
 
 	conformance__conformance_payload__init(payload);
 	payload->data = data;
@@ -191,12 +196,13 @@ static void answer_unary(struct work *w)
 	if (definition)
 		add_metadata(w, definition->response_headers, definition->n_response_headers,
 			     definition->response_trailers, definition->n_response_trailers);
-	if (definition && definition->response_case == CONFORMANCE__UNARY_RESPONSE_DEFINITION__RESPONSE_ERROR) {
+	if (definition &&
+	    definition->response_case == CONFORMANCE__UNARY_RESPONSE_DEFINITION__RESPONSE_ERROR) {
 		fail(w, definition->error, true);
 		return;
 	}
-	if (definition &&
-	    definition->response_case == CONFORMANCE__UNARY_RESPONSE_DEFINITION__RESPONSE_RESPONSE_DATA)
+	if (definition && definition->response_case ==
+				  CONFORMANCE__UNARY_RESPONSE_DEFINITION__RESPONSE_RESPONSE_DATA)
 		data = definition->response_data;
 	/* Every kind of response is one payload. */
 	response.payload = payload_of(w, data, true);
@@ -210,7 +216,8 @@ static void answer_stream(struct work *w)
 	const Conformance__StreamResponseDefinition *definition = w->stream;
 
 	while (definition && w->sent < definition->n_response_data && !w->ended) {
-		Conformance__ServerStreamResponse response = CONFORMANCE__SERVER_STREAM_RESPONSE__INIT;
+		Conformance__ServerStreamResponse response =
+			CONFORMANCE__SERVER_STREAM_RESPONSE__INIT;
 
 		if (definition->response_delay_ms > 0 && !w->waited) {
 			uv_timer_start(&w->timer, on_timer, definition->response_delay_ms, 0);
@@ -303,7 +310,8 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *message)
 	/* What is given lives until we return. */
 	message = need(protobuf_c_message_unpack(message->descriptor, &allocator, len, bytes));
 	if (w->requests_count == 0)
-		w->unary = ((const Conformance__ClientStreamRequest *)(const void *)message)->response_definition;
+		w->unary = ((const Conformance__ClientStreamRequest *)(const void *)message)
+				   ->response_definition;
 	add_request(w, message);
 	rpc_next(call);
 }
@@ -346,7 +354,8 @@ static void start_server_stream(struct rpc_call *call, const ProtobufCMessage *m
 {
 	struct work *w = work_new(call, message);
 
-	w->stream = ((const Conformance__ServerStreamRequest *)(const void *)message)->response_definition;
+	w->stream = ((const Conformance__ServerStreamRequest *)(const void *)message)
+			    ->response_definition;
 	if (w->stream)
 		add_metadata(w, w->stream->response_headers, w->stream->n_response_headers,
 			     w->stream->response_trailers, w->stream->n_response_trailers);
@@ -408,7 +417,8 @@ static bool read_order(void)
 	uint8_t bytes[64 * 1024];
 	uint32_t len;
 
-	if (!read_all(&len, sizeof(len)) || ntohl(len) > sizeof(bytes) || !read_all(bytes, ntohl(len)))
+	if (!read_all(&len, sizeof(len)) || ntohl(len) > sizeof(bytes) ||
+	    !read_all(bytes, ntohl(len)))
 		return false;
 	request = conformance__server_compat_request__unpack(NULL, ntohl(len), bytes);
 	if (!request)
@@ -457,7 +467,8 @@ int main(void)
 	loop_init(&loop);
 	if (!read_order())
 		return 2;
-	if (http_server_listen(&loop, &config, "127.0.0.1", 0, (struct http_server **)&terminate.data) < 0)
+	if (http_server_listen(&loop, &config, "127.0.0.1", 0,
+			       (struct http_server **)&terminate.data) < 0)
 		return 1;
 	uv_signal_init(&loop.uv, &terminate);
 	uv_signal_start(&terminate, on_signal, SIGTERM);

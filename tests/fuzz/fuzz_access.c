@@ -1,6 +1,7 @@
 /*
- * What lets browsers into private ports: no text is a credential but the right one, nothing of our own is
- * left in queries and cookies that pass, nothing else is touched, and no path leads to another host.
+ * What lets browsers into private ports: no text is a credential but the right one, nothing of our
+ * own is left in queries and cookies that pass, nothing else is touched, and no path leads to
+ * another host.
  *
  * Input: credential, query, cookie field and path, separated by newlines.
  */
@@ -8,9 +9,9 @@
 
 #define NOW 1764300000
 
-#define CHECK(condition)                \
-	do {                            \
-		if (!(condition))       \
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) \
 			__builtin_trap(); \
 	} while (0)
 

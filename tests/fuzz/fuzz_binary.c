@@ -25,7 +25,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	arena_init(&arena, 64 * 1024 * 1024);
 	buf_init(&one, 8 * 1024 * 1024);
 	buf_init(&two, 8 * 1024 * 1024);
-	if (binary_decode(type, (struct str){(const char *)data + 1, size - 1}, &arena, &message, &err) == 0) {
+	if (binary_decode(type, (struct str){(const char *)data + 1, size - 1}, &arena, &message,
+			  &err) == 0) {
 		assert(json_encode(message, &one) == 0);
 		assert(str_is_utf8(buf_str(&one)));
 		assert(json_parse(buf_str(&one), &arena, &value, &err) == 0);

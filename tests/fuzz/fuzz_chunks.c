@@ -1,7 +1,7 @@
 /*
- * Bodies in chunks: however the bytes are cut into reads, the same body comes out, or the same refusal;
- * what is accepted is what a plain reading of RFC 9112 section 7.1 gives; and what we write in chunks is
- * read back.
+ * Bodies in chunks: however the bytes are cut into reads, the same body comes out, or the same
+ * refusal; what is accepted is what a plain reading of RFC 9112 section 7.1 gives; and what we
+ * write in chunks is read back.
  *
  * Input: a byte that cuts, then the body as it is on the wire.
  */
@@ -22,8 +22,8 @@ static void must(bool condition)
 enum outcome { INCOMPLETE, COMPLETE, REFUSED };
 
 /* Feeds `step` bytes at a time; the body, and how many bytes of the input belong to the message. */
-static enum outcome decode(const char *wire, size_t len, size_t step, bool joined, struct buf *ret_body,
-			   size_t *ret_end)
+static enum outcome decode(const char *wire, size_t len, size_t step, bool joined,
+			   struct buf *ret_body, size_t *ret_end)
 {
 	char room[HTTP_PARSE_ROOM_BYTES];
 	enum outcome outcome = INCOMPLETE;
@@ -43,7 +43,8 @@ static enum outcome decode(const char *wire, size_t len, size_t step, bool joine
 
 		if (at == limit && !more)
 			limit = size_min(limit + step, len);
-		event = joined ? http_parser_next_joined(&parser, wire + at, limit - at, room, sizeof(room), &used, &body)
+		event = joined ? http_parser_next_joined(&parser, wire + at, limit - at, room,
+							 sizeof(room), &used, &body)
 			       : http_parser_next(&parser, wire + at, limit - at, &used, &body);
 		must(used <= limit - at);
 		at += used;
@@ -109,7 +110,8 @@ static void write_and_read_back(const struct buf *body, size_t step)
 		rest.len -= piece;
 	}
 	must(buf_append(&wire, "0\r\n\r\n", 5) == 0);
-	must(decode(buf_str(&wire).p, buf_length(&wire), step * 3 + 1, true, &again, &end) == COMPLETE);
+	must(decode(buf_str(&wire).p, buf_length(&wire), step * 3 + 1, true, &again, &end) ==
+	     COMPLETE);
 	must(end == buf_length(&wire) && same(body, &again));
 	buf_fini(&wire);
 	buf_fini(&again);

@@ -1,7 +1,7 @@
 /*
- * Whole calls over an exchange that is not HTTP: the input chooses kind, codec, compression, how the
- * body is cut and what is in it. Whatever comes, there is one answer of the right form, handlers are
- * told of the end once, and nothing is left on the loop.
+ * Whole calls over an exchange that is not HTTP: the input chooses kind, codec, compression, how
+ * the body is cut and what is in it. Whatever comes, there is one answer of the right form,
+ * handlers are told of the end once, and nothing is left on the loop.
  */
 #include "envd/rpc/rpc.h"
 #include "lib/json.h"
@@ -127,9 +127,10 @@ static void start(struct rpc_call *call, const ProtobufCMessage *message)
 }
 
 static const struct rpc_method methods[] = {
-	{"/u", RPC_UNARY, &process__start_request__descriptor, &process__start_response__descriptor, start},
-	{"/s", RPC_SERVER_STREAM, &process__start_request__descriptor, &process__start_response__descriptor,
+	{"/u", RPC_UNARY, &process__start_request__descriptor, &process__start_response__descriptor,
 	 start},
+	{"/s", RPC_SERVER_STREAM, &process__start_request__descriptor,
+	 &process__start_response__descriptor, start},
 	{"/c", RPC_CLIENT_STREAM, &process__stream_input_request__descriptor,
 	 &process__stream_input_response__descriptor, start},
 };
@@ -209,15 +210,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	f.ex.request.method = STR("POST");
 	f.ex.request.length = HTTP_LENGTH_CHUNKED;
 	if (method->kind == RPC_UNARY)
-		add(&f, STR("Content-Type"), binary ? STR("application/proto") : STR("application/json"));
+		add(&f, STR("Content-Type"),
+		    binary ? STR("application/proto") : STR("application/json"));
 	else
 		add(&f, STR("Content-Type"),
 		    binary ? STR("application/connect+proto") : STR("application/connect+json"));
 	if (data[0] & 0x40)
-		add(&f, method->kind == RPC_UNARY ? STR("Content-Encoding") : STR("Connect-Content-Encoding"),
+		add(&f,
+		    method->kind == RPC_UNARY ? STR("Content-Encoding")
+					      : STR("Connect-Content-Encoding"),
 		    STR("gzip"));
 	if (data[0] & 0x20)
-		add(&f, STR("Connect-Timeout-Ms"), (struct str){(const char *)data + 2, size_min(size - 2, 12)});
+		add(&f, STR("Connect-Timeout-Ms"),
+		    (struct str){(const char *)data + 2, size_min(size - 2, 12)});
 	rpc_dispatch(&f.ex, method, &f, NULL);
 	feed(&f, &loop, (const char *)data + 2, size - 2, (size_t)data[1] + 1);
 	assert(f.ended && !f.aborted);

@@ -1,7 +1,7 @@
 /*
  * Headers of a download: the first line is Range, the second Accept-Encoding, the third a date and
- * list of tags, and the first byte the length of the file. Ranges lie in the file and are not longer
- * than it together; a date that is understood is understood again as it is written.
+ * list of tags, and the first byte the length of the file. Ranges lie in the file and are not
+ * longer than it together; a date that is understood is understood again as it is written.
  */
 #include "lib/accept_encoding.h"
 #include "envd/filesystem/files_conditions.h"
@@ -21,7 +21,8 @@ static void check_ranges(struct str value, int64_t length)
 		return;
 	assert(count > 0);
 	for (size_t i = 0; i < count; i++) {
-		assert(ranges[i].start >= 0 && ranges[i].start < ranges[i].end && ranges[i].end <= length);
+		assert(ranges[i].start >= 0 && ranges[i].start < ranges[i].end &&
+		       ranges[i].end <= length);
 		sum += ranges[i].end - ranges[i].start;
 	}
 	assert(sum <= length);
@@ -38,8 +39,11 @@ static void check_encoding(struct str value)
 
 static void check_conditions(struct str value)
 {
-	static const struct str names[] = {{"If-Match", 8}, {"If-None-Match", 13}, {"If-Modified-Since", 17},
-					   {"If-Unmodified-Since", 19}, {"If-Range", 8}};
+	static const struct str names[] = {{"If-Match", 8},
+					   {"If-None-Match", 13},
+					   {"If-Modified-Since", 17},
+					   {"If-Unmodified-Since", 19},
+					   {"If-Range", 8}};
 	int64_t date, again;
 	char text[32];
 
@@ -66,7 +70,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 	if (size < 1)
 		return 0;
-	length = data[0] < 128 ? data[0] : data[0] == 255 ? INT64_MAX : (int64_t)1 << (data[0] % 63);
+	length = data[0] < 128	  ? data[0]
+		 : data[0] == 255 ? INT64_MAX
+				  : (int64_t)1 << (data[0] % 63);
 	rest = (struct str){rest.p + 1, rest.len - 1};
 	if (str_split(&rest, '\n', &line))
 		check_ranges(line, length);

@@ -1,15 +1,15 @@
 /*
- * Host names, routing headers and internal paths: whatever comes in, a target that is accepted is one
- * that reads the same in its canonical form, and no spelling of an internal path gets by.
+ * Host names, routing headers and internal paths: whatever comes in, a target that is accepted is
+ * one that reads the same in its canonical form, and no spelling of an internal path gets by.
  *
  * Input: authority, id header, port header and path, separated by newlines.
  */
 #include "proxy/route/host_name.h"
 #include "proxy/route/internal_path.h"
 
-#define CHECK(condition)                \
-	do {                            \
-		if (!(condition))       \
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) \
 			__builtin_trap(); \
 	} while (0)
 
@@ -55,7 +55,8 @@ static size_t clean(struct str path, char *ret_clean)
 
 		if (c == '%' && i + 2 < path.len && hex((uint8_t)path.p[i + 1]) >= 0 &&
 		    hex((uint8_t)path.p[i + 2]) >= 0) {
-			c = (uint8_t)(hex((uint8_t)path.p[i + 1]) << 4 | hex((uint8_t)path.p[i + 2]));
+			c = (uint8_t)(hex((uint8_t)path.p[i + 1]) << 4 |
+				      hex((uint8_t)path.p[i + 2]));
 			i += 2;
 		}
 		decoded[decoded_len++] = (char)c;
@@ -83,7 +84,7 @@ static size_t clean(struct str path, char *ret_clean)
 static void check_path(struct str path)
 {
 	static const struct str internal[] = {
-		STR("/init"),	  STR("/freeze"), STR("/unfreeze"), STR("/fsfreeze"),
+		STR("/init"),	STR("/freeze"),	  STR("/unfreeze"), STR("/fsfreeze"),
 		STR("/fsthaw"), STR("/collapse"), STR("/upgrade"),
 	};
 	char *cleaned = malloc(2 * path.len + 2);
@@ -97,7 +98,8 @@ static void check_path(struct str path)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct str rest = {(const char *)data, size}, authority = {0}, id = {0}, port = {0}, path = {0};
+	struct str rest = {(const char *)data, size}, authority = {0}, id = {0}, port = {0},
+		   path = {0};
 	struct host_name_headers headers = {0};
 
 	str_split(&rest, '\n', &authority);

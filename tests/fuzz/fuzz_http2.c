@@ -1,9 +1,9 @@
 /*
- * A whole HTTP/2 session on a memory stream. The input is a program: the first byte picks how the handler
- * behaves, the second what the client begins with, then records say what happens: bytes as they are, frames
- * with a right length, requests with a right head, acts of the handler and of the network. What must hold is
- * asserted: every exchange is closed exactly once and nothing is told after that, no more is held than the
- * limits say, and the loop is empty in the end.
+ * A whole HTTP/2 session on a memory stream. The input is a program: the first byte picks how the
+ * handler behaves, the second what the client begins with, then records say what happens: bytes as
+ * they are, frames with a right length, requests with a right head, acts of the handler and of the
+ * network. What must hold is asserted: every exchange is closed exactly once and nothing is told
+ * after that, no more is held than the limits say, and the loop is empty in the end.
  */
 #include "lib/limits.h"
 #include "proxy/front/http2_private.h"
@@ -205,7 +205,8 @@ static void on_stopped(void *user)
 static void feed_frame(struct stream_mem *m, uint8_t type, uint8_t flags, uint32_t id,
 		       const uint8_t *payload, size_t len)
 {
-	const uint8_t header[9] = {0, (uint8_t)(len >> 8), (uint8_t)len, type, flags, 0, 0, 0, (uint8_t)id};
+	const uint8_t header[9] = {0, (uint8_t)(len >> 8), (uint8_t)len, type, flags, 0, 0,
+				   0, (uint8_t)id};
 
 	stream_mem_feed(m, header, sizeof(header));
 	if (len)
@@ -213,11 +214,17 @@ static void feed_frame(struct stream_mem *m, uint8_t type, uint8_t flags, uint32
 }
 
 /* The heads that most of what follows needs. */
-static void feed_request(struct stream_mem *m, uint8_t kind, uint32_t id, const uint8_t *extra, size_t len)
+static void feed_request(struct stream_mem *m, uint8_t kind, uint32_t id, const uint8_t *extra,
+			 size_t len)
 {
-	static const char get[] = "\x82\x87\x84\x01\x01" "a";
-	static const char post[] = "\x83\x87\x84\x01\x01" "a";
-	static const char websocket[] = "\x02\x07" "CONNECT\x00\x09:protocol\x09" "websocket\x87\x84\x01\x01" "a";
+	static const char get[] = "\x82\x87\x84\x01\x01"
+				  "a";
+	static const char post[] = "\x83\x87\x84\x01\x01"
+				   "a";
+	static const char websocket[] = "\x02\x07"
+					"CONNECT\x00\x09:protocol\x09"
+					"websocket\x87\x84\x01\x01"
+					"a";
 	const char *heads[] = {get, post, websocket, post};
 	const size_t lengths[] = {sizeof(get) - 1, sizeof(post) - 1, sizeof(websocket) - 1,
 				  sizeof(post) - 1};
@@ -234,14 +241,15 @@ static void rest(struct stream_mem *m)
 {
 	struct http2_session *s = m->stream.user;
 
-	if (m->closed || s->state != HTTP2_SERVING || !s->greeted || !s->idle_since_ms || s->draining ||
-	    s->failed || s->full || s->block.folded)
+	if (m->closed || s->state != HTTP2_SERVING || !s->greeted || !s->idle_since_ms ||
+	    s->draining || s->failed || s->full || s->block.folded)
 		return;
 	if (http2_block_fold(&s->block))
 		counter_add(&s->counters->resting);
 }
 
-static void act(struct stream_mem *m, struct http_server *server, uint8_t what, uint8_t who, bool *stopped)
+static void act(struct stream_mem *m, struct http_server *server, uint8_t what, uint8_t who,
+		bool *stopped)
 {
 	struct actor *a = actors[who % ACTORS_MAX];
 
@@ -290,9 +298,9 @@ static void act(struct stream_mem *m, struct http_server *server, uint8_t what, 
 	case 10:
 		if (a) {
 			begin(a);
-			must(http_response_queued(a->ex) <=
-			     HTTP2_STREAM_HIGH_MARK_BYTES + 30000 + STREAM_HIGH_MARK_BYTES +
-				     2 * HTTP2_WRITE_BYTES);
+			must(http_response_queued(a->ex) <= HTTP2_STREAM_HIGH_MARK_BYTES + 30000 +
+								    STREAM_HIGH_MARK_BYTES +
+								    2 * HTTP2_WRITE_BYTES);
 		}
 		break;
 	default:
@@ -329,7 +337,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	http_server_adopt_http2(server, &m->stream, "fuzz");
 	if (!(start & 4)) {
 		stream_mem_feed(m, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 24);
-		feed_frame(m, NGHTTP2_SETTINGS, 0, 0, (const uint8_t *)"\0\4\0\0\0\0", start & 8 ? 6 : 0);
+		feed_frame(m, NGHTTP2_SETTINGS, 0, 0, (const uint8_t *)"\0\4\0\0\0\0",
+			   start & 8 ? 6 : 0);
 	}
 	while (size >= 2 && !stopped) {
 		uint8_t kind = *data >> 6, argument = data[1];
@@ -348,8 +357,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			/* Type, flags and stream in one byte and the first of the payload. */
 			uint8_t more = len ? *data : 0;
 
-			feed_frame(m, argument & 15, argument >> 4, more & 128 ? 0 : (id - 2 * (more & 3)) & 255,
-				   data, len);
+			feed_frame(m, argument & 15, argument >> 4,
+				   more & 128 ? 0 : (id - 2 * (more & 3)) & 255, data, len);
 		} else {
 			feed_request(m, argument, id & 255, data, len);
 			id = id < 250 ? id + 2 : 1;

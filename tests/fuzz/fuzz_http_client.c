@@ -1,7 +1,7 @@
 /*
  * A client on a memory stream: the first byte picks the request, the records after it say what the
- * server sends and how. Asserted: heads come before bodies and once, on_closed comes exactly once and
- * last, a client that calls itself reusable can be detached, and the loop is empty in the end.
+ * server sends and how. Asserted: heads come before bodies and once, on_closed comes exactly once
+ * and last, a client that calls itself reusable can be detached, and the loop is empty in the end.
  */
 #include "lib/http_client.h"
 #include "tests/support/stream_mem.h"

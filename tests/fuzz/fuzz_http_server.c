@@ -1,8 +1,8 @@
 /*
- * A whole server connection on a memory stream. The input is a program: the first byte picks how the
- * handler behaves, then records of <kind and length> <bytes> say what the client does. The handler
- * answers in its own ways, pauses, aborts, tunnels; what must hold is asserted: every exchange is
- * closed exactly once, nothing is called after that, and the loop is empty in the end.
+ * A whole server connection on a memory stream. The input is a program: the first byte picks how
+ * the handler behaves, then records of <kind and length> <bytes> say what the client does. The
+ * handler answers in its own ways, pauses, aborts, tunnels; what must hold is asserted: every
+ * exchange is closed exactly once, nothing is called after that, and the loop is empty in the end.
  */
 #include "lib/http_server.h"
 #include "tests/support/stream_mem.h"
@@ -178,7 +178,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			else if (len == 3)
 				http_server_stop(server, on_stopped, &stopped);
 			else if (open_exchanges && current)
-				len == 4 ? end_answer(current)
+				len == 4   ? end_answer(current)
 				: len == 5 ? http_request_body_start(current->ex)
 				: len == 6 ? http_request_body_resume(current->ex)
 					   : answer_some(current);

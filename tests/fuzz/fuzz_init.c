@@ -52,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		check_environment(&sandbox.environment);
 		count = sandbox.environment.count;
 		assert(!request.token.p || init_is_trusted(&sandbox, &request));
-		assert(!request.token.p || memmem(body.p, body.len, request.token.p, request.token.len));
+		assert(!request.token.p ||
+		       memmem(body.p, body.len, request.token.p, request.token.len));
 		init_apply(&sandbox, &request);
 		check_environment(&sandbox.environment);
 		assert(sandbox.environment.count == count);

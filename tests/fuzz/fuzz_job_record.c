@@ -1,5 +1,5 @@
-/* Any bytes as a job's record file: as they are, and with a head that fits them, so that what is behind
- * the checksum is reached. What is accepted is written again and must read the same. */
+/* Any bytes as a job's record file: as they are, and with a head that fits them, so that what is
+ * behind the checksum is reached. What is accepted is written again and must read the same. */
 #include "envd/jobs/job_record.h"
 #include "lib/digest.h"
 #include "lib/json.h"
@@ -14,7 +14,8 @@ static void check_same(const struct job_record *a, const struct job_record *b)
 	for (size_t i = 0; i < a->argc; i++)
 		assert(strcmp(a->argv[i], b->argv[i]) == 0);
 	assert(a->state == b->state && a->exit.code == b->exit.code && a->sequence == b->sequence);
-	assert(a->place.lasting_mark == b->place.lasting_mark && a->exit.ended_ms == b->exit.ended_ms);
+	assert(a->place.lasting_mark == b->place.lasting_mark &&
+	       a->exit.ended_ms == b->exit.ended_ms);
 }
 
 static void try(struct str text)

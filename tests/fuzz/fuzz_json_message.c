@@ -15,7 +15,8 @@ static ProtobufCMessage *decode(const ProtobufCMessageDescriptor *type, struct s
 	const struct json_value *value;
 	ProtobufCMessage *message;
 
-	if (json_parse(text, arena, &value, err) < 0 || json_decode(type, value, arena, &message, err) < 0)
+	if (json_parse(text, arena, &value, err) < 0 ||
+	    json_decode(type, value, arena, &message, err) < 0)
 		return NULL;
 	return message;
 }

@@ -1,6 +1,6 @@
 /*
- * The first line is a Content-Type, the rest a body. What comes out must not depend on where the body
- * is cut, and content must never hold the delimiter.
+ * The first line is a Content-Type, the rest a body. What comes out must not depend on where the
+ * body is cut, and content must never hold the delimiter.
  */
 #include "envd/filesystem/multipart.h"
 
@@ -23,7 +23,8 @@ static int on_part(void *user, const struct multipart_part *part, struct err *er
 	assert(!part->filename.p || !memchr(part->filename.p, 0, part->filename.len));
 	if (buf_printf(&record->out, "[%zu|%zd]", part->name.len,
 		       part->filename.p ? (ssize_t)part->filename.len : -1) < 0 ||
-	    buf_append_str(&record->out, part->name) < 0 || buf_append_str(&record->out, part->filename) < 0)
+	    buf_append_str(&record->out, part->name) < 0 ||
+	    buf_append_str(&record->out, part->filename) < 0)
 		abort();
 	return 0;
 }
@@ -53,7 +54,8 @@ static int on_part_end(void *user, struct err *err)
 
 static const struct multipart_events events = {on_part, on_data, on_part_end};
 
-static int run(struct str type, struct str body, size_t step, struct record *record, struct err *err)
+static int run(struct str type, struct str body, size_t step, struct record *record,
+	       struct err *err)
 {
 	struct multipart m;
 	int status;

@@ -1,7 +1,7 @@
 /*
- * Request heads on their way through: what our parser accepts, the relay rewrites and our writer sends
- * is one request again, with the same target and body, one Host, framing of our own, and none of the
- * fields that have to stay behind.
+ * Request heads on their way through: what our parser accepts, the relay rewrites and our writer
+ * sends is one request again, with the same target and body, one Host, framing of our own, and none
+ * of the fields that have to stay behind.
  *
  * Input: a byte of choices, then a request head.
  */
@@ -17,7 +17,8 @@ static void must(bool condition)
 		abort();
 }
 
-static bool parse(struct arena *arena, const char *text, size_t len, struct http_request *ret_request)
+static bool parse(struct arena *arena, const char *text, size_t len,
+		  struct http_request *ret_request)
 {
 	struct http_parser parser;
 	struct str body;
@@ -33,11 +34,22 @@ static size_t count_of(const struct http_request *request, const char *name)
 	return http_headers_count(&request->headers, str_of(name));
 }
 
-static void check(const struct http_request *before, const struct http_request *after, bool forwarded, bool masked)
+static void check(const struct http_request *before, const struct http_request *after,
+		  bool forwarded, bool masked)
 {
 	static const char *const stay[] = {
-		"E2b-Traffic-Access-Token", "E2b-Sandbox-Id", "E2b-Sandbox-Port", "Novita-Sandbox-Id", "Novita-Sandbox-Port",
-		"Forwarded", "Keep-Alive", "Proxy-Connection", "Proxy-Authorization", "Upgrade", "HTTP2-Settings", "Trailer",
+		"E2b-Traffic-Access-Token",
+		"E2b-Sandbox-Id",
+		"E2b-Sandbox-Port",
+		"Novita-Sandbox-Id",
+		"Novita-Sandbox-Port",
+		"Forwarded",
+		"Keep-Alive",
+		"Proxy-Connection",
+		"Proxy-Authorization",
+		"Upgrade",
+		"HTTP2-Settings",
+		"Trailer",
 	};
 
 	must(str_equal(before->method, after->method));

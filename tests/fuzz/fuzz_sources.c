@@ -1,7 +1,7 @@
 /*
- * What sources of the catalog hand in: records of a Redis, its URL, DNS templates, addresses. Whatever
- * comes, what is accepted can be written and reads the same again, and the catalog takes it or refuses it
- * in words.
+ * What sources of the catalog hand in: records of a Redis, its URL, DNS templates, addresses.
+ * Whatever comes, what is accepted can be written and reads the same again, and the catalog takes
+ * it or refuses it in words.
  *
  * Input: one byte that says what it is, and the text.
  */
@@ -9,9 +9,9 @@
 #include "proxy/route/redis_record.h"
 #include "proxy/route/redis_url.h"
 
-#define CHECK(condition)                \
-	do {                            \
-		if (!(condition))       \
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) \
 			__builtin_trap(); \
 	} while (0)
 
@@ -32,7 +32,8 @@ static void try_record(struct str value)
 		CHECK(redis_record_write(&b, &entry, "now") == 0);
 		CHECK(redis_record_read(buf_str(&b), "abc", &arena, &again, &err) == 0 ||
 		      err.kind == ERR_RESOURCE_EXHAUSTED);
-		CHECK(strcmp(entry.address, again.address) == 0 || err.kind == ERR_RESOURCE_EXHAUSTED);
+		CHECK(strcmp(entry.address, again.address) == 0 ||
+		      err.kind == ERR_RESOURCE_EXHAUSTED);
 		catalog = catalog_new(1, 4, 4);
 		if (catalog_put(catalog, &entry, "", NULL, &err) < 0)
 			CHECK(err.kind == ERR_INVALID_ARGUMENT && *err.message);

@@ -1,7 +1,7 @@
 /*
- * Preloaded into the proxy by test_time.py: its monotonic clock runs as many times faster as the file
- * $FAST_CLOCK says, which may change at any time; waits get shorter alike. So an hour passes in seconds,
- * and the limits that are tested are the real ones.
+ * Preloaded into the proxy by test_time.py: its monotonic clock runs as many times faster as the
+ * file $FAST_CLOCK says, which may change at any time; waits get shorter alike. So an hour passes
+ * in seconds, and the limits that are tested are the real ones.
  */
 #include <fcntl.h>
 #include <stdint.h>
@@ -12,8 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* At the time `real_ns` of the machine's clock ours showed `shown_ns`; at `stop_ns` it stops, until the next
- * setting. The other slot is being written. */
+/* At the time `real_ns` of the machine's clock ours showed `shown_ns`; at `stop_ns` it stops, until
+ * the next setting. The other slot is being written. */
 struct setting {
 	volatile uint64_t current;
 	struct {
@@ -39,7 +39,8 @@ int clock_gettime(clockid_t id, struct timespec *ret_time)
 	uint64_t current;
 	double now;
 
-	if (syscall(SYS_clock_gettime, id == CLOCK_MONOTONIC_COARSE ? CLOCK_MONOTONIC : id, ret_time))
+	if (syscall(SYS_clock_gettime, id == CLOCK_MONOTONIC_COARSE ? CLOCK_MONOTONIC : id,
+		    ret_time))
 		return -1;
 	if (!setting || (id != CLOCK_MONOTONIC && id != CLOCK_MONOTONIC_COARSE))
 		return 0;
@@ -71,7 +72,8 @@ int epoll_pwait(int fd, struct epoll_event *events, int max, int timeout, const 
 	if (timeout <= 0)
 		return (int)syscall(SYS_epoll_pwait, fd, events, max, timeout, mask, 8);
 	do {
-		count = (int)syscall(SYS_epoll_pwait, fd, events, max, timeout < 3 ? timeout : 3, mask, 8);
+		count = (int)syscall(SYS_epoll_pwait, fd, events, max, timeout < 3 ? timeout : 3,
+				     mask, 8);
 	} while (count == 0 && shown_ms() < end);
 	return count;
 }

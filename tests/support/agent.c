@@ -107,10 +107,12 @@ struct talk_answer agent_request(struct agent *f, const char *method, const char
 		talk_close(&f->talk);
 	f->talking = true;
 	if (body)
-		snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s", method,
-			 path, len, headers);
+		snprintf(head, sizeof(head),
+			 "%s %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s", method, path,
+			 len, headers);
 	else
-		snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path, headers);
+		snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: x\r\n%s", method, path,
+			 headers);
 	return talk_request(&f->talk, &f->app.loop, f->server, head, (struct str){body, len});
 }
 
@@ -122,7 +124,8 @@ struct talk_answer agent_post(struct agent *f, const char *target, const char *b
 void agent_assert_body(const struct talk_answer *answer, const char *wanted)
 {
 	if (!str_equal(answer->body, str_of(wanted)))
-		fail_msg("body is \"%.*s\" and not \"%s\"", (int)answer->body.len, answer->body.p, wanted);
+		fail_msg("body is \"%.*s\" and not \"%s\"", (int)answer->body.len, answer->body.p,
+			 wanted);
 }
 
 void agent_assert_header(const struct talk_answer *answer, const char *name, const char *wanted)

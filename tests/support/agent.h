@@ -1,6 +1,6 @@
 /*
- * All routes of envd on a real HTTP server, and a client that asks it. Of the app only the loop and the sandbox
- * are there; what a test adds of the rest is the test's, from agent_open to agent_stop.
+ * All routes of envd on a real HTTP server, and a client that asks it. Of the app only the loop and
+ * the sandbox are there; what a test adds of the rest is the test's, from agent_open to agent_stop.
  */
 #ifndef TESTS_SUPPORT_AGENT_H
 #define TESTS_SUPPORT_AGENT_H

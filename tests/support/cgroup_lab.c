@@ -9,7 +9,8 @@
 
 #include "tests/support/cmocka.h"
 
-static void join(const struct cgroup_lab *lab, const char *path, const char *file, char room[PATH_MAX])
+static void join(const struct cgroup_lab *lab, const char *path, const char *file,
+		 char room[PATH_MAX])
 {
 	int len = snprintf(room, PATH_MAX, "%s/%s%s%s", lab->root, path, *path ? "/" : "", file);
 

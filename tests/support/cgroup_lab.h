@@ -1,6 +1,6 @@
 /*
- * A tree of cgroups made of plain files in a temporary folder, for tests of freezing. The kernel's part
- * is played by cgroup_lab_obey, which a tree may be given as `on_write`.
+ * A tree of cgroups made of plain files in a temporary folder, for tests of freezing. The kernel's
+ * part is played by cgroup_lab_obey, which a tree may be given as `on_write`.
  */
 #ifndef TESTS_SUPPORT_CGROUP_LAB_H
 #define TESTS_SUPPORT_CGROUP_LAB_H

@@ -1,4 +1,5 @@
-/* cmocka with what its header expects to be included before it, and the shape every test program has. */
+/* cmocka with what its header expects to be included before it, and the shape every test program
+ * has. */
 #ifndef TESTS_SUPPORT_CMOCKA_H
 #define TESTS_SUPPORT_CMOCKA_H
 

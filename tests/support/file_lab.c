@@ -11,7 +11,8 @@ int file_lab_setup(void **state)
 	(void)state;
 	arena_init(&files.arena, 256 * 1024 * 1024);
 	folder_open(&files.folder);
-	files.self = (struct user){.name = "self", .home = files.folder.path, .uid = geteuid(), .gid = getegid()};
+	files.self = (struct user){
+		.name = "self", .home = files.folder.path, .uid = geteuid(), .gid = getegid()};
 	return 0;
 }
 

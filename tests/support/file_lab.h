@@ -1,6 +1,6 @@
 /*
- * What tests of plain functions on files work with, one of each: memory, room for an error, a folder and the
- * user who runs the test, whose home that folder is.
+ * What tests of plain functions on files work with, one of each: memory, room for an error, a
+ * folder and the user who runs the test, whose home that folder is.
  */
 #ifndef TESTS_SUPPORT_FILE_LAB_H
 #define TESTS_SUPPORT_FILE_LAB_H

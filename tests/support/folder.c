@@ -34,7 +34,8 @@ void folder_make_accounts(struct folder *folder, const char *home_of_self, const
 	snprintf(folder->passwd, sizeof(folder->passwd), "%s/passwd", folder->path);
 	snprintf(folder->group, sizeof(folder->group), "%s/group", folder->path);
 	snprintf(text, sizeof(text), "self:x:%u:%u::%s%s:/bin/sh\nuser:x:4242:4243::%s%s:/bin/sh\n",
-		 (unsigned)geteuid(), (unsigned)getegid(), folder->path, home_of_self, folder->path, home_of_user);
+		 (unsigned)geteuid(), (unsigned)getegid(), folder->path, home_of_self, folder->path,
+		 home_of_user);
 	folder_write_text(folder->passwd, text);
 	folder_write_text(folder->group, "user:x:4243:\n");
 	user_set_files(folder->passwd, folder->group);

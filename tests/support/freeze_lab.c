@@ -63,10 +63,18 @@ void freeze_lab_assert_not_asked(struct freeze_lab *f, const char *const *paths)
 void freeze_lab_furnish(struct freeze_lab *f)
 {
 	static const char *const paths[] = {
-		"init.scope", "system.slice/envd.service/own", "system.slice/systemd-journald.service/child",
-		"system.slice/rpcbind.service", "system.slice/rpcbind.socket", "system.slice/rpc-statd.service",
-		"system.slice/cron.service", "system.slice/docker.service/deep/deeper", "user.slice/one",
-		"guest", "user/c1-1", "socats/c1-2",
+		"init.scope",
+		"system.slice/envd.service/own",
+		"system.slice/systemd-journald.service/child",
+		"system.slice/rpcbind.service",
+		"system.slice/rpcbind.socket",
+		"system.slice/rpc-statd.service",
+		"system.slice/cron.service",
+		"system.slice/docker.service/deep/deeper",
+		"user.slice/one",
+		"guest",
+		"user/c1-1",
+		"socats/c1-2",
 	};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++)

@@ -1,6 +1,6 @@
 /*
- * What a program under test holds of malloc's memory. Not what is resident: that depends on what ran before in
- * the same process, since malloc keeps what was freed.
+ * What a program under test holds of malloc's memory. Not what is resident: that depends on what
+ * ran before in the same process, since malloc keeps what was freed.
  */
 #ifndef TESTS_SUPPORT_HELD_H
 #define TESTS_SUPPORT_HELD_H
@@ -9,7 +9,8 @@
 
 /* Of all threads together. */
 size_t held_bytes(void);
-/* Always so where malloc is not libc's, which alone says what is in use: under sanitizers and valgrind. */
+/* Always so where malloc is not libc's, which alone says what is in use: under sanitizers and
+ * valgrind. */
 bool held_at_most(size_t bytes);
 
 #endif

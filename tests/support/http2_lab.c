@@ -97,7 +97,8 @@ struct http2_seen *http2_lab_seen(int32_t id)
 }
 
 static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const uint8_t *name,
-		     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags, void *user)
+		     size_t name_len, const uint8_t *value, size_t value_len, uint8_t flags,
+		     void *user)
 {
 	struct http2_seen *seen = http2_lab_seen(frame->hd.stream_id);
 
@@ -106,21 +107,22 @@ static int on_header(nghttp2_session *session, const nghttp2_frame *frame, const
 	(void)user;
 	if (name_len == 7 && memcmp(name, ":status", 7) == 0) {
 		if (value[0] == '1')
-			assert_int_equal(buf_printf(&seen->interim, "%.3s ", (const char *)value), 0);
+			assert_int_equal(buf_printf(&seen->interim, "%.3s ", (const char *)value),
+					 0);
 		else
 			memcpy(seen->status, value, 3);
 		return 0;
 	}
 	if (frame->headers.cat == NGHTTP2_HCAT_HEADERS && seen->status[0])
 		assert_int_equal(buf_append(&seen->fields, "--\n", seen->ended ? 0 : 3), 0);
-	assert_int_equal(buf_printf(&seen->fields, "%.*s: %.*s\n", (int)name_len, (const char *)name,
-				    (int)value_len, (const char *)value),
+	assert_int_equal(buf_printf(&seen->fields, "%.*s: %.*s\n", (int)name_len,
+				    (const char *)name, (int)value_len, (const char *)value),
 			 0);
 	return 0;
 }
 
-static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data, size_t len,
-		   void *user)
+static int on_data(nghttp2_session *session, uint8_t flags, int32_t id, const uint8_t *data,
+		   size_t len, void *user)
 {
 	(void)session;
 	(void)flags;
@@ -194,7 +196,8 @@ static void open_client(const nghttp2_settings_entry *settings, size_t count)
 	assert_int_equal(nghttp2_session_client_new2(&lab.client, callbacks, &lab, option), 0);
 	nghttp2_option_del(option);
 	nghttp2_session_callbacks_del(callbacks);
-	assert_int_equal(nghttp2_submit_settings(lab.client, NGHTTP2_FLAG_NONE, settings, count), 0);
+	assert_int_equal(nghttp2_submit_settings(lab.client, NGHTTP2_FLAG_NONE, settings, count),
+			 0);
 }
 
 /* ---- both ---- */
@@ -230,7 +233,8 @@ void http2_lab_settle(void)
 		;
 }
 
-void http2_lab_open(struct http_server_config config, const nghttp2_settings_entry *settings, size_t count)
+void http2_lab_open(struct http_server_config config, const nghttp2_settings_entry *settings,
+		    size_t count)
 {
 	bool mute = lab.mute_at_first, by_hand = lab.windows_by_hand_at_first;
 	struct stream_peer *peer = lab.peer_at_first;
@@ -319,8 +323,8 @@ int http2_lab_tear_down(void **state)
 	return 0;
 }
 
-static ssize_t never(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len, uint32_t *flags,
-		     nghttp2_data_source *source, void *user)
+static ssize_t never(nghttp2_session *session, int32_t id, uint8_t *buf, size_t len,
+		     uint32_t *flags, nghttp2_data_source *source, void *user)
 {
 	struct iovec *piece = source->ptr;
 	size_t now;
@@ -361,8 +365,9 @@ int32_t http2_lab_ask(const char *fields, bool with_body)
 		/* As written: the library would make names lower case. */
 		nv[count++].flags = NGHTTP2_NV_FLAG_NO_COPY_NAME | NGHTTP2_NV_FLAG_NO_COPY_VALUE;
 	}
-	id = nghttp2_submit_headers(lab.client, with_body ? NGHTTP2_FLAG_NONE : NGHTTP2_FLAG_END_STREAM,
-				    -1, NULL, nv, count, NULL);
+	id = nghttp2_submit_headers(lab.client,
+				    with_body ? NGHTTP2_FLAG_NONE : NGHTTP2_FLAG_END_STREAM, -1,
+				    NULL, nv, count, NULL);
 	assert_true(id > 0);
 	http2_lab_settle();
 	return id;
@@ -372,7 +377,8 @@ int32_t http2_lab_get(const char *path)
 {
 	char fields[1024];
 
-	snprintf(fields, sizeof(fields), ":method: GET\n:scheme: http\n:authority: a\n:path: %s\n", path);
+	snprintf(fields, sizeof(fields), ":method: GET\n:scheme: http\n:authority: a\n:path: %s\n",
+		 path);
 	return http2_lab_ask(fields, false);
 }
 
@@ -398,10 +404,14 @@ void http2_lab_raw(const void *bytes, size_t len)
 
 void http2_lab_frame(size_t len, uint8_t type, uint8_t flags, int32_t id, const void *payload)
 {
-	unsigned char header[9] = {(unsigned char)(len >> 16), (unsigned char)(len >> 8),
-				   (unsigned char)len,	       type,
-				   flags,		       (unsigned char)(id >> 24),
-				   (unsigned char)(id >> 16),  (unsigned char)(id >> 8),
+	unsigned char header[9] = {(unsigned char)(len >> 16),
+				   (unsigned char)(len >> 8),
+				   (unsigned char)len,
+				   type,
+				   flags,
+				   (unsigned char)(id >> 24),
+				   (unsigned char)(id >> 16),
+				   (unsigned char)(id >> 8),
 				   (unsigned char)id};
 
 	if (lab.m->closed)

@@ -1,6 +1,6 @@
 /*
- * A server with one HTTP/2 connection on a memory stream, a client session (nghttp2's) at its other end
- * that records, and a handler that only records: the tests act on the exchanges themselves.
+ * A server with one HTTP/2 connection on a memory stream, a client session (nghttp2's) at its other
+ * end that records, and a handler that only records: the tests act on the exchanges themselves.
  */
 #ifndef TESTS_SUPPORT_HTTP2_LAB_H
 #define TESTS_SUPPORT_HTTP2_LAB_H
@@ -44,12 +44,12 @@ struct http2_lab {
 	uint32_t goaway_code, streams_max, connect_protocol;
 	int32_t goaway_last;
 	int32_t data_id; /* whose DATA came last ... */
-	size_t turns;	 /* ... and how often that was another's than before */
+	size_t turns; /* ... and how often that was another's than before */
 	size_t pings, pings_answered;
 	bool stopped, broken;
-	bool start;   /* the handler wants bodies at once ... */
-	bool answer;  /* ... or answers "hello" */
-	bool mute;    /* what the server sends does not reach the client ... */
+	bool start; /* the handler wants bodies at once ... */
+	bool answer; /* ... or answers "hello" */
+	bool mute; /* what the server sends does not reach the client ... */
 	bool mute_at_first; /* ... for the next lab that is opened, from its beginning */
 	bool windows_by_hand; /* the client session opens no window by itself */
 	bool windows_by_hand_at_first; /* the same for the next lab */
@@ -58,7 +58,8 @@ struct http2_lab {
 
 extern struct http2_lab lab;
 
-void http2_lab_open(struct http_server_config config, const nghttp2_settings_entry *settings, size_t count);
+void http2_lab_open(struct http_server_config config, const nghttp2_settings_entry *settings,
+		    size_t count);
 int http2_lab_set_up(void **state);
 /* With these waits, and a client whose streams begin with this window. */
 void http2_lab_open_with(struct http_server_timeouts timeouts, uint32_t window);
@@ -71,21 +72,21 @@ void http2_lab_stop(void);
 void http2_lab_stop_gently(unsigned idle_ms);
 /* Moves bytes both ways until nothing moves any more. */
 void http2_lab_settle(void);
-/* The same until `condition`, for what takes time; fails after twenty seconds. UV_RUN_ONCE would not do: it runs
- * the timer that makes the condition true, and then waits for another event. */
-#define HTTP2_LAB_WAIT(condition)                                      \
-	do {                                                           \
-		uint64_t wait_until_ = uv_hrtime() + 20000000000u;     \
-		while (!(condition)) {                                 \
-			assert_true(uv_hrtime() < wait_until_);        \
-			uv_run(&lab.loop.uv, UV_RUN_NOWAIT);           \
-			http2_lab_settle();                            \
-			uv_sleep(1);                                   \
-		}                                                      \
+/* The same until `condition`, for what takes time; fails after twenty seconds. UV_RUN_ONCE would
+ * not do: it runs the timer that makes the condition true, and then waits for another event. */
+#define HTTP2_LAB_WAIT(condition) \
+	do { \
+		uint64_t wait_until_ = uv_hrtime() + 20000000000u; \
+		while (!(condition)) { \
+			assert_true(uv_hrtime() < wait_until_); \
+			uv_run(&lab.loop.uv, UV_RUN_NOWAIT); \
+			http2_lab_settle(); \
+			uv_sleep(1); \
+		} \
 	} while (0)
 
-/* A request of "name: value\n" lines, pseudo-header fields included, sent as written; `with_body`: DATA is
- * for the test. Returns the stream's id. */
+/* A request of "name: value\n" lines, pseudo-header fields included, sent as written; `with_body`:
+ * DATA is for the test. Returns the stream's id. */
 int32_t http2_lab_ask(const char *fields, bool with_body);
 /* The usual GET of a path. */
 int32_t http2_lab_get(const char *path);

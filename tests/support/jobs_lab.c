@@ -53,13 +53,24 @@ int jobs_lab_tear_down(void **state)
 	return 0;
 }
 
-struct background_job *jobs_lab_start(struct jobs_lab *lab, const char *script, uint64_t wall_time_ms)
+struct background_job *jobs_lab_start(struct jobs_lab *lab, const char *script,
+				      uint64_t wall_time_ms)
 {
 	const char *argv[] = {"sh", "-c", script};
 	struct job_spec spec = {
-		.record = {.name = "", .client_key = "", .argv = argv, .argc = 3, .cwd = "/", .user_name = lab_user_name(),
-			   .message = "", .webhook_url = "", .webhook_key = "", .wall_time_ms = wall_time_ms,
-			   .output_bytes = 1 << 20, .stop_grace_ms = 1000, .stdin_mode = JOB_STDIN_NONE,
+		.record = {.name = "",
+			   .client_key = "",
+			   .argv = argv,
+			   .argc = 3,
+			   .cwd = "/",
+			   .user_name = lab_user_name(),
+			   .message = "",
+			   .webhook_url = "",
+			   .webhook_key = "",
+			   .wall_time_ms = wall_time_ms,
+			   .output_bytes = 1 << 20,
+			   .stop_grace_ms = 1000,
+			   .stdin_mode = JOB_STDIN_NONE,
 			   .output_mode = JOB_OUTPUT_SPLIT},
 		.user_name = lab_user_name(),
 	};

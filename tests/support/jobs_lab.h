@@ -21,7 +21,8 @@ int jobs_lab_tear_down(void **state);
 void jobs_lab_open_table(struct jobs_lab *lab);
 void jobs_lab_close_table(struct jobs_lab *lab);
 /* Of a shell, with a cap of 1 MiB; no time limit if 0. */
-struct background_job *jobs_lab_start(struct jobs_lab *lab, const char *script, uint64_t wall_time_ms);
+struct background_job *jobs_lab_start(struct jobs_lab *lab, const char *script,
+				      uint64_t wall_time_ms);
 void jobs_lab_run_to_end(struct jobs_lab *lab, struct background_job *job);
 
 #endif

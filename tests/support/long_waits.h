@@ -1,5 +1,6 @@
 /*
- * Waits of a server that no test sees the end of. A test copies them and shortens the one it is about.
+ * Waits of a server that no test sees the end of. A test copies them and shortens the one it is
+ * about.
  */
 #ifndef TESTS_SUPPORT_LONG_WAITS_H
 #define TESTS_SUPPORT_LONG_WAITS_H

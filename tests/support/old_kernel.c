@@ -1,7 +1,7 @@
 /*
- * Runs a program as if the kernel, or the sandbox around it, were older: a seccomp filter answers for the
- * system calls that starting and watching processes, keeping jobs, replays of their output and downloads use where
- * they can.
+ * Runs a program as if the kernel, or the sandbox around it, were older: a seccomp filter answers
+ * for the system calls that starting and watching processes, keeping jobs, replays of their output
+ * and downloads use where they can.
  *
  *   old_kernel ENOSYS|EPERM PROGRAM [ARGUMENT..]
  *
@@ -23,9 +23,9 @@
 #define CLONE3 435
 #define CLOSE_RANGE 436
 
-#define REFUSE(number, answer)                                                                  \
-	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1),                                    \
-	BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (answer))
+#define REFUSE(number, answer) \
+	BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (number), 0, 1), \
+		BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | (answer))
 
 int main(int argc, char **argv)
 {

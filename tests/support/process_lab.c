@@ -254,7 +254,8 @@ const char *lab_user_name(void)
 
 void lab_spec(struct process_spec *spec, const char *const *args)
 {
-	*spec = (struct process_spec){.command = args[0], .args = args + 1, .user_name = lab_user_name()};
+	*spec = (struct process_spec){
+		.command = args[0], .args = args + 1, .user_name = lab_user_name()};
 	while (args[spec->arg_count + 1])
 		spec->arg_count++;
 }
@@ -402,7 +403,8 @@ void lab_wait_for_text(struct process_lab *lab, struct capture *run, enum output
 
 	while (!has_text(&expected)) {
 		if (uv_hrtime() > deadline)
-			fail_msg("\"%s\" did not come, but \"%s\"", text, capture_text(run, stream));
+			fail_msg("\"%s\" did not come, but \"%s\"", text,
+				 capture_text(run, stream));
 		turn_loop(&lab->loop);
 	}
 }

@@ -21,8 +21,8 @@ struct process_lab {
 struct capture {
 	struct process_subscriber subscriber;
 	struct process *process; /* as long as it may be used: until ended or failed */
-	struct buf output[3];    /* by enum output_stream */
-	char order[256];         /* one letter an event: s(tarted) o(utput) k(eepalive) e(nded) f(ailed) */
+	struct buf output[3]; /* by enum output_stream */
+	char order[256]; /* one letter an event: s(tarted) o(utput) k(eepalive) e(nded) f(ailed) */
 	bool started, ended, failed;
 	pid_t pid;
 	size_t events, largest;
@@ -47,8 +47,8 @@ void lab_need_cgroups(void);
 void lab_open(struct process_lab *lab, const struct lab_options *options);
 /* In cgroups, which are needed. */
 void lab_open_with_cgroups(struct process_lab *lab);
-/* As while another launch takes long: commands are started the way that comes back to the loop before
- * the exec, until lab_free_pad or the end. */
+/* As while another launch takes long: commands are started the way that comes back to the loop
+ * before the exec, until lab_free_pad or the end. */
 void lab_take_pad(struct process_lab *lab);
 void lab_free_pad(struct process_lab *lab);
 /* Stops the table, and asserts that nothing is left. */
@@ -65,7 +65,8 @@ void lab_spec(struct process_spec *spec, const char *const *args);
 void capture_init(struct capture *capture);
 void capture_fini(struct capture *capture);
 /* Opens and fails the test if that is refused. */
-void capture_open(struct process_lab *lab, struct capture *capture, const struct process_spec *spec);
+void capture_open(struct process_lab *lab, struct capture *capture,
+		  const struct process_spec *spec);
 /* Opens `sh -c script`. */
 void capture_shell(struct process_lab *lab, struct capture *capture, const char *script);
 void capture_subscribe(struct capture *capture, struct process *process);
@@ -98,10 +99,10 @@ void lab_kill_and_wait(struct process_lab *lab, struct capture *run, struct kill
 
 /* ---- what commands are born with ---- */
 
-#define NEEDS_ROOT()                                                                            \
-	do {                                                                                    \
-		if (geteuid() != 0)                                                             \
-			skip();                                                                 \
+#define NEEDS_ROOT() \
+	do { \
+		if (geteuid() != 0) \
+			skip(); \
 	} while (0)
 
 void lab_write_text(const char *path, const char *text);
@@ -109,10 +110,11 @@ void lab_write_text(const char *path, const char *text);
 void lab_make_accounts(struct process_lab *lab);
 void lab_run_report(struct process_lab *lab, struct capture *run, struct process_spec *spec);
 
-#define assert_report(run, name, expected)                                                      \
-	do {                                                                                    \
-		char value_[4096];                                                              \
-		assert_string_equal(report_value((run), (name), value_, sizeof(value_)), (expected)); \
+#define assert_report(run, name, expected) \
+	do { \
+		char value_[4096]; \
+		assert_string_equal(report_value((run), (name), value_, sizeof(value_)), \
+				    (expected)); \
 	} while (0)
 
 bool lab_has_variable(struct capture *run, const char *entry);

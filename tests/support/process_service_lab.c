@@ -41,7 +41,8 @@ int service_setup(void **state)
 	sandbox_init(&s->app.sandbox, &s->app.loop);
 	sandbox_set_default_user(&s->app.sandbox, lab_user_name());
 	s->app.processes = process_table_new(&table);
-	assert_int_equal(http_server_listen(&s->app.loop, &server, "127.0.0.1", 0, &s->app.server), 0);
+	assert_int_equal(http_server_listen(&s->app.loop, &server, "127.0.0.1", 0, &s->app.server),
+			 0);
 	*state = s;
 	return 0;
 }
@@ -90,8 +91,9 @@ void service_send_stream_head(struct service *s, struct wire_client *c, const ch
 
 static void send_envelope(struct wire_client *c, struct str json)
 {
-	unsigned char prefix[5] = {0, (unsigned char)(json.len >> 24), (unsigned char)(json.len >> 16),
-				   (unsigned char)(json.len >> 8), (unsigned char)json.len};
+	unsigned char prefix[5] = {0, (unsigned char)(json.len >> 24),
+				   (unsigned char)(json.len >> 16), (unsigned char)(json.len >> 8),
+				   (unsigned char)json.len};
 
 	wire_send(c, prefix, sizeof(prefix));
 	wire_send_str(c, json);
@@ -174,7 +176,8 @@ void service_expect(struct service *s, const char *method, int status, const cha
 	vsnprintf(json, sizeof(json), format, arguments);
 	va_end(arguments);
 	service_call(s, method, str_of(json), &r);
-	if (r.status != status || !memmem(buf_data(&r.body), buf_length(&r.body), text, strlen(text)))
+	if (r.status != status ||
+	    !memmem(buf_data(&r.body), buf_length(&r.body), text, strlen(text)))
 		fail_msg("%s %s: %d %.*s", method, json, r.status, (int)buf_length(&r.body),
 			 buf_data(&r.body));
 	wire_response_fini(&r);

@@ -147,7 +147,8 @@ static void start_stream(struct rpc_call *call, const ProtobufCMessage *message)
 	} else if (strcmp(command, "wait") != 0) {
 		send_start(call, false);
 		for (size_t i = 0; request->process && i < request->process->n_args; i++)
-			send_event(call, request->process->args[i], strlen(request->process->args[i]));
+			send_event(call, request->process->args[i],
+				   strlen(request->process->args[i]));
 		rpc_finish(call);
 	}
 }
@@ -156,8 +157,8 @@ static void note(struct rpc_fixture *f, const char *what, struct str detail)
 {
 	size_t used = strlen(f->notes);
 
-	snprintf(f->notes + used, sizeof(f->notes) - used, "%s %.*s;", what, (int)size_min(detail.len, 40),
-		 detail.p);
+	snprintf(f->notes + used, sizeof(f->notes) - used, "%s %.*s;", what,
+		 (int)size_min(detail.len, 40), detail.p);
 }
 
 static void on_message(struct rpc_call *call, const ProtobufCMessage *message)
@@ -171,8 +172,9 @@ static void on_message(struct rpc_call *call, const ProtobufCMessage *message)
 		note(f, "start", STR(""));
 		break;
 	case PROCESS__STREAM_INPUT_REQUEST__EVENT_DATA:
-		note(f, "data", (struct str){(char *)request->data->input->stdin.data,
-					     request->data->input->stdin.len});
+		note(f, "data",
+		     (struct str){(char *)request->data->input->stdin.data,
+				  request->data->input->stdin.len});
 		break;
 	case PROCESS__STREAM_INPUT_REQUEST__EVENT_KEEPALIVE:
 		note(f, "keepalive", STR(""));
@@ -208,16 +210,18 @@ static void on_message_error(struct rpc_call *call, const struct err *err)
 
 static const struct rpc_handler input_handler = {
 	.on_message = on_message, .on_message_end = on_message_end, .on_closed = on_closed};
-static const struct rpc_handler input_error_handler = {
-	.on_message = on_message, .on_message_end = on_message_end, .on_message_error = on_message_error,
-	.on_closed = on_closed};
+static const struct rpc_handler input_error_handler = {.on_message = on_message,
+						       .on_message_end = on_message_end,
+						       .on_message_error = on_message_error,
+						       .on_closed = on_closed};
 
 static void start_input(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	struct rpc_fixture *f = fixture_of(call);
 
 	note_start(call);
-	rpc_call_set_handler(call, f->handle_message_error ? &input_error_handler : &input_handler, NULL);
+	rpc_call_set_handler(call, f->handle_message_error ? &input_error_handler : &input_handler,
+			     NULL);
 	if (!f->manual)
 		rpc_next(call);
 }
@@ -227,8 +231,9 @@ static const struct rpc_method methods[] = {
 	 &process__list_response__descriptor, start_unary},
 	{"/process.Process/Start", RPC_SERVER_STREAM, &process__start_request__descriptor,
 	 &process__start_response__descriptor, start_stream},
-	{"/process.Process/StreamInput", RPC_CLIENT_STREAM, &process__stream_input_request__descriptor,
-	 &process__stream_input_response__descriptor, start_input},
+	{"/process.Process/StreamInput", RPC_CLIENT_STREAM,
+	 &process__stream_input_request__descriptor, &process__stream_input_response__descriptor,
+	 start_input},
 	{"/filesystem.Filesystem/Stat", RPC_UNARY, &process__start_request__descriptor,
 	 &process__list_response__descriptor, start_unary},
 	{"/filesystem.Filesystem/WatchDir", RPC_SERVER_STREAM, &process__start_request__descriptor,
@@ -286,11 +291,12 @@ int rpc_fixture_teardown(void **state)
 	return 0;
 }
 
-void rpc_request(struct rpc_fixture *f, struct wire_client *c, const char *path, const char *headers,
-		 struct str body)
+void rpc_request(struct rpc_fixture *f, struct wire_client *c, const char *path,
+		 const char *headers, struct str body)
 {
 	wire_open(c, &f->loop, http_server_port(f->server));
-	wire_printf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s\r\n", path, body.len, headers);
+	wire_printf(c, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n%s\r\n", path,
+		    body.len, headers);
 	wire_send_str(c, body);
 }
 

@@ -52,8 +52,10 @@ static void on_stop(uv_async_t *handle)
 
 static void serve_once(void)
 {
-	const struct http_server_config config = {.dispatch = dispatch, .user = &site.app,
-						  .idle_timeout_ms = 60000, .connections_max = 1000,
+	const struct http_server_config config = {.dispatch = dispatch,
+						  .user = &site.app,
+						  .idle_timeout_ms = 60000,
+						  .connections_max = 1000,
 						  .connections_open = &site.connections};
 
 	memset(&site.app, 0, sizeof(site.app));
@@ -125,7 +127,8 @@ int site_teardown(void **state)
 
 int site_connect_server(void)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)site.port),
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)site.port),
 				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -159,8 +162,8 @@ void site_wait_readable(int fd)
 	struct pollfd ready = {.fd = fd, .events = POLLIN};
 
 	if (poll(&ready, 1, PATIENCE_MS) != 1)
-		fail_msg("the server sent nothing within %d ms; it has %llu connections", PATIENCE_MS,
-			 (unsigned long long)atomic_load(&site.connections));
+		fail_msg("the server sent nothing within %d ms; it has %llu connections",
+			 PATIENCE_MS, (unsigned long long)atomic_load(&site.connections));
 }
 
 void site_read_to_end(int fd, struct answer *answer, size_t max)
@@ -331,26 +334,31 @@ static void show_descriptors(void)
 		struct stat st = {0};
 		ssize_t len;
 
-		if (entry->d_name[0] == '.' || dirfd(directory) == (int)strtol(entry->d_name, NULL, 10))
+		if (entry->d_name[0] == '.' ||
+		    dirfd(directory) == (int)strtol(entry->d_name, NULL, 10))
 			continue;
 		snprintf(path, sizeof(path), "/proc/self/fd/%.12s", entry->d_name);
 		len = readlink(path, target, sizeof(target));
 		if (len < 0 || stat(path, &st) < 0)
 			continue;
-		print_error("    %s: %.*s, %lld bytes\n", entry->d_name, (int)len, target, (long long)st.st_size);
+		print_error("    %s: %.*s, %lld bytes\n", entry->d_name, (int)len, target,
+			    (long long)st.st_size);
 	}
 	if (directory)
 		closedir(directory);
 }
 
-void site_wait_for(bool (*condition)(size_t), size_t argument, const char *what, const char *file, int line)
+void site_wait_for(bool (*condition)(size_t), size_t argument, const char *what, const char *file,
+		   int line)
 {
 	for (int waited = 0; !condition(argument); waited += 5) {
 		if (waited >= PATIENCE_MS) {
-			print_error("%s:%d: not within %d ms: %s(%zu)\n", file, line, PATIENCE_MS, what, argument);
-			print_error("  %llu connections, %zu bytes held, %zu descriptors (at rest %zu):\n",
-				    (unsigned long long)atomic_load(&site.connections), held_bytes(),
-				    folder_count("/proc/self/fd"), site.descriptors);
+			print_error("%s:%d: not within %d ms: %s(%zu)\n", file, line, PATIENCE_MS,
+				    what, argument);
+			print_error("  %llu connections, %zu bytes held, %zu descriptors (at rest "
+				    "%zu):\n",
+				    (unsigned long long)atomic_load(&site.connections),
+				    held_bytes(), folder_count("/proc/self/fd"), site.descriptors);
 			show_descriptors();
 			_fail(file, line);
 		}

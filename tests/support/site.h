@@ -62,13 +62,14 @@ struct answer site_call(const char *method, const char *body);
 char *site_make_bytes(size_t len, unsigned seed);
 void site_write_bytes(const char *relative, const void *data, size_t len);
 void site_check_file(const char *relative, const void *want, size_t len);
-/* Nobody is told when a server has noticed a reset: waits for what must come of it. In vain, it says for what,
- * and what the process has open and holds. */
+/* Nobody is told when a server has noticed a reset: waits for what must come of it. In vain, it
+ * says for what, and what the process has open and holds. */
 #define site_wait_until(condition, argument) \
 	site_wait_for((condition), (argument), #condition, __FILE__, __LINE__)
-void site_wait_for(bool (*condition)(size_t), size_t argument, const char *what, const char *file, int line);
-/* For site_wait_until: what clients and their requests had opened is closed, all of it. A server that
- * keeps what it opens for the first upload that needs it never comes to rest. */
+void site_wait_for(bool (*condition)(size_t), size_t argument, const char *what, const char *file,
+		   int line);
+/* For site_wait_until: what clients and their requests had opened is closed, all of it. A server
+ * that keeps what it opens for the first upload that needs it never comes to rest. */
 bool site_is_at_rest(size_t unused);
 void site_check_error(const struct answer *answer, int status, const char *message);
 

@@ -41,8 +41,10 @@ struct talk_answer post(struct snapshot_lab *f, const char *target, const char *
 void post_later(struct snapshot_lab *f, struct talk *talk, const char *target)
 {
 	char text[512];
-	int len = snprintf(text, sizeof(text),
-			   "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", target);
+	int len = snprintf(
+		text, sizeof(text),
+		"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+		target);
 
 	talk_open(talk, &f->agent.app.loop, f->agent.server);
 	talk_send(talk, text, (size_t)len);

@@ -1,6 +1,6 @@
 /*
- * A loop that stands still over the moment when a timer is due, while something has become ready: what a
- * paused sandbox or a busy host does to it.
+ * A loop that stands still over the moment when a timer is due, while something has become ready:
+ * what a paused sandbox or a busy host does to it.
  */
 #ifndef TESTS_SUPPORT_STANDSTILL_H
 #define TESTS_SUPPORT_STANDSTILL_H
@@ -42,8 +42,8 @@ static inline void standstill_begin(uv_timer_t *timer)
 		uv_update_time(timer->loop);
 }
 
-/* The loop's next turn begins at a time after `until_ms`, with timers, and calls `on_ready` only when it
- * looks at what is ready. */
+/* The loop's next turn begins at a time after `until_ms`, with timers, and calls `on_ready` only
+ * when it looks at what is ready. */
 static inline void standstill_plan(struct standstill *s, struct loop *loop, uint64_t until_ms,
 				   void (*on_ready)(void *user), void *user)
 {

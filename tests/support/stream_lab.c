@@ -52,10 +52,8 @@ static void on_closed(struct stream *s)
 	f->stream = NULL;
 }
 
-static const struct stream_events events = {.on_read = on_read,
-					    .on_end = on_end,
-					    .on_drained = on_drained,
-					    .on_closed = on_closed};
+static const struct stream_events events = {
+	.on_read = on_read, .on_end = on_end, .on_drained = on_drained, .on_closed = on_closed};
 
 void stream_lab_start(struct stream_lab *f, struct stream *stream, int peer)
 {

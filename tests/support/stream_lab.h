@@ -1,6 +1,6 @@
 /*
- * One stream of libuv on a loop of its own, which records what it reports, and checks that nothing is reported from
- * inside a call, after the end, or after the close.
+ * One stream of libuv on a loop of its own, which records what it reports, and checks that nothing
+ * is reported from inside a call, after the end, or after the close.
  */
 #ifndef TESTS_SUPPORT_STREAM_LAB_H
 #define TESTS_SUPPORT_STREAM_LAB_H

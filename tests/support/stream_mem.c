@@ -309,7 +309,8 @@ void stream_mem_take(struct stream_mem *m, size_t len)
 
 void stream_mem_settle(struct loop *loop)
 {
-	/* Handles on their way to be closed are done after two turns, deferred calls may queue more. */
+	/* Handles on their way to be closed are done after two turns, deferred calls may queue
+	 * more. */
 	for (int turns = 0; turns < 2 || !list_is_empty(&loop->later); turns++)
 		uv_run(&loop->uv, UV_RUN_NOWAIT);
 }

@@ -14,14 +14,14 @@
 struct stream_mem {
 	struct stream stream;
 	struct later later;
-	struct buf input;  /* fed while nobody reads */
+	struct buf input; /* fed while nobody reads */
 	struct buf output; /* what the peer has received */
-	struct buf queue;  /* what it has not taken yet */
-	size_t room;       /* how much more it takes; SIZE_MAX to begin with */
-	size_t writes;     /* calls that brought bytes: system calls of a real stream */
-	int broken;        /* what stream_mem_break was given */
-	int lent_input;    /* what a job receives from; -1 */
-	int lent;          /* where what is sent through the lent descriptor comes out; -1 */
+	struct buf queue; /* what it has not taken yet */
+	size_t room; /* how much more it takes; SIZE_MAX to begin with */
+	size_t writes; /* calls that brought bytes: system calls of a real stream */
+	int broken; /* what stream_mem_break was given */
+	int lent_input; /* what a job receives from; -1 */
+	int lent; /* where what is sent through the lent descriptor comes out; -1 */
 	bool reading, eof, eof_told, broken_told, full;
 	bool shut_wanted, shut_told; /* our user ended its direction */
 	bool closed, close_told, reset;

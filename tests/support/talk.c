@@ -28,7 +28,9 @@ static void give_up(const struct talk *talk, struct loop *loop, const char *what
 	if (talk)
 		fprintf(stderr, "%zu bytes have come, the last of them: %.*s\n", received.len,
 			(int)size_min(received.len, SHOWN_BYTES),
-			received.len ? received.p + received.len - size_min(received.len, SHOWN_BYTES) : "");
+			received.len
+				? received.p + received.len - size_min(received.len, SHOWN_BYTES)
+				: "");
 	uv_print_all_handles(&loop->uv, stderr);
 	abort();
 }
@@ -41,8 +43,8 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* One round of the loop, then a rest until it or the client's socket has something to do. False when the time
- * is over. */
+/* One round of the loop, then a rest until it or the client's socket has something to do. False
+ * when the time is over. */
 static bool turn(struct loop *loop, int fd, short events, uint64_t deadline_ms)
 {
 	struct pollfd waits[2] = {

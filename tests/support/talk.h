@@ -33,9 +33,9 @@ void talk_read_until(struct talk *talk, const char *text);
 #define talk_wait(loop, condition, user) talk_wait_for((loop), (condition), (user), #condition)
 void talk_wait_for(struct loop *loop, bool (*condition)(void *user), void *user, const char *what);
 
-/* One request on a connection of its own, which "Connection: close" ends: `head` is its head without
- * that field and without the empty line, e.g. "GET /health HTTP/1.1\r\nHost: x\r\n". The answer lives
- * in *talk until talk_close. */
+/* One request on a connection of its own, which "Connection: close" ends: `head` is its head
+ * without that field and without the empty line, e.g. "GET /health HTTP/1.1\r\nHost: x\r\n". The
+ * answer lives in *talk until talk_close. */
 struct talk_answer talk_request(struct talk *talk, struct loop *loop, struct http_server *server,
 				const char *head, struct str body);
 /* Splits the first answer received; a chunked body is joined in place. */

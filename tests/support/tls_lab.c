@@ -36,7 +36,8 @@ int tls_lab_group_set_up(void **state)
 	bool made;
 
 	(void)state;
-	if (!mkdtemp(directory) || tls_development_make(directory, "sbx.localhost", &made, &err) < 0)
+	if (!mkdtemp(directory) ||
+	    tls_development_make(directory, "sbx.localhost", &made, &err) < 0)
 		return -1;
 	tls_lab_tls = tls_lab_new_tls();
 	return tls_lab_tls ? 0 : -1;

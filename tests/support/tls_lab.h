@@ -1,7 +1,7 @@
 /*
- * One TLS connection on a memory stream: tls_stream with the proxy's own set-up at one end, OpenSSL's
- * client at the other, and a user of the stream that records. Bytes move only in tls_lab_exchange, cut as
- * the test likes.
+ * One TLS connection on a memory stream: tls_stream with the proxy's own set-up at one end,
+ * OpenSSL's client at the other, and a user of the stream that records. Bytes move only in
+ * tls_lab_exchange, cut as the test likes.
  */
 #ifndef TESTS_SUPPORT_TLS_LAB_H
 #define TESTS_SUPPORT_TLS_LAB_H
@@ -38,7 +38,8 @@ struct tls *tls_lab_new_tls(void);
 
 /* Nothing is said yet. `version` is the client's highest; the name and the session may be NULL. */
 void tls_lab_open(int version, const char *server_name, SSL_SESSION *session);
-/* The client's first words reach the server, `step` bytes of them (0: all); what tls_stream_start says. */
+/* The client's first words reach the server, `step` bytes of them (0: all); what tls_stream_start
+ * says. */
 int tls_lab_start(size_t step);
 /* Both, and the handshake, in pieces of `step` bytes. */
 void tls_lab_connect(int version, size_t step);

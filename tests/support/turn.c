@@ -17,7 +17,8 @@ void turn_loop(struct loop *loop)
 	struct later alive;
 	int timeout_ms;
 
-	/* A loop with nothing but handles that do not keep it running would not even look at these. */
+	/* A loop with nothing but handles that do not keep it running would not even look at
+	 * these. */
 	later_init(&alive, do_nothing);
 	later_call(loop, &alive);
 	uv_run(&loop->uv, UV_RUN_NOWAIT);
@@ -35,7 +36,8 @@ static void show_handle(uv_handle_t *handle, void *unused)
 	(void)unused;
 	uv_fileno(handle, &fd);
 	print_error("    %s, descriptor %d%s%s\n", uv_handle_type_name(handle->type), fd,
-		    uv_is_active(handle) ? ", active" : "", uv_is_closing(handle) ? ", closing" : "");
+		    uv_is_active(handle) ? ", active" : "",
+		    uv_is_closing(handle) ? ", closing" : "");
 }
 
 void turn_gave_up(const struct loop *loop, const char *what, const char *file, int line)

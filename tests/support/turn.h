@@ -1,6 +1,7 @@
 /*
- * Rounds of a loop for tests that wait for something. UV_RUN_ONCE does not do for them: it runs the timers and the
- * deferred calls that are due, and then waits for another event, though what the test waits for has come true.
+ * Rounds of a loop for tests that wait for something. UV_RUN_ONCE does not do for them: it runs the
+ * timers and the deferred calls that are due, and then waits for another event, though what the
+ * test waits for has come true.
  */
 #ifndef TESTS_SUPPORT_TURN_H
 #define TESTS_SUPPORT_TURN_H
@@ -9,7 +10,8 @@
 
 #define TURN_DEADLINE_MS 60000
 
-/* One round, and then a rest until the loop has something to do again: of some milliseconds at most. */
+/* One round, and then a rest until the loop has something to do again: of some milliseconds at
+ * most. */
 void turn_loop(struct loop *loop);
 
 /* Fails the test: says what did not come true and where, and shows what the loop has open. */

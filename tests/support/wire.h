@@ -25,7 +25,8 @@ void wire_unescape(struct buf *b, const char *text);
 /* The same as a line of protocol: CR LF follows, unless the text ends with a lone backslash. */
 void wire_add_line(struct buf *b, const char *text);
 
-/* One way to cut the bytes that a peer sends: at once (split 0), in two at `split`, or byte by byte. */
+/* One way to cut the bytes that a peer sends: at once (split 0), in two at `split`, or byte by
+ * byte. */
 struct wire_cut {
 	size_t split;
 	bool by_byte;
@@ -33,12 +34,12 @@ struct wire_cut {
 
 /* Feeds the stream, and lets the loop settle after a piece that asks for it. */
 void wire_feed(struct loop *loop, struct stream_mem *m, struct str input, struct wire_cut cut);
-/* Plays a scene of `len` bytes of input in every cut (of long ones, at some 1500 places); stops at the
- * first cut that fails, and returns false. */
+/* Plays a scene of `len` bytes of input in every cut (of long ones, at some 1500 places); stops at
+ * the first cut that fails, and returns false. */
 bool wire_play(bool (*play)(const void *scene, struct wire_cut cut), const void *scene, size_t len);
-/* A main: every case of these files is a cmocka test; its state is the struct wire_case. Files are named
- * relative to the top of the tree, with wildcards. Exits the program with a message when there are none: they
- * are read before there is a test that could fail. */
+/* A main: every case of these files is a cmocka test; its state is the struct wire_case. Files are
+ * named relative to the top of the tree, with wildcards. Exits the program with a message when
+ * there are none: they are read before there is a test that could fail. */
 int wire_main(const char *pattern, void (*test)(void **state));
 
 #endif

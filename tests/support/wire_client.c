@@ -58,8 +58,8 @@ static void rest(struct loop *loop, int fd, short events)
 	poll(fds, fd >= 0 ? 2 : 1, timeout < 0 || timeout > 50 ? 50 : timeout);
 }
 
-void wire_wait_for(struct loop *loop, bool (*done)(void *user), void *user, const char *what, const char *file,
-		   int line)
+void wire_wait_for(struct loop *loop, bool (*done)(void *user), void *user, const char *what,
+		   const char *file, int line)
 {
 	uint64_t deadline = now_ms() + DEADLINE_MS;
 
@@ -141,7 +141,8 @@ static bool more(struct wire_client *c, uint64_t deadline)
 	if (c->eof)
 		return false;
 	if (now_ms() > deadline)
-		fail_msg("no answer; so far: %.*s", (int)size_min(before, 2000), buf_data(&c->received));
+		fail_msg("no answer; so far: %.*s", (int)size_min(before, 2000),
+			 buf_data(&c->received));
 	rest(c->loop, c->fd, POLLIN);
 	return true;
 }
@@ -168,7 +169,8 @@ struct str wire_header(const struct wire_response *r, const char *name)
 	return (struct str){NULL, 0};
 }
 
-static bool take_length(struct wire_client *c, struct wire_response *r, size_t len, uint64_t deadline)
+static bool take_length(struct wire_client *c, struct wire_response *r, size_t len,
+			uint64_t deadline)
 {
 	while (buf_length(&c->received) < len) {
 		if (!more(c, deadline))
@@ -179,7 +181,8 @@ static bool take_length(struct wire_client *c, struct wire_response *r, size_t l
 	return true;
 }
 
-static bool take_chunk(struct wire_client *c, struct wire_response *r, uint64_t deadline, bool *ret_last)
+static bool take_chunk(struct wire_client *c, struct wire_response *r, uint64_t deadline,
+		       bool *ret_last)
 {
 	const char *line;
 	unsigned long len;
@@ -225,7 +228,8 @@ void wire_read_response(struct wire_client *c, struct wire_response *r)
 			r->complete = take_chunk(c, r, deadline, &last);
 		} while (r->complete && !last);
 	} else if (wire_header(r, "Content-Length").p) {
-		r->complete = take_length(c, r, strtoul(wire_header(r, "Content-Length").p, NULL, 10), deadline);
+		r->complete = take_length(
+			c, r, strtoul(wire_header(r, "Content-Length").p, NULL, 10), deadline);
 	} else {
 		r->complete = true;
 	}

@@ -1,4 +1,5 @@
-/* The assembled envd in this process: listening, serving, the orderly stop and its hurry (case 73). */
+/* The assembled envd in this process: listening, serving, the orderly stop and its hurry (case
+ * 73). */
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -27,13 +28,17 @@ static int teardown(void **state)
 
 static struct app_config config_for(unsigned port)
 {
-	return (struct app_config){.address = "127.0.0.1", .port = port, .no_cgroups = true,
-				   .is_standalone = true, .user_name = lab_user_name()};
+	return (struct app_config){.address = "127.0.0.1",
+				   .port = port,
+				   .no_cgroups = true,
+				   .is_standalone = true,
+				   .user_name = lab_user_name()};
 }
 
 static int dial(const struct app *app)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)app_port(app)),
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)app_port(app)),
 				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -53,7 +58,8 @@ static void start(int fd, const char *json)
 	size_t len = strlen(json);
 	int head = snprintf(text, sizeof(text),
 			    "POST /process.Process/Start HTTP/1.1\r\nHost: x\r\n"
-			    "Content-Type: application/connect+json\r\nContent-Length: %zu\r\n\r\n", len + 5);
+			    "Content-Type: application/connect+json\r\nContent-Length: %zu\r\n\r\n",
+			    len + 5);
 
 	assert_int_equal(write(fd, text, (size_t)head), head);
 	assert_int_equal(write(fd, (const char[]){0, 0, 0, 0, (char)len}, 5), 5);
@@ -189,7 +195,8 @@ static void case_073_a_second_stop_kills_at_once(void **state)
 	uint64_t began, took_ms = UINT64_MAX;
 	int fd;
 
-	/* Its patience is five seconds. Of several attempts one has to be in time: a machine may stall. */
+	/* Its patience is five seconds. Of several attempts one has to be in time: a machine may
+	 * stall. */
 	for (int tries = 0; tries < 3 && took_ms >= 4000; tries++) {
 		app_init(app, &config);
 		assert_int_equal(app_open(app, &err), 0);
@@ -220,7 +227,8 @@ static void case_073_clients_that_do_not_read_are_cut(void **state)
 	app_init(app, &config);
 	assert_int_equal(app_open(app, &err), 0);
 	stuck = dial(app);
-	start(stuck, "{\"process\":{\"cmd\":\"head\",\"args\":[\"-c\",\"99999999\",\"/dev/zero\"]},\"stdin\":false}");
+	start(stuck, "{\"process\":{\"cmd\":\"head\",\"args\":[\"-c\",\"99999999\",\"/dev/"
+		     "zero\"]},\"stdin\":false}");
 	fd = dial(app);
 	start(fd, "{\"process\":{\"cmd\":\"sleep\",\"args\":[\"0.3\"]},\"stdin\":false}");
 	stop_when_heard(&stopper, app, fd, "\"end\"", 1);

@@ -42,7 +42,8 @@ static void conformance_058_the_table(void **state)
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
 		bool identity;
 
-		assert_int_equal(accept_encoding_choose(str_of(table[i].value), &identity), table[i].want);
+		assert_int_equal(accept_encoding_choose(str_of(table[i].value), &identity),
+				 table[i].want);
 		assert_int_equal(identity, table[i].identity);
 	}
 }

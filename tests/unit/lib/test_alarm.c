@@ -10,7 +10,7 @@ struct bell {
 	struct alarm alarm;
 	struct loop *loop;
 	char name;
-	int again;	      /* how often it sets itself anew, at once */
+	int again; /* how often it sets itself anew, at once */
 	struct bell *cancels; /* when it rings */
 	uint64_t rang_ms;
 };
@@ -169,7 +169,8 @@ static size_t crowd_rang;
 
 static void check_order(struct alarm *alarm)
 {
-	assert_true(alarm->due_ms > last_due || (alarm->due_ms == last_due && alarm->sequence > last_sequence));
+	assert_true(alarm->due_ms > last_due ||
+		    (alarm->due_ms == last_due && alarm->sequence > last_sequence));
 	last_due = alarm->due_ms;
 	last_sequence = alarm->sequence;
 	crowd_rang++;

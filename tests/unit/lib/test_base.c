@@ -117,8 +117,10 @@ static void numbers(void **state)
 	assert_true(value == UINT64_MAX);
 	value = 7;
 	assert_int_equal(str_to_u64(STR("18446744073709551616"), UINT64_MAX, &value), -ERANGE);
-	assert_int_equal(str_to_u64(STR("99999999999999999999999999"), UINT64_MAX, &value), -ERANGE);
-	assert_int_equal(str_to_u64(STR("99999999999999999999999999x"), UINT64_MAX, &value), -EINVAL);
+	assert_int_equal(str_to_u64(STR("99999999999999999999999999"), UINT64_MAX, &value),
+			 -ERANGE);
+	assert_int_equal(str_to_u64(STR("99999999999999999999999999x"), UINT64_MAX, &value),
+			 -EINVAL);
 	assert_int_equal(value, 7);
 	assert_int_equal(str_to_u64(STR(""), 10, &value), -EINVAL);
 	assert_int_equal(str_to_u64(NONE, 10, &value), -EINVAL);
@@ -150,7 +152,8 @@ static void secrets_are_compared_right(void **state)
 	assert_false(str_equal_constant_time(STR("token"), STR("tokem")));
 	assert_false(str_equal_constant_time(STR("token"), STR("tok")));
 	assert_false(str_equal_constant_time(STR("tok"), STR("token")));
-	assert_false(str_equal_constant_time(STR("toktok"), STR("tok"))); /* the shorter one repeats */
+	assert_false(
+		str_equal_constant_time(STR("toktok"), STR("tok"))); /* the shorter one repeats */
 	assert_false(str_equal_constant_time(STR("a"), STR("")));
 	assert_false(str_equal_constant_time(STR("\x01"), STR("")));
 	assert_false(str_equal_constant_time(STR(""), STR("a")));
@@ -159,20 +162,33 @@ static void secrets_are_compared_right(void **state)
 
 static void utf8(void **state)
 {
-	static const char *const good[] = {
-		"", "plain", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
-		"\xEF\xBF\xBF", "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF", "a\xC3\xA4z"};
-	static const char *const bad[] = {
-		"\x80",             /* a continuation alone */
-		"\xC0\x80",         /* overlong NUL */
-		"\xC1\xBF",         /* overlong */
-		"\xE0\x9F\xBF",     /* overlong */
-		"\xF0\x8F\xBF\xBF", /* overlong */
-		"\xED\xA0\x80",     /* surrogate */
-		"\xED\xBF\xBF",     /* surrogate */
-		"\xF4\x90\x80\x80", /* beyond U+10FFFF */
-		"\xF5\x80\x80\x80", "\xFF", "\xC2", "\xE2\x82", "\xF0\x9F\x98", "\xC2z", "\xE2\x82z",
-		"ab\xF0\x9F\x98\xC2"};
+	static const char *const good[] = {"",
+					   "plain",
+					   "\xC2\x80",
+					   "\xDF\xBF",
+					   "\xE0\xA0\x80",
+					   "\xED\x9F\xBF",
+					   "\xEE\x80\x80",
+					   "\xEF\xBF\xBF",
+					   "\xF0\x90\x80\x80",
+					   "\xF4\x8F\xBF\xBF",
+					   "a\xC3\xA4z"};
+	static const char *const bad[] = {"\x80", /* a continuation alone */
+					  "\xC0\x80", /* overlong NUL */
+					  "\xC1\xBF", /* overlong */
+					  "\xE0\x9F\xBF", /* overlong */
+					  "\xF0\x8F\xBF\xBF", /* overlong */
+					  "\xED\xA0\x80", /* surrogate */
+					  "\xED\xBF\xBF", /* surrogate */
+					  "\xF4\x90\x80\x80", /* beyond U+10FFFF */
+					  "\xF5\x80\x80\x80",
+					  "\xFF",
+					  "\xC2",
+					  "\xE2\x82",
+					  "\xF0\x9F\x98",
+					  "\xC2z",
+					  "\xE2\x82z",
+					  "ab\xF0\x9F\x98\xC2"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(good); i++)
@@ -279,12 +295,13 @@ static void check_order(const struct list_node *head, const char *expected)
 	size_t count = 0;
 
 	LIST_FOR_EACH(node, head)
-		seen[count++] = (char)('0' + container_of(node, const struct item, node)->number);
+	seen[count++] = (char)('0' + container_of(node, const struct item, node)->number);
 	seen[count] = '\0';
 	assert_string_equal(seen, expected);
 	/* The same backwards. */
 	for (node = head->previous; node != head; node = node->previous)
-		assert_int_equal(seen[--count], '0' + container_of(node, const struct item, node)->number);
+		assert_int_equal(seen[--count],
+				 '0' + container_of(node, const struct item, node)->number);
 	assert_int_equal(count, 0);
 }
 
@@ -319,8 +336,8 @@ static void lists(void **state)
 	list_splice(&b, &a);
 	check_order(&b, "0234");
 	LIST_FOR_EACH_SAFE(node, following, &b)
-		if (container_of(node, struct item, node)->number % 2 == 0)
-			list_remove(node);
+	if (container_of(node, struct item, node)->number % 2 == 0)
+		list_remove(node);
 	check_order(&b, "3");
 }
 

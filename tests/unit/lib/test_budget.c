@@ -98,7 +98,8 @@ static void threads_share_a_budget(void **state)
 
 static void a_part_draws_on_the_whole(void **state)
 {
-	struct budget all = {.max = 100}, part = {.max = 80, .parent = &all}, rest = {.max = 80, .parent = &all};
+	struct budget all = {.max = 100}, part = {.max = 80, .parent = &all},
+		      rest = {.max = 80, .parent = &all};
 	struct share a, b;
 
 	share_init(&a, &part, 10);

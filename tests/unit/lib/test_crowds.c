@@ -50,7 +50,8 @@ static void check_neighbour_is_served(void)
 /* Sends it, as far as the server takes it. */
 static int send_head(const char *head, size_t len)
 {
-	struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_server_port(server)),
+	struct sockaddr_in address = {.sin_family = AF_INET,
+				      .sin_port = htons((uint16_t)http_server_port(server)),
 				      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -116,7 +117,8 @@ static void heads_that_do_not_end_have_a_sum(void **state)
 	{
 		char answer[13];
 
-		TURN_UNTIL(&loop, recv(fds[0], answer, sizeof(answer), MSG_DONTWAIT) == sizeof(answer));
+		TURN_UNTIL(&loop,
+			   recv(fds[0], answer, sizeof(answer), MSG_DONTWAIT) == sizeof(answer));
 		assert_memory_equal(answer, "HTTP/1.1 200 ", sizeof(answer));
 	}
 	close(fds[0]);
@@ -159,7 +161,8 @@ static void what_streams_have_queued_has_a_sum(void **state)
 	for (size_t i = 0; i < STREAMS; i++) {
 		int fds[2];
 
-		assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+		assert_int_equal(
+			socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
 		assert_int_equal(stream_uv_open_pipe(&loop, fds[0], &streams[i]), 0);
 		streams[i]->events = &events;
 		peers[i] = fds[1];
@@ -169,7 +172,8 @@ static void what_streams_have_queued_has_a_sum(void **state)
 	}
 	/* Each of them a piece at least, or it would not notice that it may go on. */
 	assert_true(queued > STREAMS_QUEUED_BYTES_MAX);
-	assert_true(queued <= STREAMS_QUEUED_BYTES_MAX + (STREAM_HIGH_MARK_BYTES + STREAMS * PIECE));
+	assert_true(queued <=
+		    STREAMS_QUEUED_BYTES_MAX + (STREAM_HIGH_MARK_BYTES + STREAMS * PIECE));
 	assert_true(queued < (size_t)STREAMS * STREAM_HIGH_MARK_BYTES / 2);
 	/* Whoever takes what there is gets it, and his stream goes on; the last one has least. */
 	while (seen.drained == 0) {

@@ -18,7 +18,8 @@ static void limit_to(rlim_t count)
 
 static void case_183_shares_leave_some_for_every_kind(void **state)
 {
-	const size_t shared = DESCRIPTORS_PARTS_CONNECTIONS + DESCRIPTORS_PARTS_FORWARDED + DESCRIPTORS_PARTS_KEPT;
+	const size_t shared = DESCRIPTORS_PARTS_CONNECTIONS + DESCRIPTORS_PARTS_FORWARDED +
+			      DESCRIPTORS_PARTS_KEPT;
 
 	(void)state;
 	assert_true(shared < DESCRIPTORS_PARTS);
@@ -41,7 +42,8 @@ static void case_183_the_last_ones_are_not_for_work_that_stays(void **state)
 	assert_int_equal(descriptors_check(&err), 0);
 	for (int fd; count < ARRAY_LENGTH(taken) && (fd = dup(STDERR_FILENO)) >= 0; count++) {
 		taken[count] = fd;
-		assert_int_equal(descriptors_check(&err), (size_t)fd + 1 < max - kept ? 0 : -EMFILE);
+		assert_int_equal(descriptors_check(&err),
+				 (size_t)fd + 1 < max - kept ? 0 : -EMFILE);
 	}
 	assert_int_equal(errno, EMFILE);
 	assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);

@@ -20,9 +20,11 @@ static void sha256_of_pieces(void **state)
 
 	(void)state;
 	check_sha256(NULL, 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-	check_sha256(&STR("abc"), 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+	check_sha256(&STR("abc"), 1,
+		     "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
 	for (size_t cut = 0; cut <= whole.len; cut++) {
-		const struct str pieces[] = {{whole.p, cut}, {NULL, 0}, {whole.p + cut, whole.len - cut}};
+		const struct str pieces[] = {
+			{whole.p, cut}, {NULL, 0}, {whole.p + cut, whole.len - cut}};
 
 		check_sha256(pieces, ARRAY_LENGTH(pieces), want);
 	}
@@ -34,19 +36,23 @@ static void sha512_in_hex(void **state)
 
 	(void)state;
 	digest_sha512_hex(STR(""), hex);
-	assert_string_equal(hex, "cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce"
-				 "47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e");
+	assert_string_equal(hex,
+			    "cf83e1357eefb8bdf1542850d66d8007d620e4050b5715dc83f4a921d36ce9ce"
+			    "47d0d13c5d85f2b0ff8318d2877eec2f63b931bd47417a81a538327af927da3e");
 	digest_sha512_hex(STR("abc"), hex);
-	assert_string_equal(hex, "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a"
-				 "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f");
+	assert_string_equal(hex,
+			    "ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a"
+			    "2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f");
 }
 
 /* RFC 4231, test case 2; and a key that is longer than a block, case 6. */
 static void hmac_of_pieces(void **state)
 {
 	static const struct str pieces[] = {STR("what do ya want "), STR(""), STR("for nothing?")};
-	static const struct str text = STR("Test Using Larger Than Block-Size Key - Hash Key First");
-	static const unsigned char jefe[] = {0x5b, 0xdc, 0xc1, 0x46}, large[] = {0x60, 0xe4, 0x31, 0x59};
+	static const struct str text = STR(
+		"Test Using Larger Than Block-Size Key - Hash Key First");
+	static const unsigned char jefe[] = {0x5b, 0xdc, 0xc1, 0x46},
+				   large[] = {0x60, 0xe4, 0x31, 0x59};
 	unsigned char mac[DIGEST_SHA256_BYTES];
 	char key[131];
 

@@ -34,7 +34,7 @@ static void kinds_have_names_and_statuses(void **state)
 		assert_int_equal(err_kind_http_status(expected[i].kind), expected[i].status);
 	}
 	assert_string_equal(err_kind_name((enum err_kind)17), "unknown");
-	assert_int_equal(err_kind_http_status((enum err_kind)-1), 500);
+	assert_int_equal(err_kind_http_status((enum err_kind) - 1), 500);
 }
 
 static void filling_returns_what_the_caller_returns(void **state)
@@ -64,7 +64,8 @@ static void filling_returns_what_the_caller_returns(void **state)
 static void long_messages_are_cut_between_characters(void **state)
 {
 	static char text[3 * ERR_MESSAGE_BYTES];
-	static const char *const characters[] = {"a", "\xC3\xA4", "\xE2\x82\xAC", "\xF0\x9F\x98\x80"};
+	static const char *const characters[] = {"a", "\xC3\xA4", "\xE2\x82\xAC",
+						 "\xF0\x9F\x98\x80"};
 
 	(void)state;
 	for (size_t c = 0; c < ARRAY_LENGTH(characters); c++) {

@@ -23,7 +23,8 @@ static size_t compress_bytes(const char *data, size_t len, char *out, size_t siz
 {
 	z_stream stream = {0};
 
-	assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+	assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY),
+			 Z_OK);
 	stream.next_in = (unsigned char *)data;
 	stream.avail_in = (unsigned)len;
 	stream.next_out = (unsigned char *)out;
@@ -98,7 +99,8 @@ static void what_is_wrong_is_told_apart(void **state)
 	assert_int_equal(inflate_pieces("", 0, 1, &out), -ENODATA);
 	assert_int_equal(inflate_pieces("plain text", 10, 3, &out), -EBADMSG);
 	for (size_t cut = 1; cut < len; cut++)
-		assert_int_equal(inflate_pieces(packed, cut, 2, &out), cut < HEADER_BYTES ? -ENOMSG : -EPIPE);
+		assert_int_equal(inflate_pieces(packed, cut, 2, &out),
+				 cut < HEADER_BYTES ? -ENOMSG : -EPIPE);
 	assert_int_equal(gzip_reader_feed(reader, packed, len, refuse, NULL), -EPROTO);
 	packed[len] = 'x';
 	packed[len + 1] = 'y';

@@ -13,7 +13,7 @@ struct watched {
 	struct hangup hangup;
 	struct loop *loop;
 	struct watched *other; /* forgotten by the first to be told */
-	int fds[2];	       /* ours, the peer's */
+	int fds[2]; /* ours, the peer's */
 	int ends, resets;
 };
 

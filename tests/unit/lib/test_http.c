@@ -82,12 +82,12 @@ static void queries_follow_form_rules(void **state)
 	expect_query("&&path=1&", "path", 1, "1");
 	expect_query("path=1&path=2", "path", 2, "1");
 	expect_query("path=1;x=2&path=3", "path", 1, "3"); /* a pair with ';' is skipped */
-	expect_query("path=%zz&path=3", "path", 1, "3");   /* as is one with a bad escape */
+	expect_query("path=%zz&path=3", "path", 1, "3"); /* as is one with a bad escape */
 	expect_query("path=%2", "path", 0, NULL);
 	expect_query("path=a=b", "path", 1, "a=b");
 	expect_query("Path=1", "path", 0, NULL);
-	assert_int_equal(http_query_get((struct str){NULL, 0}, STR("a"), &arena, &(struct str){NULL, 0}),
-			 0);
+	assert_int_equal(
+		http_query_get((struct str){NULL, 0}, STR("a"), &arena, &(struct str){NULL, 0}), 0);
 }
 
 static void percent_decoding(void **state)
@@ -134,15 +134,15 @@ static void heads_are_canonical(void **state)
 	struct str head;
 
 	(void)state;
-	assert_int_equal(http_write_response_head(&arena, 299, STR("Odd\r\nX: y"), &headers, &framing,
-						  &head),
+	assert_int_equal(http_write_response_head(&arena, 299, STR("Odd\r\nX: y"), &headers,
+						  &framing, &head),
 			 0);
 	assert_str(head, "HTTP/1.1 299 Odd  X: y\r\nX-A: b\r\nDate: now\r\n"
 			 "Content-Length: 12345678901\r\n\r\n");
 	framing = (struct http_framing){.length = HTTP_LENGTH_NONE};
-	assert_int_equal(http_write_request_head(&arena, STR("GET"), STR("/a"), &headers, &framing,
-						 &head),
-			 0);
+	assert_int_equal(
+		http_write_request_head(&arena, STR("GET"), STR("/a"), &headers, &framing, &head),
+		0);
 	assert_str(head, "GET /a HTTP/1.1\r\nX-A: b\r\ndate: never\r\n\r\n");
 }
 

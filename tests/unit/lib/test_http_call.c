@@ -21,7 +21,7 @@ struct fixture {
 	char received[4096];
 	size_t len;
 	struct http_call *call;
-	int status;	    /* of on_done; 1 before */
+	int status; /* of on_done; 1 before */
 	int response, rooms;
 	char answer[256];
 	bool close_at_response, close_in_done;
@@ -36,7 +36,8 @@ static int setup(void **state)
 	loop_init(&f->loop);
 	f->status = 1;
 	f->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-	f->address = (struct sockaddr_in){.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	f->address = (struct sockaddr_in){.sin_family = AF_INET,
+					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	assert_int_equal(bind(f->listener, (struct sockaddr *)&f->address, len), 0);
 	assert_int_equal(listen(f->listener, 8), 0);
 	assert_int_equal(getsockname(f->listener, (struct sockaddr *)&f->address, &len), 0);
@@ -153,7 +154,8 @@ static void a_request_and_its_answer_are_complete(void **state)
 	assert_non_null(strstr(f->received, "Host: sand.box\r\n"));
 	assert_non_null(strstr(f->received, "X-A: b\r\n"));
 	assert_non_null(strstr(f->received, "Content-Length: 7\r\n"));
-	answer(fd, "HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n2\r\nw!\r\n0\r\n\r\n");
+	answer(fd, "HTTP/1.1 103 Early\r\n\r\nHTTP/1.1 201 Made\r\nTransfer-Encoding: "
+		   "chunked\r\n\r\n2\r\nno\r\n2\r\nw!\r\n0\r\n\r\n");
 	TURN_UNTIL(&f->loop, f->status != 1);
 	assert_int_equal(f->status, 0);
 	assert_int_equal(f->response, 201);
@@ -295,7 +297,8 @@ static void addresses_are_tried_in_turn(void **state)
 {
 	struct fixture *f = *state;
 	struct sockaddr_in closed = f->address;
-	const struct sockaddr *addresses[2] = {(struct sockaddr *)&closed, (struct sockaddr *)&f->address};
+	const struct sockaddr *addresses[2] = {(struct sockaddr *)&closed,
+					       (struct sockaddr *)&f->address};
 	struct http_call_settings settings = plain_settings(f, &addresses[1]);
 	socklen_t len = sizeof(closed);
 	int fd, taken = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -332,7 +335,8 @@ static void an_address_that_is_silent_leaves_time_for_the_next(void **state)
 {
 	struct fixture *f = *state;
 	struct sockaddr_in silent = f->address;
-	const struct sockaddr *addresses[2] = {(struct sockaddr *)&silent, (struct sockaddr *)&f->address};
+	const struct sockaddr *addresses[2] = {(struct sockaddr *)&silent,
+					       (struct sockaddr *)&f->address};
 	struct http_call_settings settings = plain_settings(f, &addresses[1]);
 	int full = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), fillers[4], fd;
 	socklen_t len = sizeof(silent);
@@ -399,7 +403,8 @@ static void who_gives_up_hears_nothing_more(void **state)
 	char byte;
 	int fd;
 
-	/* At once, while it connects, and while it waits for the answer, which the server sees as a reset. */
+	/* At once, while it connects, and while it waits for the answer, which the server sees as a
+	 * reset. */
 	http_call_close(http_call_open(&f->loop, &settings, &handler));
 	f->call = http_call_open(&f->loop, &settings, &handler);
 	uv_run(&f->loop.uv, UV_RUN_NOWAIT);

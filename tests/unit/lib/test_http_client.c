@@ -170,7 +170,8 @@ static void a_chunked_request_with_trailers(void **state)
 	(void)state;
 	send_request("POST", HTTP_LENGTH_CHUNKED);
 	settle();
-	expect_output("POST /x?y HTTP/1.1\r\nHost: a\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n");
+	expect_output(
+		"POST /x?y HTTP/1.1\r\nHost: a\r\nX-A: b\r\nTransfer-Encoding: chunked\r\n\r\n");
 	assert_int_equal(write_text("0123456789abcdef"), 0);
 	assert_int_equal(http_client_end(r.client, &trailers), 0);
 	expect_output("10\r\n0123456789abcdef\r\n0\r\nX-Sum: 1\r\n\r\n");
@@ -179,9 +180,12 @@ static void a_chunked_request_with_trailers(void **state)
 static void framing_fields_by_hand_are_ignored(void **state)
 {
 	struct http_header odd[] = {
-		{STR("Host"), STR("a")},	      {STR("content-length"), STR("9")},
-		{STR("Transfer-Encoding"), STR("x")}, {STR("Connection"), STR("X-A")},
-		{STR("Keep-Alive"), STR("1")},	      {STR("Proxy-Connection"), STR("close")},
+		{STR("Host"), STR("a")},
+		{STR("content-length"), STR("9")},
+		{STR("Transfer-Encoding"), STR("x")},
+		{STR("Connection"), STR("X-A")},
+		{STR("Keep-Alive"), STR("1")},
+		{STR("Proxy-Connection"), STR("close")},
 	};
 	struct http_client_request request = request_of("GET", HTTP_LENGTH_NONE);
 
@@ -329,7 +333,8 @@ static void s016_a_write_error_does_not_destroy_the_answer(void **state)
 	send_request("POST", 1000000);
 	assert_int_equal(write_text("abc"), 0);
 	r.m->input.max = SIZE_MAX / 2;
-	/* The answer is there, the connection behind it is broken, and the next write finds out first. */
+	/* The answer is there, the connection behind it is broken, and the next write finds out
+	 * first. */
 	r.m->reading = false;
 	stream_mem_feed(r.m, "HTTP/1.1 413 No\r\nContent-Length: 2\r\n\r\nno", 40);
 	r.m->reading = true;
@@ -353,7 +358,8 @@ static void s065_tunnel_both_ways(void **state)
 	assert_int_equal(http_client_send(r.client, &request), 0);
 	expect_output("GET /x?y HTTP/1.1\r\nHost: a\r\nX-A: b\r\nUpgrade: websocket\r\n"
 		      "Connection: Upgrade\r\n\r\n");
-	feed("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nhi");
+	feed("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "
+	     "websocket\r\n\r\nhi");
 	assert_int_equal(r.response, 101);
 	assert_str(buf_str(&r.body), "hi");
 	assert_int_equal(write_text("raw"), 0);

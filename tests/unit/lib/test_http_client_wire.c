@@ -1,6 +1,6 @@
 /*
- * Plays tests/wire/client*.wire against a client on a memory stream: the server's bytes at once, cut in
- * two at every place, and byte by byte. What the client tells must be the same each time.
+ * Plays tests/wire/client*.wire against a client on a memory stream: the server's bytes at once,
+ * cut in two at every place, and byte by byte. What the client tells must be the same each time.
  *
  * Lines mean:
  *   ? METHOD [expect] [upgrade TOKEN]   the request (default: GET)
@@ -67,7 +67,8 @@ static void tell_body(struct witness *w)
 	if (buf_length(&w->body) > 1000)
 		must(buf_printf(&w->told, "body of %zu bytes\n", buf_length(&w->body)));
 	else
-		must(buf_printf(&w->told, "body %.*s\n", (int)buf_length(&w->body), buf_data(&w->body)));
+		must(buf_printf(&w->told, "body %.*s\n", (int)buf_length(&w->body),
+				buf_data(&w->body)));
 	buf_clear(&w->body);
 }
 
@@ -121,10 +122,10 @@ static void on_closed(struct http_client *c, int status)
 
 	tell_body(w);
 	must(buf_printf(&w->told, "closed %s\n",
-			status == 0	       ? "0"
-			: status == -EPROTO    ? "EPROTO"
+			status == 0		? "0"
+			: status == -EPROTO	? "EPROTO"
 			: status == -ECONNRESET ? "ECONNRESET"
-					       : errno_text(status)));
+						: errno_text(status)));
 	w->closed = true;
 }
 
@@ -138,7 +139,8 @@ static const struct http_client_handler handler = {
 
 static void send_request(struct http_client *c, const char *text)
 {
-	struct http_header fields[2] = {{STR("Host"), STR("a")}, {STR("Expect"), STR("100-continue")}};
+	struct http_header fields[2] = {{STR("Host"), STR("a")},
+					{STR("Expect"), STR("100-continue")}};
 	struct http_client_request request = {
 		.target = STR("/"),
 		.headers = {fields, 1, 2},
@@ -192,9 +194,9 @@ static bool play(const void *arg, struct wire_cut cut)
 		good = str_equal(buf_str(&w.told), buf_str(&scene->expected));
 	}
 	if (!good)
-		print_message("%s: %s\n  split %zu%s, told:\n%.*s\n", scene->wire->file, scene->wire->name,
-			      cut.split, cut.by_byte ? " (by byte)" : "", (int)buf_length(&w.told),
-			      buf_data(&w.told));
+		print_message("%s: %s\n  split %zu%s, told:\n%.*s\n", scene->wire->file,
+			      scene->wire->name, cut.split, cut.by_byte ? " (by byte)" : "",
+			      (int)buf_length(&w.told), buf_data(&w.told));
 	buf_fini(&w.told);
 	buf_fini(&w.body);
 	stream_mem_free(m);

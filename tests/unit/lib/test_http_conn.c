@@ -1,4 +1,5 @@
-/* What a server connection and its exchanges promise, on a memory stream: bodies of requests, upgrades. */
+/* What a server connection and its exchanges promise, on a memory stream: bodies of requests,
+ * upgrades. */
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/conn_lab.h"
@@ -195,8 +196,8 @@ static void s040_a_broken_chunk_is_answered_when_nothing_was(void **state)
 {
 	(void)state;
 	conn.start = true;
-	conn_feed(
-		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nzz\r\n");
+	conn_feed("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: "
+		  "chunked\r\n\r\n3\r\nabc\r\nzz\r\n");
 	assert_int_equal(conn.closed, 1);
 	assert_int_equal(conn.status, -EPROTO);
 	assert_true(conn_output_has("HTTP/1.1 400 Bad Request\r\n"));
@@ -217,8 +218,9 @@ static void a_broken_chunk_resets_once_an_answer_began(void **state)
 
 /* ---- tunnels ---- */
 
-#define UPGRADE                                                                              \
-	"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n\r\n"
+#define UPGRADE \
+	"GET /ws HTTP/1.1\r\nHost: a\r\nConnection: keep-alive, Upgrade\r\nUpgrade: " \
+	"websocket\r\n\r\n"
 
 static void s062_bytes_before_the_101_are_held(void **state)
 {

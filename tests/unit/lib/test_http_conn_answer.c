@@ -354,7 +354,8 @@ static void errors_are_json(void **state)
 	conn_expect_output(
 		"HTTP/1.1 400 Bad Request\r\nX-Content-Type-Options: nosniff\r\n"
 		"Content-Type: application/json; charset=utf-8\r\nContent-Length: 65\r\n\r\n"
-		"{\"code\":400,\"message\":\"bad \\u003cx\\ufffd\\u003e \\u0026 \\\"\xc3\xa4\\\"\\n\"}\n");
+		"{\"code\":400,\"message\":\"bad \\u003cx\\ufffd\\u003e \\u0026 "
+		"\\\"\xc3\xa4\\\"\\n\"}\n");
 }
 
 static void s051_interim_responses(void **state)
@@ -408,7 +409,8 @@ static void s016_an_early_answer_reaches_an_uploading_client(void **state)
 	conn_expect_output(
 		"HTTP/1.1 401 Unauthorized\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno");
 	assert_int_equal(conn.closed, 1);
-	/* Our direction ends in order, theirs is still read, so no reset can overtake the answer. */
+	/* Our direction ends in order, theirs is still read, so no reset can overtake the
+	 * answer. */
 	assert_true(conn.m->shut_wanted);
 	for (int i = 0; i < 100; i++) {
 		stream_mem_feed(conn.m, block, sizeof(block));
@@ -457,9 +459,9 @@ static void bad_requests_can_be_answered_elsewhere(void **state)
 	conn_tear_down(NULL);
 	conn_open_with((struct http_server_config){.on_bad_request = on_bad_request});
 	conn_feed("GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n" GET("/never"));
-	conn_expect_output(
-		"HTTP/1.1 400 Bad Request\r\nX-Refused: more than one Host\r\n"
-		"Content-Type: text/plain\r\nConnection: close\r\nContent-Length: 8\r\n\r\nrefused\n");
+	conn_expect_output("HTTP/1.1 400 Bad Request\r\nX-Refused: more than one Host\r\n"
+			   "Content-Type: text/plain\r\nConnection: close\r\nContent-Length: "
+			   "8\r\n\r\nrefused\n");
 	assert_int_equal(conn.closed, 1);
 	assert_int_equal(conn.dispatched, 1);
 	assert_true(conn.m->shut_wanted);

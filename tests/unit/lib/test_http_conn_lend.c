@@ -146,7 +146,8 @@ static void what_has_come_already_comes_first(void **state)
 	conn_settle();
 	expect_body("0123");
 	conn_feed("456");
-	assert_int_equal(http_request_body_lend(conn.ex, &left), -EINVAL); /* all but the last are here */
+	assert_int_equal(http_request_body_lend(conn.ex, &left),
+			 -EINVAL); /* all but the last are here */
 	conn_feed("7");
 	expect_body("4567");
 	http_respond(conn.ex, 200, NULL, STR(""));
@@ -183,7 +184,8 @@ static void only_a_body_with_a_length_is_received_so(void **state)
 	assert_true(conn.m->reset);
 }
 
-/* What the job has taken counts: the client that ends behind the whole body has not cut it short. */
+/* What the job has taken counts: the client that ends behind the whole body has not cut it
+ * short. */
 static void an_end_meanwhile_is_judged_by_what_was_received(void **state)
 {
 	uint64_t left;
@@ -276,7 +278,8 @@ int main(void)
 		TEST(only_a_body_with_a_length_is_received_so),
 		TEST(an_end_meanwhile_is_judged_by_what_was_received),
 		TEST(a_reset_meanwhile_ends_the_exchange),
-		cmocka_unit_test_teardown(a_client_is_not_late_while_a_job_receives, conn_tear_down),
+		cmocka_unit_test_teardown(a_client_is_not_late_while_a_job_receives,
+					  conn_tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

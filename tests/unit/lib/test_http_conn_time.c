@@ -11,7 +11,8 @@
 #include "tests/support/stream_mem.h"
 #include "tests/support/turn.h"
 
-/* Runs the loop for a while and calls `tick` every five milliseconds, until `done` or `ms` are over. */
+/* Runs the loop for a while and calls `tick` every five milliseconds, until `done` or `ms` are
+ * over. */
 static void tick_for(unsigned ms, void (*tick)(void), const bool *done)
 {
 	uint64_t start = uv_hrtime(), ticks = 0;
@@ -173,7 +174,8 @@ static void s055_a_client_that_takes_nothing_is_reset(void **state)
 	assert_true(conn.m->reset);
 }
 
-/* What is written much later, from wherever, when all that was ever waited for on the connection is over. */
+/* What is written much later, from wherever, when all that was ever waited for on the connection is
+ * over. */
 static void s055_a_client_that_stops_in_the_middle_is_reset(void **state)
 {
 	struct http_server_timeouts timeouts = long_waits;
@@ -223,7 +225,8 @@ static void a_client_that_takes_slowly_is_not_stalled(void **state)
 	static char block[100 * 1024];
 
 	(void)state;
-	timeouts.write_stall = 400; /* it takes something every five, where the machine lets it: once in five attempts */
+	timeouts.write_stall = 400; /* it takes something every five, where the machine lets it:
+				       once in five attempts */
 	timeouts.linger = timeouts.linger_total = 20;
 	for (int tries = 0; tries == 0 || (conn.m->closed && tries < 5); tries++) {
 		open_with_timeouts(timeouts, 60000);
@@ -249,7 +252,8 @@ static void lingering_ends(void **state)
 	(void)state;
 	timeouts.linger = 200;
 	timeouts.linger_total = 600;
-	/* Once in five attempts: where the machine stalls, nothing comes for so long that it ends earlier. */
+	/* Once in five attempts: where the machine stalls, nothing comes for so long that it ends
+	 * earlier. */
 	for (int tries = 0; tries < 5 && took < 580000000; tries++) {
 		open_with_timeouts(timeouts, 60000);
 		conn_feed("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99999999\r\n\r\n");

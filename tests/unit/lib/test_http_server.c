@@ -197,10 +197,11 @@ static void s046_pipelined_requests_are_answered_in_order(void **state)
 	(void)state;
 	start((struct http_server_config){.send_date = false});
 	run_with_peer(&p);
-	assert_string_equal(p.answer,
-			    "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
-			    "HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 10\r\n\r\ntoo large\n"
-			    "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
+	assert_string_equal(
+		p.answer,
+		"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+		"HTTP/1.1 413 Request Entity Too Large\r\nContent-Length: 10\r\n\r\ntoo large\n"
+		"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello");
 	stop();
 }
 
@@ -221,8 +222,9 @@ static void answers_have_a_date_when_wanted(void **state)
 
 static void case_161_a_refused_upload_gets_its_answer(void **state)
 {
-	struct peer p = {.head = "POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: 67108864\r\n\r\n",
-			 .body_len = 64 * MIB};
+	struct peer p = {
+		.head = "POST /refuse HTTP/1.1\r\nHost: a\r\nContent-Length: 67108864\r\n\r\n",
+		.body_len = 64 * MIB};
 
 	(void)state;
 	start((struct http_server_config){.send_date = false});
@@ -377,7 +379,8 @@ static bool has_ended(int fd)
 	return got == 0 || errno == ECONNRESET;
 }
 
-/* In all the states that one without a request can be in; who has one, and whom the server knows, stays. */
+/* In all the states that one without a request can be in; who has one, and whom the server knows,
+ * stays. */
 static void case_183_strangers_without_a_request_make_room_longest_silent_first(void **state)
 {
 	static const char *const silent[] = {
@@ -394,7 +397,8 @@ static void case_183_strangers_without_a_request_make_room_longest_silent_first(
 	uint64_t since = 0;
 
 	(void)state;
-	start((struct http_server_config){.connections_max = 2 + ARRAY_LENGTH(silent), .knows_clients = true});
+	start((struct http_server_config){.connections_max = 2 + ARRAY_LENGTH(silent),
+					  .knows_clients = true});
 	known = connect_to(http_server_port(w.server));
 	send_text(known, "GET /known HTTP/1.1\r\nHost: a\r\n\r\n");
 	asking = connect_to(http_server_port(w.server));
@@ -405,7 +409,8 @@ static void case_183_strangers_without_a_request_make_room_longest_silent_first(
 		send_text(strangers[i], silent[i]);
 		since = loop_now_ms(&w.loop);
 		/* One after the other, so that it is certain who is the longest. */
-		TURN_UNTIL(&w.loop, http_server_connections(w.server) == 3 + i && loop_now_ms(&w.loop) > since + 1);
+		TURN_UNTIL(&w.loop, http_server_connections(w.server) == 3 + i &&
+					    loop_now_ms(&w.loop) > since + 1);
 	}
 	for (size_t i = 0; i < ARRAY_LENGTH(others); i++) {
 		size_t before = w.dispatched;
@@ -483,13 +488,13 @@ static void s094_two_servers_share_a_port(void **state)
 
 	(void)state;
 	start(config);
-	assert_int_equal(http_server_listen(&w.loop, &config, "127.0.0.1", http_server_port(w.server),
-					    &other),
+	assert_int_equal(http_server_listen(&w.loop, &config, "127.0.0.1",
+					    http_server_port(w.server), &other),
 			 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
 		fds[i] = connect_to(http_server_port(w.server));
 	TURN_UNTIL(&w.loop, http_server_connections(w.server) + http_server_connections(other) ==
-		  ARRAY_LENGTH(fds));
+				    ARRAY_LENGTH(fds));
 	assert_true(http_server_connections(w.server) > 0);
 	assert_true(http_server_connections(other) > 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
@@ -506,8 +511,8 @@ static void listening_fails_with_a_reason(void **state)
 
 	(void)state;
 	start(config);
-	assert_int_equal(http_server_listen(&w.loop, &config, "127.0.0.1", http_server_port(w.server),
-					    &other),
+	assert_int_equal(http_server_listen(&w.loop, &config, "127.0.0.1",
+					    http_server_port(w.server), &other),
 			 -EADDRINUSE);
 	assert_int_equal(http_server_listen(&w.loop, &config, "localhost", 0, &other), -EINVAL);
 	assert_int_equal(http_server_listen(&w.loop, &config, "127.0.0.1", 65536, &other), -EINVAL);
@@ -749,7 +754,8 @@ int main(void)
 		cmocka_unit_test(a_client_that_leaves_within_a_body_that_waits_is_noticed),
 		cmocka_unit_test(a_reset_behind_the_end_of_a_request_is_noticed),
 		cmocka_unit_test(beyond_the_maximum_connections_wait),
-		cmocka_unit_test(case_183_strangers_without_a_request_make_room_longest_silent_first),
+		cmocka_unit_test(
+			case_183_strangers_without_a_request_make_room_longest_silent_first),
 		cmocka_unit_test(s025_without_descriptors_accepting_pauses),
 		cmocka_unit_test(s094_two_servers_share_a_port),
 		cmocka_unit_test(listening_fails_with_a_reason),

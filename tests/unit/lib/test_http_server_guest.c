@@ -1,4 +1,5 @@
-/* Where what is not plain HTTP/1 plugs into the server: wrapped streams, HTTP/2's preface, guests. */
+/* Where what is not plain HTTP/1 plugs into the server: wrapped streams, HTTP/2's preface,
+ * guests. */
 #include "tests/support/cmocka.h"
 
 #include "tests/support/conn_lab.h"
@@ -210,14 +211,15 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_preface_hands_the_stream_over_however_it_is_cut),
-		cmocka_unit_test_setup_teardown(what_only_begins_like_the_preface_is_a_request, set_up,
-						tear_down),
+		cmocka_unit_test_setup_teardown(what_only_begins_like_the_preface_is_a_request,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(the_preface_counts_only_as_the_first_bytes, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(a_client_that_leaves_in_the_preface_is_let_go, set_up,
-						tear_down),
+		cmocka_unit_test_setup_teardown(a_client_that_leaves_in_the_preface_is_let_go,
+						set_up, tear_down),
 		cmocka_unit_test(without_a_taker_the_preface_is_a_bad_request),
-		cmocka_unit_test_setup_teardown(negotiated_http2_needs_no_preface, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(negotiated_http2_needs_no_preface, set_up,
+						tear_down),
 		cmocka_unit_test_setup_teardown(a_stop_waits_for_guests, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(an_abort_resets_guests, set_up, tear_down),
 	};

@@ -91,7 +91,8 @@ static void ask(struct wire_client *c, const char *body, bool closes)
 	assert_int_equal(response.status, 200);
 	assert_int_equal(buf_length(&response.body), strlen(body));
 	assert_memory_equal(buf_data(&response.body), body, strlen(body));
-	assert_int_equal(str_equal_nocase(wire_header(&response, "Connection"), STR("close")), closes);
+	assert_int_equal(str_equal_nocase(wire_header(&response, "Connection"), STR("close")),
+			 closes);
 	wire_response_fini(&response);
 }
 

@@ -1,6 +1,6 @@
 /*
- * Plays tests/wire/server*.wire against a server connection on a memory stream: the whole input at once, cut
- * in two at every place, and byte by byte. What comes back must be the same each time.
+ * Plays tests/wire/server*.wire against a server connection on a memory stream: the whole input at
+ * once, cut in two at every place, and byte by byte. What comes back must be the same each time.
  *
  * Lines mean:
  *   > text     the client sends it, and CR LF; without these when it ends with a lone backslash
@@ -10,7 +10,8 @@
  *   =close text  the same with Connection: close
  *   ! status   the server answers an error of its own with this status, and closes
  *   end        the server ended its direction; "!" and "=close" imply it
- * The handler's answers say what it was asked: "<method> <target> <authority> <body length>:<body>".
+ * The handler's answers say what it was asked: "<method> <target> <authority> <body
+ * length>:<body>".
  */
 #include "tests/support/cmocka.h"
 
@@ -234,9 +235,10 @@ static bool play(const void *arg, struct wire_cut cut)
 	ended = m->shut_wanted || m->closed;
 	good = matches(buf_str(&c->expected), output) && ended == c->end && !m->reset;
 	if (!good)
-		print_message("%s: %s\n  split %zu%s, direction %s%s, got:\n%.*s\n", c->wire->file, c->wire->name, cut.split,
-			      cut.by_byte ? " (by byte)" : "", ended ? "ended" : "open",
-			      m->reset ? " (reset)" : "", (int)size_min(output.len, 4000), output.p);
+		print_message("%s: %s\n  split %zu%s, direction %s%s, got:\n%.*s\n", c->wire->file,
+			      c->wire->name, cut.split, cut.by_byte ? " (by byte)" : "",
+			      ended ? "ended" : "open", m->reset ? " (reset)" : "",
+			      (int)size_min(output.len, 4000), output.p);
 	http_server_stop(server, on_stopped, &stopped);
 	http_server_abort(server);
 	stream_mem_settle(&loop);

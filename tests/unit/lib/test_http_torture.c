@@ -88,9 +88,10 @@ static void serve(void *user)
 	for (int i = 0; i < 2; i++) {
 		size_t closed = served.closed;
 
-		feed(&loop, m, "POST /a?name=%41%20b HTTP/1.1\r\nHost: a\r\n"
-			       "X-One: 1\r\nX-Two: 2\r\nX-Three: 3\r\nX-Four: 4\r\nX-Five: 5\r\nX-Six: 6\r\n"
-			       "X-Seven: 7\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nheld ");
+		feed(&loop, m,
+		     "POST /a?name=%41%20b HTTP/1.1\r\nHost: a\r\n"
+		     "X-One: 1\r\nX-Two: 2\r\nX-Three: 3\r\nX-Four: 4\r\nX-Five: 5\r\nX-Six: 6\r\n"
+		     "X-Seven: 7\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nheld ");
 		feed(&loop, m, "\r\n5\r\nbytes\r\n0\r\nX-Trailer: t\r\n\r\n");
 		if (served.begun > served.closed) {
 			http_request_body_start(current);
@@ -102,7 +103,8 @@ static void serve(void *user)
 	if (!torture_refused()) {
 		assert_int_equal(served.complete, 2);
 		assert_int_equal(served.body, 20);
-		assert_non_null(memmem(buf_data(&m->output), buf_length(&m->output), "no \\\"A b\\\"", 10));
+		assert_non_null(
+			memmem(buf_data(&m->output), buf_length(&m->output), "no \\\"A b\\\"", 10));
 	}
 	http_server_stop(server, on_stopped, &served.stopped);
 	http_server_abort(server);
@@ -175,7 +177,9 @@ static void call(void *user)
 	if (status == 0) {
 		http_client_pause(c);
 		feed(&loop, m, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\n");
-		feed(&loop, m, "X-One: 1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nX-Sum: 1\r\n\r\n");
+		feed(&loop, m,
+		     "X-One: 1\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nX-Sum: "
+		     "1\r\n\r\n");
 		if (!called.closed)
 			http_client_resume(c);
 		stream_mem_settle(&loop);

@@ -125,7 +125,9 @@ static void done_may_free_the_job(void **state)
 	for (int i = 0; i < 20; i++) {
 		struct work *work = xcalloc(1, sizeof(*work));
 
-		assert_int_equal(job_run(&loop, &work->job, i % 2 ? JOB_BULK : JOB_QUICK, compute, free_work), 0);
+		assert_int_equal(job_run(&loop, &work->job, i % 2 ? JOB_BULK : JOB_QUICK, compute,
+					 free_work),
+				 0);
 	}
 	loop_run(&loop);
 	loop_fini(&loop);
@@ -159,7 +161,8 @@ static void bulk_jobs_leave_threads_to_the_quick_ones(void **state)
 	(void)state;
 	loop_init(&loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
-		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done),
+				 0);
 	wait_until_running(JOB_BULK_MAX);
 	/* All bulk threads are taken and stuck, a quick one still goes through. */
 	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
@@ -182,7 +185,8 @@ static void long_jobs_leave_room_for_other_bulk_ones(void **state)
 	(void)state;
 	loop_init(&loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(lasting); i++)
-		assert_int_equal(job_run(&loop, &lasting[i].job, JOB_LONG, compute_at_gate, on_done), 0);
+		assert_int_equal(
+			job_run(&loop, &lasting[i].job, JOB_LONG, compute_at_gate, on_done), 0);
 	wait_until_running(JOB_LONG_MAX);
 	assert_int_equal(loop.bulk_running, JOB_LONG_MAX);
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
@@ -209,8 +213,10 @@ static void stuck_file_work_leaves_a_thread_to_the_quick_ones(void **state)
 	(void)state;
 	loop_init(&loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++) {
-		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done), 0);
-		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done),
+				 0);
+		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done),
+				 0);
 	}
 	wait_until_running(JOB_BLOCKING_MAX);
 	/* As when a file system is dead: whoever names a file waits, a process is still started. */
@@ -233,8 +239,10 @@ static void stuck_file_work_does_not_hold_up_computing(void **state)
 	(void)state;
 	loop_init(&loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++) {
-		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done), 0);
-		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, compute_at_gate, on_done),
+				 0);
+		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done),
+				 0);
 	}
 	wait_until_running(JOB_BLOCKING_MAX);
 	assert_int_equal(job_run(&loop, &computing.job, JOB_COMPUTE, compute, on_done), 0);
@@ -252,8 +260,11 @@ static void computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones(void 
 	(void)state;
 	loop_init(&loop);
 	for (size_t i = 0; i < ARRAY_LENGTH(files); i++) {
-		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done), 0);
-		assert_int_equal(job_run(&loop, &computing[i].job, JOB_COMPUTE, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &files[i].job, JOB_FILES, compute_at_gate, on_done),
+				 0);
+		assert_int_equal(
+			job_run(&loop, &computing[i].job, JOB_COMPUTE, compute_at_gate, on_done),
+			0);
 	}
 	wait_until_running(JOB_BLOCKING_MAX + JOB_COMPUTE_MAX);
 	assert_int_equal(job_run(&loop, &quick.job, JOB_QUICK, compute, on_done), 0);
@@ -268,7 +279,8 @@ static void computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones(void 
 
 static void too_much_queued_work_is_refused(void **state)
 {
-	static const enum job_class classes[][2] = {{JOB_BULK, JOB_FILES}, {JOB_QUICK, JOB_COMPUTE}};
+	static const enum job_class classes[][2] = {{JOB_BULK, JOB_FILES},
+						    {JOB_QUICK, JOB_COMPUTE}};
 	struct loop loop;
 	struct work *work = xcalloc(JOB_QUEUE_MAX, sizeof(*work));
 	struct work refused = {0}, other = {0};
@@ -280,11 +292,13 @@ static void too_much_queued_work_is_refused(void **state)
 		memset(work, 0, JOB_QUEUE_MAX * sizeof(*work));
 		loop_init(&loop);
 		for (size_t i = 0; i < JOB_QUEUE_MAX; i++)
-			assert_int_equal(job_run(&loop, &work[i].job, own[i % 2], compute_at_gate, on_done), 0);
+			assert_int_equal(
+				job_run(&loop, &work[i].job, own[i % 2], compute_at_gate, on_done),
+				0);
 		assert_int_equal(job_run(&loop, &refused.job, own[0], compute, on_done), -EAGAIN);
 		assert_int_equal(job_run(&loop, &refused.job, own[1], compute, on_done), -EAGAIN);
-		/* A dead file system, on which whoever asks for a file waits for ever, must not keep
-		 * processes from being started; nor the other way round. */
+		/* A dead file system, on which whoever asks for a file waits for ever, must not
+		 * keep processes from being started; nor the other way round. */
 		assert_int_equal(job_run(&loop, &other.job, others[0], compute, on_done), 0);
 		open_gate(JOB_QUEUE_MAX);
 		loop_run(&loop);
@@ -315,7 +329,8 @@ static void look_at_starts(struct job *job)
 	compute_at_gate(job);
 }
 
-/* The pool takes what it is given in order, so what is given after all starts sees how many it had. */
+/* The pool takes what it is given in order, so what is given after all starts sees how many it
+ * had. */
 static void a_burst_of_starts_is_begun_little_by_little_and_holds_nothing_up(void **state)
 {
 	const size_t count = JOB_QUEUE_MAX + 1;
@@ -350,7 +365,8 @@ static void a_job_that_waits_can_be_taken_back(void **state)
 	loop_init(&loop);
 	assert_false(job_cancel(&work[0].job)); /* not submitted */
 	for (size_t i = 0; i < ARRAY_LENGTH(work); i++)
-		assert_int_equal(job_run(&loop, &work[i].job, JOB_BULK, compute_at_gate, on_done), 0);
+		assert_int_equal(job_run(&loop, &work[i].job, JOB_BULK, compute_at_gate, on_done),
+				 0);
 	assert_false(job_waits(&work[0].job));
 	assert_false(job_cancel(&work[0].job));
 	assert_true(job_waits(&work[taken].job));
@@ -399,7 +415,8 @@ static void transfers_do_not_begin_while_many_wait_for_their_first_pieces(void *
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
 		assert_int_equal(job_run(&loop, &bulk[i].job, JOB_BULK, note_at_gate, on_noted), 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(pieces); i++)
-		assert_int_equal(job_run(&loop, &pieces[i].job, JOB_PIECE, note_at_gate, on_noted), 0);
+		assert_int_equal(job_run(&loop, &pieces[i].job, JOB_PIECE, note_at_gate, on_noted),
+				 0);
 	assert_int_equal(job_run(&loop, &begin.job, JOB_BEGIN, note_at_gate, on_noted), 0);
 	assert_true(job_waits(&begin.job));
 	/* Others that touch files are not held up, and one piece less is enough. */
@@ -440,9 +457,12 @@ static void pieces_and_other_bulk_jobs_take_turns(void **state)
 		assert_int_equal(job_run(&loop, &staying[i], JOB_BULK, stay, on_noted), 0);
 	assert_int_equal(job_run(&loop, &first.job, JOB_BULK, note_at_gate, on_noted), 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++)
-		assert_int_equal(job_run(&loop, &bulk[i].job, i % 2 ? JOB_LONG : JOB_BULK, note_at_gate, on_noted), 0);
+		assert_int_equal(job_run(&loop, &bulk[i].job, i % 2 ? JOB_LONG : JOB_BULK,
+					 note_at_gate, on_noted),
+				 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(pieces); i++)
-		assert_int_equal(job_run(&loop, &pieces[i].job, JOB_PIECE, note_at_gate, on_noted), 0);
+		assert_int_equal(job_run(&loop, &pieces[i].job, JOB_PIECE, note_at_gate, on_noted),
+				 0);
 	open_gate(1 + ARRAY_LENGTH(bulk) + ARRAY_LENGTH(pieces));
 	TURN_UNTIL(&loop, loop.jobs_running == ARRAY_LENGTH(staying));
 	for (size_t i = 0; i < ARRAY_LENGTH(bulk); i++) {
@@ -499,14 +519,16 @@ static void finish_stuck(struct loop *loop, int at_gate, size_t threads)
 {
 	open_gate(at_gate);
 	loop_run(loop);
-	assert_int_equal(loop->jobs_stuck + loop->jobs_alone + loop->files_running + loop->bulk_running, 0);
+	assert_int_equal(
+		loop->jobs_stuck + loop->jobs_alone + loop->files_running + loop->bulk_running, 0);
 	TURN_UNTIL(loop, count_threads() <= threads);
 	loop_fini(loop);
 }
 
 static void stuck_file_work_holds_up_other_file_work_for_a_moment_only(void **state)
 {
-	static const enum job_class classes[] = {JOB_FILES, JOB_BEGIN, JOB_PIECE, JOB_BULK, JOB_LONG};
+	static const enum job_class classes[] = {JOB_FILES, JOB_BEGIN, JOB_PIECE, JOB_BULK,
+						 JOB_LONG};
 	struct loop loop;
 	struct work bulk[JOB_BULK_MAX + 1] = {0}, files[JOB_BLOCKING_MAX] = {0}, others[3][5] = {0};
 	size_t threads = count_threads();
@@ -517,7 +539,9 @@ static void stuck_file_work_holds_up_other_file_work_for_a_moment_only(void **st
 	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
 	for (size_t round = 0; round < 3; round++) {
 		for (size_t i = 0; i < ARRAY_LENGTH(classes); i++)
-			assert_int_equal(job_run(&loop, &others[round][i].job, classes[i], compute, on_done), 0);
+			assert_int_equal(
+				job_run(&loop, &others[round][i].job, classes[i], compute, on_done),
+				0);
 		for (size_t i = 0; i < ARRAY_LENGTH(classes); i++)
 			TURN_UNTIL(&loop, others[round][i].done);
 	}
@@ -586,7 +610,8 @@ static void a_standstill_makes_nobody_stuck(void **state)
 	(void)state;
 	loop_init(&loop);
 	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
-	standstill_plan(&standstill, &loop, loop_now_ms(&loop) + (JOB_STUCK_LOOKS + 1) * JOB_LOOK_STUCK_MS,
+	standstill_plan(&standstill, &loop,
+			loop_now_ms(&loop) + (JOB_STUCK_LOOKS + 1) * JOB_LOOK_STUCK_MS,
 			expect_none_stuck, &loop);
 	TURN_UNTIL(&loop, standstill.is_over);
 	finish_stuck(&loop, ARRAY_LENGTH(files), threads);
@@ -711,8 +736,8 @@ static void stacks_of_the_pool_do_not_depend_on_a_limit(void **state)
 	refusal_in_child(work_under_a_small_limit);
 }
 
-/* In a process of its own, whose user may not start any more threads; this thread, not those that are there
- * already, is that user's. */
+/* In a process of its own, whose user may not start any more threads; this thread, not those that
+ * are there already, is that user's. */
 static int work_without_new_threads(void)
 {
 	const struct rlimit none = {1, 1};
@@ -723,7 +748,8 @@ static int work_without_new_threads(void)
 	loop_init(&loop);
 	run_at_gate(&loop, files, ARRAY_LENGTH(files), JOB_FILES);
 	wait_until_running(ARRAY_LENGTH(files));
-	if (setrlimit(RLIMIT_NPROC, &none) < 0 || (geteuid() == 0 && syscall(SYS_setresuid, 65534, 65534, 65534) < 0))
+	if (setrlimit(RLIMIT_NPROC, &none) < 0 ||
+	    (geteuid() == 0 && syscall(SYS_setresuid, 65534, 65534, 65534) < 0))
 		return 1;
 	if (job_run(&loop, &held.job, JOB_FILES, compute, on_done) < 0)
 		return 2;
@@ -767,13 +793,17 @@ int main(void)
 		cmocka_unit_test_setup(long_jobs_leave_room_for_other_bulk_ones, reset),
 		cmocka_unit_test_setup(stuck_file_work_leaves_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(stuck_file_work_does_not_hold_up_computing, reset),
-		cmocka_unit_test_setup(computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones, reset),
+		cmocka_unit_test_setup(
+			computing_and_stuck_file_work_leave_a_thread_to_the_quick_ones, reset),
 		cmocka_unit_test_setup(too_much_queued_work_is_refused, reset),
-		cmocka_unit_test_setup(a_burst_of_starts_is_begun_little_by_little_and_holds_nothing_up, reset),
+		cmocka_unit_test_setup(
+			a_burst_of_starts_is_begun_little_by_little_and_holds_nothing_up, reset),
 		cmocka_unit_test_setup(a_job_that_waits_can_be_taken_back, reset),
-		cmocka_unit_test_setup(transfers_do_not_begin_while_many_wait_for_their_first_pieces, reset),
+		cmocka_unit_test_setup(
+			transfers_do_not_begin_while_many_wait_for_their_first_pieces, reset),
 		cmocka_unit_test_setup(pieces_and_other_bulk_jobs_take_turns, reset),
-		cmocka_unit_test_setup(stuck_file_work_holds_up_other_file_work_for_a_moment_only, reset),
+		cmocka_unit_test_setup(stuck_file_work_holds_up_other_file_work_for_a_moment_only,
+				       reset),
 		cmocka_unit_test_setup(no_more_than_a_few_are_stuck, reset),
 		cmocka_unit_test_setup(long_jobs_are_not_taken_for_stuck, reset),
 		cmocka_unit_test_setup(a_standstill_makes_nobody_stuck, reset),

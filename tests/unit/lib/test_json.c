@@ -64,7 +64,8 @@ static void every_type(void **state)
 	assert_int_equal(json_type(json_get(v, STR("n"))), JSON_NULL);
 	assert_true(json_int(json_get(v, STR("i"))) == INT64_MIN);
 	assert_true(json_real(json_get(v, STR("r"))) == 1500.0);
-	assert_true(str_equal(json_string(json_get(v, STR("s"))), STR("a\xC3\xA9\xF0\x9F\x98\x80\n")));
+	assert_true(
+		str_equal(json_string(json_get(v, STR("s"))), STR("a\xC3\xA9\xF0\x9F\x98\x80\n")));
 	assert_int_equal(json_length(json_get(v, STR("l"))), 3);
 	assert_int_equal(json_type(json_at(json_get(v, STR("l")), 2)), JSON_OBJECT);
 	assert_null(json_at(json_get(v, STR("l")), 3));
@@ -83,7 +84,8 @@ static void entries_keep_their_order(void **state)
 	const struct json_value *v;
 
 	for (int i = 199; i >= 0; i--)
-		used += (size_t)snprintf(text + used, sizeof(text) - used, "\"k%d\":%d%s", i, i, i ? "," : "}");
+		used += (size_t)snprintf(text + used, sizeof(text) - used, "\"k%d\":%d%s", i, i,
+					 i ? "," : "}");
 	v = parse(text);
 	assert_int_equal(json_length(v), 200);
 	for (size_t i = 0; i < 200; i++) {
@@ -183,7 +185,8 @@ static void the_arena_is_the_budget(void **state)
 /* A budget that ends at any point of the parse is a clean refusal. */
 static void every_budget_fails_cleanly(void **state)
 {
-	struct str text = STR("{\"a\":[1,2.5,\"xyz\",{\"b\":null}],\"c\":{\"d\":{\"e\":\"\\u20ac\"}}}");
+	struct str text = STR(
+		"{\"a\":[1,2.5,\"xyz\",{\"b\":null}],\"c\":{\"d\":{\"e\":\"\\u20ac\"}}}");
 	bool succeeded = false;
 
 	for (size_t budget = 0; budget < 16384; budget += 16) {
@@ -213,9 +216,12 @@ static void long_strings_are_like_short_ones(void **state)
 	run[n] = '\0';
 	for (size_t len = 0; len <= 300; len++) {
 		snprintf(text, 8 * n,
-			 "{\"a\":\"\",\"b\" : \"%.*s\",\"%.*s\"\n:\"k\",\"c\":[\"%.*s\",\"y\\u0041%.*s\",\"%.*s\xC3\xA9\"],"
+			 "{\"a\":\"\",\"b\" : "
+			 "\"%.*s\",\"%.*s\"\n:\"k\",\"c\":[\"%.*s\",\"y\\u0041%.*s\",\"%.*"
+			 "s\xC3\xA9\"],"
 			 "\"d\":\"\",\"e\":\"%.*s\"}",
-			 (int)len, run, (int)len + 2, run, (int)len, run, (int)len, run, (int)len, run, (int)n, run);
+			 (int)len, run, (int)len + 2, run, (int)len, run, (int)len, run, (int)len,
+			 run, (int)n, run);
 		v = parse(text);
 		assert_int_equal(json_length(v), 6);
 		assert_int_equal(json_string(json_get(v, STR("a"))).len, 0);
@@ -281,7 +287,8 @@ static void strings_are_escaped(void **state)
 	check_written(STR("a\0b"), false, "\"a\\u0000b\"");
 	check_written(STR("<a&b>"), false, "\"<a&b>\"");
 	check_written(STR("<a&b>"), true, "\"\\u003ca\\u0026b\\u003e\"");
-	check_written(STR("\xE2\x80\xA8\xE2\x80\xA9\xE2\x82\xAC"), true, "\"\\u2028\\u2029\xE2\x82\xAC\"");
+	check_written(STR("\xE2\x80\xA8\xE2\x80\xA9\xE2\x82\xAC"), true,
+		      "\"\\u2028\\u2029\xE2\x82\xAC\"");
 	check_written(STR("\xE2\x80\xA8"), false, "\"\xE2\x80\xA8\"");
 }
 
@@ -316,9 +323,12 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(every_type, start, finish),
 		cmocka_unit_test_setup_teardown(entries_keep_their_order, start, finish),
-		cmocka_unit_test_setup_teardown(accessors_of_another_type_answer_nothing, start, finish),
-		cmocka_unit_test_setup_teardown(case_128_malformed_json_is_refused_with_a_position, start, finish),
-		cmocka_unit_test_setup_teardown(case_128_deep_nesting_is_refused_before_it_recurses, start, finish),
+		cmocka_unit_test_setup_teardown(accessors_of_another_type_answer_nothing, start,
+						finish),
+		cmocka_unit_test_setup_teardown(case_128_malformed_json_is_refused_with_a_position,
+						start, finish),
+		cmocka_unit_test_setup_teardown(case_128_deep_nesting_is_refused_before_it_recurses,
+						start, finish),
 		cmocka_unit_test_setup_teardown(the_arena_is_the_budget, start, finish),
 		cmocka_unit_test_setup_teardown(long_strings_are_like_short_ones, start, finish),
 		cmocka_unit_test(every_budget_fails_cleanly),

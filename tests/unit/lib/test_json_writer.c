@@ -44,9 +44,11 @@ static void every_kind_of_value_finds_its_place(void **state)
 	json_writer_array_end(&w);
 	json_writer_object_end(&w);
 	assert_int_equal(json_writer_status(&w), 0);
-	assert_written(&b, "{\"text\":\"a\\\"b\\n<\",\"least\":-9223372036854775808,\"most\":9007199254740993,"
-			   "\"real\":0.667,\"yes\":true,\"no\":false,\"nothing\":null,\"empty\":{},"
-			   "\"list\":[1,[],{\"raw\":[0]}]}");
+	assert_written(
+		&b,
+		"{\"text\":\"a\\\"b\\n<\",\"least\":-9223372036854775808,\"most\":9007199254740993,"
+		"\"real\":0.667,\"yes\":true,\"no\":false,\"nothing\":null,\"empty\":{},"
+		"\"list\":[1,[],{\"raw\":[0]}]}");
 	buf_fini(&b);
 }
 

@@ -58,15 +58,17 @@ static void a_line_is_one_json_object_with_typed_fields(void **state)
 	const char *time;
 
 	(void)state;
-	log_info("process", "started", LOG_S("cmd", "a \"quoted\"\n\tname\x7F"), LOG_I("pid", INT64_MIN),
-		 LOG_B("pty", true), LOG_STR("tag", ((struct str){"a\0b", 3})), LOG_S("none", NULL));
+	log_info("process", "started", LOG_S("cmd", "a \"quoted\"\n\tname\x7F"),
+		 LOG_I("pid", INT64_MIN), LOG_B("pty", true),
+		 LOG_STR("tag", ((struct str){"a\0b", 3})), LOG_S("none", NULL));
 	root = parse_last_line();
 	time = json_string_value(json_object_get(root, "timestamp"));
 	assert_int_equal(strlen(time), strlen("2026-01-02T03:04:05.678Z"));
 	assert_string_equal(json_string_value(json_object_get(root, "level")), "info");
 	assert_string_equal(json_string_value(json_object_get(root, "logger")), "process");
 	assert_string_equal(json_string_value(json_object_get(root, "message")), "started");
-	assert_string_equal(json_string_value(json_object_get(root, "cmd")), "a \"quoted\"\n\tname\x7F");
+	assert_string_equal(json_string_value(json_object_get(root, "cmd")),
+			    "a \"quoted\"\n\tname\x7F");
 	assert_true(json_integer_value(json_object_get(root, "pid")) == INT64_MIN);
 	assert_true(json_is_true(json_object_get(root, "pty")));
 	assert_string_equal(json_string_value(json_object_get(root, "none")), "");
@@ -95,8 +97,9 @@ static void a_field_that_does_not_fit_is_left_out_whole(void **state)
 	(void)state;
 	memset(text, 'x', sizeof(text) - 1);
 	/* Every length around the limit. */
-	for (size_t len = 3700; len < sizeof(text) - 1; len += len > 3900 && len < 4150 ? 1 : 50) {
-		log_info("test", "long", LOG_STR("text", ((struct str){text, len})), LOG_I("after", 1));
+	for (size_t len = 3700; len<sizeof(text) - 1; len += len> 3900 && len < 4150 ? 1 : 50) {
+		log_info("test", "long", LOG_STR("text", ((struct str){text, len})),
+			 LOG_I("after", 1));
 		root = parse_last_line();
 		assert_string_equal(json_string_value(json_object_get(root, "message")), "long");
 		if (json_object_get(root, "text"))
@@ -130,8 +133,10 @@ static void text_format_is_for_people(void **state)
 {
 	(void)state;
 	log_init(LOG_INFO, LOG_TEXT, -1);
-	log_warn("proxy", "dial failed", LOG_S("host", "a\nb"), LOG_I("port", 80), LOG_B("last", false));
-	assert_non_null(strstr(last_line, " warn  proxy: dial failed host=a\\u000ab port=80 last=false\n"));
+	log_warn("proxy", "dial failed", LOG_S("host", "a\nb"), LOG_I("port", 80),
+		 LOG_B("last", false));
+	assert_non_null(
+		strstr(last_line, " warn  proxy: dial failed host=a\\u000ab port=80 last=false\n"));
 	assert_int_equal(last_line[2], ':');
 }
 
@@ -183,7 +188,8 @@ static void fill_and_recover(int read_end, int write_end)
 	log_init(LOG_INFO, LOG_JSON, write_end);
 	alarm(30);
 	for (int i = 0; i < 20000; i++)
-		log_info("test", "filler", LOG_I("number", i), LOG_S("text", "some more to fill it up with"));
+		log_info("test", "filler", LOG_I("number", i),
+			 LOG_S("text", "some more to fill it up with"));
 	alarm(0);
 	assert_int_equal(fcntl(read_end, F_SETFL, O_NONBLOCK), 0);
 	while ((more = read(read_end, drain + got, sizeof(drain) - 1 - got)) > 0)
@@ -259,7 +265,8 @@ static void threads_never_mix_their_lines(void **state)
 	log_set_hook(NULL, NULL);
 	log_init(LOG_INFO, LOG_JSON, ends[1]);
 	for (size_t i = 0; i < ARRAY_LENGTH(threads); i++)
-		assert_int_equal(pthread_create(&threads[i], NULL, write_many, (void *)"writer"), 0);
+		assert_int_equal(pthread_create(&threads[i], NULL, write_many, (void *)"writer"),
+				 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(threads); i++)
 		pthread_join(threads[i], NULL);
 	log_init(LOG_INFO, LOG_JSON, -1);
@@ -281,14 +288,18 @@ static void threads_never_mix_their_lines(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(a_line_is_one_json_object_with_typed_fields, hook, unhook),
+		cmocka_unit_test_setup_teardown(a_line_is_one_json_object_with_typed_fields, hook,
+						unhook),
 		cmocka_unit_test_setup_teardown(any_bytes_make_a_valid_line, hook, unhook),
-		cmocka_unit_test_setup_teardown(a_field_that_does_not_fit_is_left_out_whole, hook, unhook),
+		cmocka_unit_test_setup_teardown(a_field_that_does_not_fit_is_left_out_whole, hook,
+						unhook),
 		cmocka_unit_test_setup_teardown(levels_are_respected, hook, unhook),
 		cmocka_unit_test_setup_teardown(text_format_is_for_people, hook, unhook),
 		cmocka_unit_test_setup_teardown(dropped_lines_are_counted_and_told, hook, unhook),
-		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_blocking_pipe, hook, unhook),
-		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_blocking_socket, hook, unhook),
+		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_blocking_pipe, hook,
+						unhook),
+		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_blocking_socket, hook,
+						unhook),
 		cmocka_unit_test_setup_teardown(case_082_nobody_reads_a_terminal, hook, unhook),
 		cmocka_unit_test_setup_teardown(threads_never_mix_their_lines, hook, unhook),
 	};

@@ -234,7 +234,8 @@ static struct {
 	bool is_ready, was_ready_when_past;
 } broken;
 
-/* A stop while the kernel is asked: when it is over, the peer's byte is there, and the time as well. */
+/* A stop while the kernel is asked: when it is over, the peer's byte is there, and the time as
+ * well. */
 static void stand_still(int number)
 {
 	uint64_t until = uv_hrtime() + 2 * DUE_MS * 1000000ull;
@@ -293,11 +294,13 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup(an_empty_loop_ends_at_once, clear),
-		cmocka_unit_test_setup(deferred_calls_run_once_in_order_and_keep_the_loop_alive, clear),
+		cmocka_unit_test_setup(deferred_calls_run_once_in_order_and_keep_the_loop_alive,
+				       clear),
 		cmocka_unit_test_setup(a_call_that_asks_again_lets_the_others_run_first, clear),
 		cmocka_unit_test_setup(a_cancelled_call_never_runs, clear),
 		cmocka_unit_test_setup(a_call_may_free_itself, clear),
-		cmocka_unit_test_setup(deferred_calls_of_a_callback_run_before_the_loop_sleeps, clear),
+		cmocka_unit_test_setup(deferred_calls_of_a_callback_run_before_the_loop_sleeps,
+				       clear),
 		cmocka_unit_test_setup(a_loop_that_ran_empty_can_run_again, clear),
 		cmocka_unit_test_setup(an_idle_loop_sleeps, clear),
 		cmocka_unit_test(what_comes_while_a_poll_is_broken_off_is_looked_at_first),

@@ -144,7 +144,9 @@ static void mistakes_and_help_show_the_usage(void **state)
 {
 	(void)state;
 	assert_int_equal(PARSE("-nonsense"), OPTIONS_BAD);
-	assert_non_null(strstr(said, "flag provided but not defined: -nonsense\nUsage of program:\ndoes things\n"));
+	assert_non_null(strstr(
+		said,
+		"flag provided but not defined: -nonsense\nUsage of program:\ndoes things\n"));
 	assert_non_null(strstr(said, "  -port int\n    \tlisten here\n"));
 	assert_int_equal(PARSE("-versio"), OPTIONS_BAD); /* no abbreviations */
 	assert_int_equal(PARSE("---version"), OPTIONS_BAD);

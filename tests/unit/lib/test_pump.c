@@ -99,7 +99,8 @@ static void a_reset_is_passed_on(void **state)
 	struct linger linger = {.l_onoff = 1};
 	char byte;
 
-	assert_int_equal(setsockopt(f->peers[0], SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)), 0);
+	assert_int_equal(setsockopt(f->peers[0], SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)),
+			 0);
 	close_fd(&f->peers[0]);
 	assert_int_equal(receive(f, 1, &byte, 1), -1);
 	assert_int_equal(errno, ECONNRESET);
@@ -145,10 +146,12 @@ static void a_side_that_takes_nothing_stops_the_other_and_loses_nothing(void **s
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(bytes_go_both_ways_and_ends_are_passed_on, setup, teardown),
+		cmocka_unit_test_setup_teardown(bytes_go_both_ways_and_ends_are_passed_on, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(a_reset_is_passed_on, setup, teardown),
 		cmocka_unit_test_setup_teardown(
-			a_side_that_takes_nothing_stops_the_other_and_loses_nothing, setup, teardown),
+			a_side_that_takes_nothing_stops_the_other_and_loses_nothing, setup,
+			teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,9 +23,10 @@ static void serve_plain(struct http_exchange *ex, const struct route_call *call)
 {
 	char text[256];
 
-	snprintf(text, sizeof(text), "%.*s %.*s|%.*s", (int)ex->request.method.len, ex->request.method.p,
-		 (int)call->parameters[0].len, call->parameters[0].p ? call->parameters[0].p : "",
-		 (int)call->parameters[1].len, call->parameters[1].p ? call->parameters[1].p : "");
+	snprintf(text, sizeof(text), "%.*s %.*s|%.*s", (int)ex->request.method.len,
+		 ex->request.method.p, (int)call->parameters[0].len,
+		 call->parameters[0].p ? call->parameters[0].p : "", (int)call->parameters[1].len,
+		 call->parameters[1].p ? call->parameters[1].p : "");
 	http_respond(ex, 200, "text/plain", str_of(text));
 }
 
@@ -131,7 +132,7 @@ static void a_row_is_found_by_method_and_path(void **state)
 static void paths_are_compared_as_they_were_sent(void **state)
 {
 	static const char *const unknown[] = {
-		HEAD("GET /"),	   HEAD("GET //a"),	HEAD("GET /A"),	      HEAD("GET /a/x/"),
+		HEAD("GET /"),	    HEAD("GET //a"),	  HEAD("GET /A"),	 HEAD("GET /a/x/"),
 		HEAD("GET /a/x/b"), HEAD("GET /a/x/c/y"), HEAD("GET /a/x/b/y/"), HEAD("GET /%61"),
 	};
 
@@ -158,7 +159,8 @@ static void a_body_comes_whole(void **state)
 	assert_answer(f, HEAD("PUT /a") "Content-Length: 0\r\n", "", 200, "");
 	assert_answer(f, HEAD("PUT /a"), "", 200, "");
 	assert_answer(f, HEAD("PUT /a") "Content-Length: 64\r\n", largest, 200, largest);
-	assert_answer(f, HEAD("PUT /a") "Transfer-Encoding: chunked\r\n", "1\r\nx\r\n2\r\nyz\r\n0\r\n\r\n", 200, "xyz");
+	assert_answer(f, HEAD("PUT /a") "Transfer-Encoding: chunked\r\n",
+		      "1\r\nx\r\n2\r\nyz\r\n0\r\n\r\n", 200, "xyz");
 }
 
 static void a_body_that_is_too_large_is_refused(void **state)
@@ -167,10 +169,10 @@ static void a_body_that_is_too_large_is_refused(void **state)
 
 	/* By what it says of itself, and by what comes. */
 	assert_answer(f, HEAD("PUT /a") "Content-Length: 65\r\n", "", 413, NULL);
-	assert_answer(f,
-		      HEAD("PUT /a") "Transfer-Encoding: chunked\r\n",
-		      "41\r\n01234567890123456789012345678901234567890123456789012345678901234\r\n0\r\n\r\n", 413,
-		      NULL);
+	assert_answer(f, HEAD("PUT /a") "Transfer-Encoding: chunked\r\n",
+		      "41\r\n01234567890123456789012345678901234567890123456789012345678901234\r\n0"
+		      "\r\n\r\n",
+		      413, NULL);
 }
 
 static bool bodies_are_held(void *user)

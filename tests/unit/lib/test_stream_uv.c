@@ -52,7 +52,8 @@ static void nothing_is_read_before_start_or_after_stop(void **state)
 	stream_lab_finish(&f);
 }
 
-/* Fills the stream until it says full, then on for a while; the peer must get every byte in order. */
+/* Fills the stream until it says full, then on for a while; the peer must get every byte in
+ * order. */
 static void a_full_stream_says_so_once_drained_and_loses_nothing(void **state)
 {
 	static char chunk[50000];
@@ -187,7 +188,9 @@ static void end_of_one_direction_leaves_the_other(void **state)
 	assert_int_equal(read_fully(f.peer, text, 6), 6);
 	/* Now the other direction breaks too, and a waiting writer hears of it. */
 	stream_lab_fill(&f);
-	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0);
+	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0},
+				    sizeof(struct linger)),
+			 0);
 	close_fd(&f.peer);
 	STREAM_LAB_WAIT(&f, f.ends == 2);
 	assert_true(f.end_status < 0);
@@ -202,7 +205,9 @@ static void a_reset_is_an_error_not_an_end(void **state)
 	(void)state;
 	stream_lab_start_tcp(&f);
 	stream_read_start(f.stream);
-	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0);
+	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0},
+				    sizeof(struct linger)),
+			 0);
 	close_fd(&f.peer);
 	STREAM_LAB_WAIT(&f, f.ends == 1);
 	assert_int_equal(f.end_status, -ECONNRESET);
@@ -273,7 +278,9 @@ static void writing_to_a_dead_peer_is_reported_from_the_loop(void **state)
 
 	(void)state;
 	stream_lab_start_tcp(&f); /* not reading, so only writing can find out */
-	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0);
+	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0},
+				    sizeof(struct linger)),
+			 0);
 	close_fd(&f.peer);
 	for (int i = 0; i < 100 && status == 0; i++)
 		status = stream_lab_write(&f, "x", 1);

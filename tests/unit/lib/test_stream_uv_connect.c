@@ -124,9 +124,9 @@ static void who_writes_at_once_saves_a_segment(void **state)
 		char got[5];
 
 		loop_init(&f.loop);
-		assert_int_equal(ways[i].call(&f.loop, (struct sockaddr *)&address, on_connected,
-					      &stream),
-				 0);
+		assert_int_equal(
+			ways[i].call(&f.loop, (struct sockaddr *)&address, on_connected, &stream),
+			0);
 		stream_lab_start(&f, stream, -1);
 		STREAM_LAB_WAIT(&f, f.connected);
 		assert_int_equal(f.connected, 1);
@@ -156,8 +156,8 @@ static void a_connection_that_does_not_come(void **state)
 
 		close(listen_somewhere(&address));
 		loop_init(&f.loop);
-		assert_int_equal(ways[i](&f.loop, (struct sockaddr *)&address, on_connected, &stream),
-				 0);
+		assert_int_equal(
+			ways[i](&f.loop, (struct sockaddr *)&address, on_connected, &stream), 0);
 		stream_lab_start(&f, stream, -1);
 		STREAM_LAB_WAIT(&f, f.connected);
 		assert_int_equal(f.connected, -ECONNREFUSED);
@@ -177,10 +177,12 @@ static void without_descriptors_nothing_begins(void **state)
 	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
 	none = (struct rlimit){.rlim_cur = 0, .rlim_max = limit.rlim_max};
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-	assert_int_equal(stream_uv_connect(&loop, (struct sockaddr *)&address, on_connected, &stream),
-			 -EMFILE);
-	assert_int_equal(connect_to_write(&loop, (struct sockaddr *)&address, on_connected, &stream),
-			 -EMFILE);
+	assert_int_equal(
+		stream_uv_connect(&loop, (struct sockaddr *)&address, on_connected, &stream),
+		-EMFILE);
+	assert_int_equal(
+		connect_to_write(&loop, (struct sockaddr *)&address, on_connected, &stream),
+		-EMFILE);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 	loop_run(&loop);
 	loop_fini(&loop);

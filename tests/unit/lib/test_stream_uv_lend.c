@@ -149,8 +149,8 @@ static int is_corked(int fd)
 	return on;
 }
 
-/* Pieces leave in whole segments, which costs the reader half of its wake-ups, and nothing is held back once the
- * socket is ours again. */
+/* Pieces leave in whole segments, which costs the reader half of its wake-ups, and nothing is held
+ * back once the socket is ours again. */
 static void segments_are_filled_while_it_is_lent(void **state)
 {
 	struct stream_lab f;
@@ -226,7 +226,8 @@ static void a_stream_with_bytes_waiting_is_not_lent(void **state)
 	stream_lab_finish(&f);
 }
 
-/* The peer sees the end when the descriptor is closed, too; nothing of a stream's is taken for another's. */
+/* The peer sees the end when the descriptor is closed, too; nothing of a stream's is taken for
+ * another's. */
 static void a_lent_stream_can_be_closed(void **state)
 {
 	char byte;
@@ -263,7 +264,9 @@ static void a_file_for_a_dead_peer_is_refused(void **state)
 	struct sender sender = {.file = make_file(100000)};
 
 	stream_lab_start_tcp(&f);
-	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)), 0);
+	assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0},
+				    sizeof(struct linger)),
+			 0);
 	close_fd(&f.peer);
 	/* The reset may take a moment. */
 	do {
@@ -273,7 +276,8 @@ static void a_file_for_a_dead_peer_is_refused(void **state)
 		run_sender(&f, &sender);
 		stream_take_back(f.stream);
 	} while (sender.sent >= 0);
-	assert_true(sender.send.socket.fd < 0 || sender.sent == -EPIPE || sender.sent == -ECONNRESET);
+	assert_true(sender.send.socket.fd < 0 || sender.sent == -EPIPE ||
+		    sender.sent == -ECONNRESET);
 	close(sender.file);
 	stream_lab_finish(&f);
 }
@@ -344,8 +348,8 @@ static void a_job_receives_and_the_loop_goes_on_behind_it(void **state)
 	stream_lab_finish(&f);
 }
 
-/* An end that the job has met is told by the loop as well, and so is a reset, though not always as one: a socket
- * tells of it once. */
+/* An end that the job has met is told by the loop as well, and so is a reset, though not always as
+ * one: a socket tells of it once. */
 static void what_ends_while_a_job_receives_has_ended_for_the_loop(void **state)
 {
 	for (int reset = 0; reset < 2; reset++) {
@@ -358,8 +362,9 @@ static void what_ends_while_a_job_receives_has_ended_for_the_loop(void **state)
 		lent_socket_begin(&lent, stream_lend_input(f.stream));
 		assert_true(lent.fd >= 0);
 		if (reset)
-			assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0},
-						    sizeof(struct linger)), 0);
+			assert_int_equal(setsockopt(f.peer, SOL_SOCKET, SO_LINGER,
+						    &(struct linger){1, 0}, sizeof(struct linger)),
+					 0);
 		close_fd(&f.peer);
 		assert_int_equal(poll(&(struct pollfd){.fd = lent.fd, .events = POLLIN}, 1, -1), 1);
 		assert_int_equal(lent_socket_receive(&lent, &byte, 1), 0);

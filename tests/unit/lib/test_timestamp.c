@@ -51,8 +51,9 @@ static void every_day_agrees_with_libc(void **state)
 		int32_t nanos;
 
 		gmtime_r(&at, &parts);
-		snprintf(expected, sizeof(expected), "%04d-%02d-%02dT%02d:%02d:%02dZ", parts.tm_year + 1900,
-			 parts.tm_mon + 1, parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+		snprintf(expected, sizeof(expected), "%04d-%02d-%02dT%02d:%02d:%02dZ",
+			 parts.tm_year + 1900, parts.tm_mon + 1, parts.tm_mday, parts.tm_hour,
+			 parts.tm_min, parts.tm_sec);
 		assert_true(str_equal(written, str_of(expected)));
 		assert_int_equal(timestamp_parse(written, 0, &seconds, &nanos), 0);
 		assert_true(seconds == at);
@@ -63,10 +64,12 @@ static void what_the_form_cannot_say_becomes_the_nearest(void **state)
 {
 	char text[TIMESTAMP_BYTES];
 
-	assert_true(str_equal(timestamp_write(INT64_MAX, 0, text), STR("9999-12-31T23:59:59.999999999Z")));
+	assert_true(str_equal(timestamp_write(INT64_MAX, 0, text),
+			      STR("9999-12-31T23:59:59.999999999Z")));
 	assert_true(str_equal(timestamp_write(INT64_MIN, 5, text), STR("0001-01-01T00:00:00Z")));
 	assert_true(str_equal(timestamp_write(0, -5, text), STR("1970-01-01T00:00:00Z")));
-	assert_true(str_equal(timestamp_write(0, INT32_MAX, text), STR("1970-01-01T00:00:00.999999999Z")));
+	assert_true(str_equal(timestamp_write(0, INT32_MAX, text),
+			      STR("1970-01-01T00:00:00.999999999Z")));
 }
 
 static void logs_have_three_digits(void **state)
@@ -74,9 +77,12 @@ static void logs_have_three_digits(void **state)
 	char text[TIMESTAMP_BYTES];
 
 	assert_true(str_equal(timestamp_write_ms(0, 0, text), STR("1970-01-01T00:00:00.000Z")));
-	assert_true(str_equal(timestamp_write_ms(-1, 999999999, text), STR("1969-12-31T23:59:59.999Z")));
-	assert_true(str_equal(timestamp_write_ms(951782400, 7000000, text), STR("2000-02-29T00:00:00.007Z")));
-	assert_true(str_equal(timestamp_write_ms(INT64_MAX, 0, text), STR("9999-12-31T23:59:59.999Z")));
+	assert_true(str_equal(timestamp_write_ms(-1, 999999999, text),
+			      STR("1969-12-31T23:59:59.999Z")));
+	assert_true(str_equal(timestamp_write_ms(951782400, 7000000, text),
+			      STR("2000-02-29T00:00:00.007Z")));
+	assert_true(
+		str_equal(timestamp_write_ms(INT64_MAX, 0, text), STR("9999-12-31T23:59:59.999Z")));
 }
 
 static void other_zones_are_read(void **state)
@@ -84,9 +90,11 @@ static void other_zones_are_read(void **state)
 	int64_t seconds;
 	int32_t nanos;
 
-	assert_int_equal(timestamp_parse(STR("2026-01-02T03:04:05.25+02:30"), 0, &seconds, &nanos), 0);
+	assert_int_equal(timestamp_parse(STR("2026-01-02T03:04:05.25+02:30"), 0, &seconds, &nanos),
+			 0);
 	assert_true(seconds == 1767314045 && nanos == 250000000);
-	assert_int_equal(timestamp_parse(STR("2026-01-01T20:04:05.25-04:30"), 0, &seconds, &nanos), 0);
+	assert_int_equal(timestamp_parse(STR("2026-01-01T20:04:05.25-04:30"), 0, &seconds, &nanos),
+			 0);
 	assert_true(seconds == 1767314045 && nanos == 250000000);
 }
 
@@ -119,15 +127,29 @@ static void leniency_is_for_who_asks_for_it(void **state)
 static void other_texts_are_refused(void **state)
 {
 	static const char *const bad[] = {
-		"", "now", "2026-01-02", "2026-01-02T03:04:05", "2026-13-02T03:04:05Z",
-		"2026-02-29T03:04:05Z", "2026-00-01T00:00:00Z", "2026-01-00T00:00:00Z",
-		"2026-01-02T24:00:00Z", "2026-01-02T03:60:05Z", "2026-01-02T03:04:60Z",
-		"2026-01-02T03:04:05.Z", "2026-01-02T03:04:05Zx", "2026-01-02T03:04:05+24:00",
-		"2026-01-02T03:04:05+0200", "0000-00-01T00:00:00Z", "+026-01-02T03:04:05Z",
+		"",
+		"now",
+		"2026-01-02",
+		"2026-01-02T03:04:05",
+		"2026-13-02T03:04:05Z",
+		"2026-02-29T03:04:05Z",
+		"2026-00-01T00:00:00Z",
+		"2026-01-00T00:00:00Z",
+		"2026-01-02T24:00:00Z",
+		"2026-01-02T03:60:05Z",
+		"2026-01-02T03:04:60Z",
+		"2026-01-02T03:04:05.Z",
+		"2026-01-02T03:04:05Zx",
+		"2026-01-02T03:04:05+24:00",
+		"2026-01-02T03:04:05+0200",
+		"0000-00-01T00:00:00Z",
+		"+026-01-02T03:04:05Z",
 		" 2026-01-02T03:04:05Z",
 	};
 	static const char *const far[] = {
-		"0000-01-01T00:00:00Z", "0000-12-31T23:59:59-01:00", "0001-01-01T00:00:00+01:00",
+		"0000-01-01T00:00:00Z",
+		"0000-12-31T23:59:59-01:00",
+		"0001-01-01T00:00:00+01:00",
 		"9999-12-31T23:59:59-00:01",
 	};
 	int64_t seconds;
@@ -143,8 +165,9 @@ static void other_texts_are_refused(void **state)
 				fail_msg("%s", far[i]);
 		}
 	}
-	assert_int_equal(timestamp_parse((struct str){"1970-01-01T00:00:00Z\0", 21}, 0, &seconds, &nanos),
-			 -EINVAL);
+	assert_int_equal(
+		timestamp_parse((struct str){"1970-01-01T00:00:00Z\0", 21}, 0, &seconds, &nanos),
+		-EINVAL);
 }
 
 int main(void)

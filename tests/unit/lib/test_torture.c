@@ -1,4 +1,5 @@
-/* What happens when memory is refused at any point: everything that can refuse says so and loses nothing. */
+/* What happens when memory is refused at any point: everything that can refuse says so and loses
+ * nothing. */
 #include "tests/support/cmocka.h"
 
 #include "lib/arena.h"
@@ -19,7 +20,8 @@ static void grow_a_buffer(void *user)
 
 		assert_true(status == 0 || (status == -ENOMEM && torture_refused()));
 		expected += status == 0 ? 8 : 0;
-		assert_int_equal(buf_length(&b), expected); /* a refusal leaves the content as it was */
+		assert_int_equal(buf_length(&b),
+				 expected); /* a refusal leaves the content as it was */
 		if (i % 7 == 0 && expected >= 16) {
 			buf_consume(&b, 16);
 			expected -= 16;
@@ -52,7 +54,8 @@ static void fill_an_arena(void *user)
 static void parse_json(void *user)
 {
 	static const char text[] =
-		"{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo \\u00e4\"],\"envs\":{\"A\":\"1\",\"B\":\"\"},"
+		"{\"process\":{\"cmd\":\"/bin/sh\",\"args\":[\"-c\",\"echo "
+		"\\u00e4\"],\"envs\":{\"A\":\"1\",\"B\":\"\"},"
 		"\"list\":[1,2.5,true,null,[[[\"deep\"]]],{}]},\"number\":-9223372036854775808}";
 	const struct json_value *root = NULL;
 	struct arena a;
@@ -63,7 +66,8 @@ static void parse_json(void *user)
 	arena_init(&a, 1 << 20);
 	status = json_parse(STR(text), &a, &root, &err);
 	if (status == 0) {
-		assert_str(json_string(json_get(json_get(root, STR("process")), STR("cmd"))), "/bin/sh");
+		assert_str(json_string(json_get(json_get(root, STR("process")), STR("cmd"))),
+			   "/bin/sh");
 		assert_true(json_int(json_get(root, STR("number"))) == INT64_MIN);
 	} else {
 		assert_true(torture_refused());
@@ -80,7 +84,8 @@ static void write_json(void *user)
 	(void)user;
 	buf_init(&b, 100000);
 	for (int i = 0; i < 200; i++) {
-		int status = json_write_string(&b, STR("a \"quoted\" text with \x01 and \xFF bytes <>"), i % 2);
+		int status = json_write_string(
+			&b, STR("a \"quoted\" text with \x01 and \xFF bytes <>"), i % 2);
 
 		assert_true(status == 0 || (status == -ENOMEM && torture_refused()));
 	}

@@ -12,11 +12,15 @@ static void endpoints(void **state)
 		const char *text, *address;
 		unsigned port;
 	} good[] = {
-		{"127.0.0.1:3002", "127.0.0.1", 3002}, {"[::1]:0", "::1", 0}, {":80", "0.0.0.0", 80},
-		{"0.0.0.0:65535", "0.0.0.0", 65535},   {"[::]:1", "::", 1},
+		{"127.0.0.1:3002", "127.0.0.1", 3002},
+		{"[::1]:0", "::1", 0},
+		{":80", "0.0.0.0", 80},
+		{"0.0.0.0:65535", "0.0.0.0", 65535},
+		{"[::]:1", "::", 1},
 	};
-	static const char *const bad[] = {"", "3002", "localhost:80", "127.0.0.1",
-					  "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "[::1"};
+	static const char *const bad[] = {
+		"",	      "3002",	     "localhost:80",	"127.0.0.1",
+		"127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "[::1"};
 	struct config_endpoint endpoint;
 
 	(void)state;
@@ -60,7 +64,8 @@ static void sandboxes(void **state)
 
 static void case_189_masks_of_single_ports_on_the_command_line(void **state)
 {
-	char text[] = "abc=netns:/run/netns/a,10.0.0.2,mask=localhost:${PORT};3000=app.test;9000=,limit=5";
+	char text[] = "abc=netns:/run/netns/"
+		      "a,10.0.0.2,mask=localhost:${PORT};3000=app.test;9000=,limit=5";
 	struct sandbox_entry entry;
 	struct err err;
 
@@ -72,10 +77,14 @@ static void case_189_masks_of_single_ports_on_the_command_line(void **state)
 
 static void sandboxes_that_are_refused(void **state)
 {
-	static const char *const bad[] = {"abc", "abc=1.2.3.4,envd", "abc=1.2.3.4,envd=x",
-					  "abc=1.2.3.4,envd=65536", "abc=1.2.3.4,limit=-1",
+	static const char *const bad[] = {"abc",
+					  "abc=1.2.3.4,envd",
+					  "abc=1.2.3.4,envd=x",
+					  "abc=1.2.3.4,envd=65536",
+					  "abc=1.2.3.4,limit=-1",
 					  "abc=1.2.3.4,resume=yes",
-					  "abc=1.2.3.4,state=up", "abc=1.2.3.4,colour=red"};
+					  "abc=1.2.3.4,state=up",
+					  "abc=1.2.3.4,colour=red"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++) {
@@ -90,8 +99,17 @@ static void sandboxes_that_are_refused(void **state)
 
 static void flags(void **state)
 {
-	const char *argv[] = {"proxy", "--listen", "127.0.0.1:0", "-admin=none", "--sandbox", "a=1.1.1.1",
-			"--sandbox=b=2.2.2.2", "--workers", "3", "--forwarded-headers", NULL};
+	const char *argv[] = {"proxy",
+			      "--listen",
+			      "127.0.0.1:0",
+			      "-admin=none",
+			      "--sandbox",
+			      "a=1.1.1.1",
+			      "--sandbox=b=2.2.2.2",
+			      "--workers",
+			      "3",
+			      "--forwarded-headers",
+			      NULL};
 	struct config config;
 
 	(void)state;

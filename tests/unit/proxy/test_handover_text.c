@@ -134,13 +134,18 @@ static void the_other_lines(void **state)
 static void another_version_is_skipped_and_nonsense_refused(void **state)
 {
 	static const char *const unknown[] = {"{\"type\":\"later\",\"x\":1}", "{}", "{\"type\":7}"};
-	static const char *const bad[] = {"", "x", "[", "{\"type\":\"put\"}", "{\"type\":\"listeners\"}",
-					  "{\"type\":\"put\",\"sandbox\":{}}",
-					  "{\"type\":\"put\",\"sandbox\":{\"id\":\"A b\"}}",
-					  "{\"type\":\"put\",\"sandbox\":{\"id\":\"a\",\"state\":\"odd\"}}",
-					  "{\"type\":\"removed\"}",
-					  "{\"type\":\"tickets\",\"keys\":\"0\"}",
-					  "{\"type\":\"tickets\",\"keys\":\"0g\"}"};
+	static const char *const bad[] = {
+		"",
+		"x",
+		"[",
+		"{\"type\":\"put\"}",
+		"{\"type\":\"listeners\"}",
+		"{\"type\":\"put\",\"sandbox\":{}}",
+		"{\"type\":\"put\",\"sandbox\":{\"id\":\"A b\"}}",
+		"{\"type\":\"put\",\"sandbox\":{\"id\":\"a\",\"state\":\"odd\"}}",
+		"{\"type\":\"removed\"}",
+		"{\"type\":\"tickets\",\"keys\":\"0\"}",
+		"{\"type\":\"tickets\",\"keys\":\"0g\"}"};
 	char long_one[2 * HANDOVER_TICKET_BYTES_MAX + 64];
 	struct handover_line line;
 	struct err err;
@@ -156,19 +161,21 @@ static void another_version_is_skipped_and_nonsense_refused(void **state)
 	snprintf(long_one, sizeof(long_one), "{\"type\":\"tickets\",\"keys\":\"%0*d\"}",
 		 2 * HANDOVER_TICKET_BYTES_MAX + 2, 0);
 	assert_true(handover_read(str_of(long_one), &arena, &line, &err) < 0);
-	assert_int_equal(handover_read(STR("{\"type\":\"put\",\"sandbox\":{\"id\":\"a\",\"later\":1}}"),
-				       &arena, &line, &err),
-			 0);
+	assert_int_equal(
+		handover_read(STR("{\"type\":\"put\",\"sandbox\":{\"id\":\"a\",\"later\":1}}"),
+			      &arena, &line, &err),
+		0);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_sandbox_comes_through_whole, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(what_is_not_said_is_as_in_a_new_one, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(the_other_lines, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(another_version_is_skipped_and_nonsense_refused, set_up,
+		cmocka_unit_test_setup_teardown(what_is_not_said_is_as_in_a_new_one, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(the_other_lines, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(another_version_is_skipped_and_nonsense_refused,
+						set_up, tear_down),
 	};
 
 	json_init();

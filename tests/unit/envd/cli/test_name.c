@@ -17,7 +17,8 @@ static void what_is_plain_stays(void **state)
 	(void)state;
 	expect_quoted("file.txt", "file.txt");
 	expect_quoted("/a/b-c_d:e@f%g+h=i,j^k", "/a/b-c_d:e@f%g+h=i,j^k");
-	expect_quoted("gr\xc3\xbc\xc3\x9f.\xe6\x97\xa5.\xf0\x9f\x98\x80", "gr\xc3\xbc\xc3\x9f.\xe6\x97\xa5.\xf0\x9f\x98\x80");
+	expect_quoted("gr\xc3\xbc\xc3\x9f.\xe6\x97\xa5.\xf0\x9f\x98\x80",
+		      "gr\xc3\xbc\xc3\x9f.\xe6\x97\xa5.\xf0\x9f\x98\x80");
 }
 
 static void what_a_shell_would_take_apart_is_quoted(void **state)
@@ -37,7 +38,7 @@ static void nothing_that_a_terminal_acts_on_gets_through(void **state)
 	(void)state;
 	expect_quoted("\x1b[31m", "$'\\033[31m'");
 	expect_quoted("\a\b\t\n\v\f\r\x01\x7f", "$'\\a\\b\\t\\n\\v\\f\\r\\001\\177'");
-	expect_quoted("\xc2\x9b", "$'\\302\\233'");	     /* C1: CSI in one character */
+	expect_quoted("\xc2\x9b", "$'\\302\\233'"); /* C1: CSI in one character */
 	expect_quoted("\xe2\x80\xae", "$'\\342\\200\\256'"); /* right-to-left override */
 	expect_quoted("\xe2\x81\xa6", "$'\\342\\201\\246'"); /* left-to-right isolate */
 	expect_quoted("\xef\xbb\xbf", "$'\\357\\273\\277'"); /* no width at all */
@@ -57,7 +58,8 @@ static void what_is_no_utf8_is_told_byte_by_byte(void **state)
 
 static void the_wire_and_back(void **state)
 {
-	static const char *const names[] = {"plain", "caf\xe9", "\xff\xfe/x\x80", "\xee\xbe\x80", "\xee\xbf\xa9\xe9", "a/b/../c"};
+	static const char *const names[] = {"plain",	    "caf\xe9",		"\xff\xfe/x\x80",
+					    "\xee\xbe\x80", "\xee\xbf\xa9\xe9", "a/b/../c"};
 
 	(void)state;
 	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {

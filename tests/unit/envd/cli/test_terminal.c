@@ -18,7 +18,8 @@ static void expect_filtered(const char *keys, const char *expected, bool leaves)
 		memcpy(seen, bytes, used);
 		if (!has_left) {
 			memcpy(bytes, keys + cut, len - cut);
-			memcpy(seen + used, bytes, terminal_filter(&escape, bytes, len - cut, &has_left));
+			memcpy(seen + used, bytes,
+			       terminal_filter(&escape, bytes, len - cut, &has_left));
 		}
 		assert_string_equal(seen, expected);
 		assert_int_equal(has_left, leaves);
@@ -43,7 +44,8 @@ static void a_tilde_counts_at_the_beginning_of_a_line_alone(void **state)
 
 int main(void)
 {
-	const struct CMUnitTest tests[] = {cmocka_unit_test(a_tilde_counts_at_the_beginning_of_a_line_alone)};
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_tilde_counts_at_the_beginning_of_a_line_alone)};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,8 @@ static int teardown(void **state)
 
 static int run_as(const char *name, const char *body)
 {
-	const struct compose_request request = {.sandbox = &sandbox, .user_name = name, .body = str_of(body)};
+	const struct compose_request request = {
+		.sandbox = &sandbox, .user_name = name, .body = str_of(body)};
 	int status = compose_begin(&compose, &request, &arena, &err);
 
 	if (status == 0)
@@ -98,32 +99,38 @@ static void conformance_093_to_conformance_097_refusals(void **state)
 		{"", "invalid request body: ", ERR_INVALID_ARGUMENT},
 		{"[]", "invalid request body: ", ERR_INVALID_ARGUMENT},
 		{"{\"source_paths\":[\"a\"", "invalid request body: ", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":\"a\",\"destination\":\"f\"}", "invalid request body: ", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[1],\"destination\":\"f\"}", "invalid request body: ", ERR_INVALID_ARGUMENT},
+		{"{\"source_paths\":\"a\",\"destination\":\"f\"}",
+		 "invalid request body: ", ERR_INVALID_ARGUMENT},
+		{"{\"source_paths\":[1],\"destination\":\"f\"}",
+		 "invalid request body: ", ERR_INVALID_ARGUMENT},
 		{"{}", "source_paths must not be empty", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[],\"destination\":\"\"}", "source_paths must not be empty", ERR_INVALID_ARGUMENT},
+		{"{\"source_paths\":[],\"destination\":\"\"}", "source_paths must not be empty",
+		 ERR_INVALID_ARGUMENT},
 		{"{\"source_paths\":null,\"destination\":\"f\"}", "source_paths must not be empty",
 		 ERR_INVALID_ARGUMENT},
 		{"{\"source_paths\":[\"a\"]}", "destination is required", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[\"a\"],\"destination\":\"\"}", "destination is required", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[\"a\"],\"destination\":\"~x/f\"}", "error resolving destination path: ",
+		{"{\"source_paths\":[\"a\"],\"destination\":\"\"}", "destination is required",
 		 ERR_INVALID_ARGUMENT},
+		{"{\"source_paths\":[\"a\"],\"destination\":\"~x/f\"}",
+		 "error resolving destination path: ", ERR_INVALID_ARGUMENT},
 		{"{\"source_paths\":[\"a\"],\"destination\":\"f\",\"username\":\"none\"}",
 		 "error looking up user 'none': user: unknown user none", ERR_UNAUTHENTICATED},
-		{"{\"source_paths\":[\"~x/a\"],\"destination\":\"f\"}", "error resolving source path \"~x/a\": ",
-		 ERR_INVALID_ARGUMENT},
+		{"{\"source_paths\":[\"~x/a\"],\"destination\":\"f\"}",
+		 "error resolving source path \"~x/a\": ", ERR_INVALID_ARGUMENT},
 		{"{\"source_paths\":[\"a\",\"./f\"],\"destination\":\"f\"}",
 		 "source path \"./f\" cannot be the same as destination", ERR_INVALID_ARGUMENT},
 		{"{\"source_paths\":[\"a\",\"link/f\"],\"destination\":\"f\"}",
 		 "source path \"link/f\" cannot be the same as destination", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[\"a\",\"none\"],\"destination\":\"f\"}", "source file not found: none",
-		 ERR_NOT_FOUND},
+		{"{\"source_paths\":[\"a\",\"none\"],\"destination\":\"f\"}",
+		 "source file not found: none", ERR_NOT_FOUND},
 		{"{\"source_paths\":[\"a\",\"dir\"],\"destination\":\"f\"}",
 		 "source path is not a regular file: dir", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[\"fifo\"],\"destination\":\"f\"}", "source path is not a regular file: fifo",
+		{"{\"source_paths\":[\"fifo\"],\"destination\":\"f\"}",
+		 "source path is not a regular file: fifo", ERR_INVALID_ARGUMENT},
+		{"{\"source_paths\":[\"a\"],\"destination\":\"dir\"}", "path is a directory",
 		 ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[\"a\"],\"destination\":\"dir\"}", "path is a directory", ERR_INVALID_ARGUMENT},
-		{"{\"source_paths\":[\"a\"],\"destination\":\"a/f\"}", "error ensuring directories: ", ERR_INTERNAL},
+		{"{\"source_paths\":[\"a\"],\"destination\":\"a/f\"}",
+		 "error ensuring directories: ", ERR_INTERNAL},
 	};
 
 	(void)state;
@@ -150,7 +157,9 @@ static void conformance_098_missing_parents_are_made(void **state)
 	(void)state;
 	folder_write_text(at("d/a"), "part");
 	/* conformance_102: a single part; trailing garbage is ignored. */
-	assert_int_equal(run("{\"Source_Paths\":[\"a\"],\"destination\":\"x/y/z\",\"more\":{\"}\":\"\\\"}\"}}]garbage"), 0);
+	assert_int_equal(run("{\"Source_Paths\":[\"a\"],\"destination\":\"x/y/"
+			     "z\",\"more\":{\"}\":\"\\\"}\"}}]garbage"),
+			 0);
 	folder_check_text(at("d/x/y/z"), "part");
 	folder_check_text(at("d/a"), NULL);
 }
@@ -168,8 +177,10 @@ static void conformance_099_order_is_kept(void **state)
 		memset(bytes, 'a' + i, len);
 		folder_write(at(arena_printf(&arena, "d/%d", i)), bytes, len);
 	}
-	assert_int_equal(run("{\"source_paths\":[\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\",\"8\",\"9\"],"
-			     "\"destination\":\"f\"}"), 0);
+	assert_int_equal(run("{\"source_paths\":[\"0\",\"1\",\"2\",\"3\",\"4\",\"5\",\"6\",\"7\","
+			     "\"8\",\"9\"],"
+			     "\"destination\":\"f\"}"),
+			 0);
 	fd = open(at("d/f"), O_RDONLY | O_CLOEXEC);
 	assert_int_equal(read(fd, got, 10 * len), 10 * len);
 	close(fd);
@@ -191,7 +202,8 @@ static void case_099_two_hundred_parts_over_an_existing_file(void **state)
 	assert_int_equal(chmod(at("d/f"), 0600), 0);
 	used += sprintf(used, "{\"destination\":\"f\",\"source_paths\":[");
 	for (int i = 0; i < 200; i++) {
-		folder_write_text(at(arena_printf(&arena, "d/%d", i)), arena_printf(&arena, "<%d>", i));
+		folder_write_text(at(arena_printf(&arena, "d/%d", i)),
+				  arena_printf(&arena, "<%d>", i));
 		used += sprintf(used, "%s\"%d\"", i ? "," : "", i);
 		strcat(want, arena_printf(&arena, "<%d>", i));
 	}
@@ -225,7 +237,8 @@ static void a_part_may_come_twice_and_be_a_link(void **state)
 static void a_part_that_is_replaced_meanwhile_stays(void **state)
 {
 	const struct compose_request request = {
-		.sandbox = &sandbox, .user_name = "self",
+		.sandbox = &sandbox,
+		.user_name = "self",
 		.body = STR("{\"source_paths\":[\"a\",\"b\"],\"destination\":\"f\"}")};
 
 	(void)state;
@@ -246,7 +259,8 @@ static void a_part_that_is_replaced_meanwhile_stays(void **state)
 static void an_abandoned_one_changes_nothing(void **state)
 {
 	const struct compose_request request = {
-		.sandbox = &sandbox, .user_name = "self",
+		.sandbox = &sandbox,
+		.user_name = "self",
 		.body = STR("{\"source_paths\":[\"a\",\"a\",\"a\"],\"destination\":\"f\"}")};
 
 	(void)state;
@@ -267,15 +281,16 @@ static void case_099_a_full_disk_half_way(void **state)
 	char *bytes = calloc(1, len);
 
 	(void)state;
-	if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
+	if (geteuid() != 0 || unshare(CLONE_NEWNS) < 0 ||
+	    mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0)
 		skip();
 	assert_int_equal(mount("tmpfs", at("d"), "tmpfs", 0, "size=128k"), 0);
 	assert_non_null(bytes);
 	folder_write(at("d/1"), bytes, len);
 	folder_write(at("d/2"), bytes, len);
 	folder_write_text(at("d/f"), "old");
-	check_refused("{\"source_paths\":[\"1\",\"2\"],\"destination\":\"f\"}", ERR_RESOURCE_EXHAUSTED,
-		      "not enough disk space available");
+	check_refused("{\"source_paths\":[\"1\",\"2\"],\"destination\":\"f\"}",
+		      ERR_RESOURCE_EXHAUSTED, "not enough disk space available");
 	assert_int_equal(err.sys, ENOSPC);
 	folder_check_text(at("d/f"), "old");
 	assert_int_equal(folder_count(at("d")), 3);
@@ -338,13 +353,15 @@ static void case_176_new_names_and_links_of_roots(void **state)
 	assert_int_equal(symlink("..", at("d/up")), 0);
 	assert_int_equal(lchown(at("d/up"), 4242, 4243), 0);
 	/* Through his own link, and from where root's link leads. */
-	assert_int_equal(run_as("user", "{\"source_paths\":[\"link\"],\"destination\":\"up/new\"}"), 0);
+	assert_int_equal(run_as("user", "{\"source_paths\":[\"link\"],\"destination\":\"up/new\"}"),
+			 0);
 	folder_check_text(at("new"), "image");
 	assert_int_equal(stat(at("new"), &st), 0);
 	assert_int_equal(st.st_uid, 4242);
 	/* Over what is his own by now. */
 	folder_write_text(at("d/a"), "a");
-	assert_int_equal(run_as("user", "{\"source_paths\":[\"a\"],\"destination\":\"up/new\"}"), 0);
+	assert_int_equal(run_as("user", "{\"source_paths\":[\"a\"],\"destination\":\"up/new\"}"),
+			 0);
 	folder_check_text(at("new"), "a");
 }
 
@@ -358,7 +375,8 @@ static void long_names_and_files_of_proc(void **state)
 	name[255] = '\0';
 	folder_write_text(at("d/a"), "a");
 	folder_write_text(at(arena_printf(&arena, "d/%s", name)), "old");
-	snprintf(body, sizeof(body), "{\"source_paths\":[\"a\",\"/proc/self/comm\"],\"destination\":\"%s\"}", name);
+	snprintf(body, sizeof(body),
+		 "{\"source_paths\":[\"a\",\"/proc/self/comm\"],\"destination\":\"%s\"}", name);
 	assert_int_equal(run(body), 0);
 	fd = open(at(arena_printf(&arena, "d/%s", name)), O_RDONLY | O_CLOEXEC);
 	memset(text, 0, sizeof(text));
@@ -392,7 +410,8 @@ static int without_links(void)
 	folder_write_text(at("d/b"), "b");
 	if (run_as(geteuid() == 0 ? "user" : "self", body) < 0 || !has_text("d/f", "ab"))
 		return 1;
-	if (stat(at("d/f"), &st) < 0 || (geteuid() == 0 && (st.st_uid != 4242 || st.st_gid != 4243)))
+	if (stat(at("d/f"), &st) < 0 ||
+	    (geteuid() == 0 && (st.st_uid != 4242 || st.st_gid != 4243)))
 		return 2;
 	if (folder_count(at("d")) != 1)
 		return 3;

@@ -39,8 +39,8 @@ static void conformance_061_download_errors(void **state)
 	site_check_error(&answer, 406,
 			 "error parsing Accept-Encoding: no acceptable encoding found, supported: "
 			 "[gzip]");
-	answer =
-		site_get(site_at("f"), "Accept-Encoding: gzip; q=1,*; q=0\r\nRange: bytes=0-4\r\n");
+	answer = site_get(site_at("f"),
+			  "Accept-Encoding: gzip; q=1,*; q=0\r\nRange: bytes=0-4\r\n");
 	site_check_error(&answer, 406,
 			 "identity encoding not acceptable for Range or conditional request");
 	site_check_header(&answer, "Vary", "Accept-Encoding");
@@ -61,8 +61,9 @@ static void conformance_061_download_errors(void **state)
 		       "GET /files?path=a&path=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
 	site_read_to_end(fd, &answer, ANSWER_BYTES_MAX);
 	assert_int_equal(answer.status, 400);
-	assert_string_equal(answer.body, "Invalid format for parameter path: multiple values for single "
-					 "value parameter 'path'\n");
+	assert_string_equal(answer.body,
+			    "Invalid format for parameter path: multiple values for single "
+			    "value parameter 'path'\n");
 }
 
 /* What a gzip body holds; NULL when it is not a whole one. */
@@ -164,8 +165,8 @@ static void conformance_062_case_102_one_range(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-		struct answer answer =
-			site_get(path, arena_printf(&site.arena, "Range: %s\r\n", table[i].range));
+		struct answer answer = site_get(
+			path, arena_printf(&site.arena, "Range: %s\r\n", table[i].range));
 
 		if (answer.status != table[i].status)
 			fail_msg("%s: %d", table[i].range, answer.status);
@@ -193,13 +194,15 @@ static void case_102_several_ranges(void **state)
 	type = strstr(answer.head, "Content-Type: multipart/byteranges; boundary=");
 	assert_non_null(type);
 	boundary = arena_strndup(&site.arena, type + 45, strcspn(type + 45, "\r"));
-	want = arena_printf(
-		&site.arena,
-		"--%s\r\nContent-Range: bytes 5-6/10\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n56"
-		"\r\n--%s\r\nContent-Range: bytes 0-1/10\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n01"
-		"\r\n--%s\r\nContent-Range: bytes 9-9/10\r\nContent-Type: text/plain; charset=utf-8\r\n\r\n9"
-		"\r\n--%s--\r\n",
-		boundary, boundary, boundary, boundary);
+	want = arena_printf(&site.arena,
+			    "--%s\r\nContent-Range: bytes 5-6/10\r\nContent-Type: text/plain; "
+			    "charset=utf-8\r\n\r\n56"
+			    "\r\n--%s\r\nContent-Range: bytes 0-1/10\r\nContent-Type: text/plain; "
+			    "charset=utf-8\r\n\r\n01"
+			    "\r\n--%s\r\nContent-Range: bytes 9-9/10\r\nContent-Type: text/plain; "
+			    "charset=utf-8\r\n\r\n9"
+			    "\r\n--%s--\r\n",
+			    boundary, boundary, boundary, boundary);
 	assert_string_equal(answer.body, want);
 	site_check_header(&answer, "Content-Length",
 			  arena_printf(&site.arena, "%zu", strlen(want)));
@@ -214,8 +217,8 @@ static void case_102_ranges_of_a_large_file(void **state)
 
 	(void)state;
 	site_write_bytes("f", bytes, len);
-	answer =
-		site_get(site_at("f"), "Range: bytes=1000000-1999999\r\nAccept-Encoding: gzip\r\n");
+	answer = site_get(site_at("f"),
+			  "Range: bytes=1000000-1999999\r\nAccept-Encoding: gzip\r\n");
 	assert_int_equal(answer.status, 206);
 	site_check_header(&answer, "Content-Encoding", NULL);
 	assert_int_equal(answer.len, 1000000);
@@ -312,9 +315,9 @@ static void conformance_056_case_102_encodings(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-		struct answer answer =
-			site_get(path, arena_printf(&site.arena, "Accept-Encoding: %s\r\n%s",
-						    table[i].accept, table[i].more));
+		struct answer answer = site_get(path, arena_printf(&site.arena,
+								   "Accept-Encoding: %s\r\n%s",
+								   table[i].accept, table[i].more));
 
 		if (answer.status != table[i].status)
 			fail_msg("%s %s: %d", table[i].accept, table[i].more, answer.status);
@@ -432,7 +435,8 @@ static void gzip_for_many_at_once_stays_small(void **state)
 	}
 	assert_true(plain <= 20);
 	site_wait_until(site_is_at_rest, 0);
-	/* Who takes nothing else is refused beyond a number: these read nothing, so none is done. */
+	/* Who takes nothing else is refused beyond a number: these read nothing, so none is
+	 * done. */
 	site_write_bytes("f", "", 0);
 	assert_int_equal(truncate(site_at("f"), (off_t)1 << 40), 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(waiting); i++) {

@@ -1,4 +1,5 @@
-/* Downloads that are sent uncopied for the most part: while the file changes, and while clients are slow or leave. */
+/* Downloads that are sent uncopied for the most part: while the file changes, and while clients are
+ * slow or leave. */
 #include <fcntl.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -11,8 +12,8 @@
 #include "tests/support/held.h"
 #include "tests/support/site.h"
 
-/* More than what is copied at the end of a file, unless this machine's network is set up for much, and no whole
- * number of pages. */
+/* More than what is copied at the end of a file, unless this machine's network is set up for much,
+ * and no whole number of pages. */
 static size_t large_bytes;
 
 /* Eight bytes that tell where they are from, in one of two generations; none of them is zero. */
@@ -52,8 +53,8 @@ static void write_large(const char *name)
 struct fetch {
 	int fd;
 	size_t offset; /* in the file */
-	size_t got;    /* of the body */
-	size_t news;   /* bytes of the second generation */
+	size_t got; /* of the body */
+	size_t news; /* bytes of the second generation */
 	size_t zeros_from; /* behind it, zeros may stand */
 	bool was_reset;
 };
@@ -67,9 +68,12 @@ static void begin_fetch(struct fetch *fetch, const char *name, const char *heade
 	*fetch = (struct fetch){.fd = site_connect_server(), .zeros_from = SIZE_MAX};
 	/* So that little is on its way, however much this machine's network is set up for. */
 	assert_int_equal(setsockopt(fetch->fd, SOL_SOCKET, SO_RCVBUF, &room, sizeof(room)), 0);
-	site_send_text(fetch->fd, arena_printf(&site.arena,
-					       "GET /files?path=%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n",
-					       site_encode(site_at(name)), headers ? headers : ""));
+	site_send_text(
+		fetch->fd,
+		arena_printf(
+			&site.arena,
+			"GET /files?path=%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n%s\r\n",
+			site_encode(site_at(name)), headers ? headers : ""));
 	/* The head and nothing behind it. */
 	while (len < 4 || memcmp(head + len - 4, "\r\n\r\n", 4) != 0) {
 		assert_true(len < sizeof(head) - 1);
@@ -139,8 +143,12 @@ static void expect_whole(struct fetch *fetch, size_t len)
 static void a_large_file_and_ranges_of_it_are_whole(void **state)
 {
 	const size_t ranges[][2] = {
-		{0, large_bytes}, {1, large_bytes}, {4096, 30000000}, {12345, large_bytes - 1},
-		{large_bytes - 100, large_bytes}, {large_bytes / 2, large_bytes},
+		{0, large_bytes},
+		{1, large_bytes},
+		{4096, 30000000},
+		{12345, large_bytes - 1},
+		{large_bytes - 100, large_bytes},
+		{large_bytes / 2, large_bytes},
 	};
 	struct fetch fetch;
 
@@ -149,7 +157,9 @@ static void a_large_file_and_ranges_of_it_are_whole(void **state)
 	expect_whole(&fetch, large_bytes);
 	assert_int_equal(fetch.news, 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(ranges); i++) {
-		begin_fetch(&fetch, "f", arena_printf(&site.arena, "Range: bytes=%zu-%zu\r\n", ranges[i][0], ranges[i][1] - 1));
+		begin_fetch(&fetch, "f",
+			    arena_printf(&site.arena, "Range: bytes=%zu-%zu\r\n", ranges[i][0],
+					 ranges[i][1] - 1));
 		fetch.offset = ranges[i][0];
 		expect_whole(&fetch, ranges[i][1] - ranges[i][0]);
 	}
@@ -169,8 +179,10 @@ static void a_client_that_takes_in_fits_gets_it_whole(void **state)
 
 static void case_103_a_large_file_that_is_cut_breaks_the_download_off(void **state)
 {
-	/* Before, within and behind what is on its way when it is cut, at the edges of pages and between. */
-	const size_t ends[] = {0, 1, 1000000, 1048576, 2097152 + 4095, 5000001, 12000000, 24000123, large_bytes - 1};
+	/* Before, within and behind what is on its way when it is cut, at the edges of pages and
+	 * between. */
+	const size_t ends[] = {0,	1,	  1000000,  1048576,	    2097152 + 4095,
+			       5000001, 12000000, 24000123, large_bytes - 1};
 	struct fetch fetch;
 	int fd;
 
@@ -250,7 +262,8 @@ static bool can_send(void)
 	return sendfile(-1, -1, NULL, 1) < 0 && errno == EBADF;
 }
 
-/* A client that takes nothing costs no descriptor and no memory beyond what it had when it was stuck. */
+/* A client that takes nothing costs no descriptor and no memory beyond what it had when it was
+ * stuck. */
 static void case_104_stuck_clients_of_large_files_hold_little(void **state)
 {
 	enum { COUNT = 60 };
@@ -291,7 +304,8 @@ static void clients_that_leave_in_the_middle_leave_nothing(void **state)
 		begin_fetch(&fetch, "f", NULL);
 		assert_true(take(&fetch, i * 300000 + 1));
 		if (i % 2)
-			setsockopt(fetch.fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1}, sizeof(struct linger));
+			setsockopt(fetch.fd, SOL_SOCKET, SO_LINGER, &(struct linger){.l_onoff = 1},
+				   sizeof(struct linger));
 		close(fetch.fd);
 	}
 	site_wait_until(site_is_at_rest, 0);
@@ -301,7 +315,8 @@ static void what_is_not_plain_is_copied(void **state)
 {
 	struct download download = {.fd = 0, .length = 100};
 	struct download_part parts[2] = {{.offset = 10, .end = 90}, {.offset = 0, .end = 5}};
-	struct download_body body = {.download = &download, .parts = parts, .part_count = 1, .tail = 30};
+	struct download_body body = {
+		.download = &download, .parts = parts, .part_count = 1, .tail = 30};
 
 	assert_int_equal(download_body_sendable(&body), 50);
 	body.done = 49;

@@ -1,4 +1,5 @@
-/* What a client is told that made a mistake, or met a file in a state that does not let it: never that we failed. */
+/* What a client is told that made a mistake, or met a file in a state that does not let it: never
+ * that we failed. */
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -18,7 +19,8 @@
 
 static int download(const char *path)
 {
-	struct download_request request = {.sandbox = &intake.sandbox, .user_name = "self", .path = str_of(path)};
+	struct download_request request = {
+		.sandbox = &intake.sandbox, .user_name = "self", .path = str_of(path)};
 	struct download download;
 	int status = download_open(&download, &request, &intake.arena, &intake.err);
 
@@ -33,11 +35,15 @@ static void case_199_every_errno_of_a_file_has_a_kind(void **state)
 		enum err_kind kind;
 		int sys[16];
 	} table[] = {
-		{ERR_INVALID_ARGUMENT, {EINVAL, ENAMETOOLONG, ENOTDIR, EISDIR, ELOOP, E2BIG, EILSEQ, ENXIO, ENODEV, ESPIPE}},
+		{ERR_INVALID_ARGUMENT,
+		 {EINVAL, ENAMETOOLONG, ENOTDIR, EISDIR, ELOOP, E2BIG, EILSEQ, ENXIO, ENODEV,
+		  ESPIPE}},
 		{ERR_PERMISSION_DENIED, {EACCES, EPERM, EROFS}},
 		{ERR_ALREADY_EXISTS, {EEXIST}},
 		{ERR_NOT_FOUND, {ESRCH}},
-		{ERR_FAILED_PRECONDITION, {ETXTBSY, EBUSY, ENOTEMPTY, EXDEV, EMLINK, ENODATA, ENOKEY, EOPNOTSUPP, ENOSYS, EPIPE}},
+		{ERR_FAILED_PRECONDITION,
+		 {ETXTBSY, EBUSY, ENOTEMPTY, EXDEV, EMLINK, ENODATA, ENOKEY, EOPNOTSUPP, ENOSYS,
+		  EPIPE}},
 		{ERR_OUT_OF_RANGE, {EFBIG, EOVERFLOW, ERANGE}},
 		{ERR_ABORTED, {EAGAIN, ESTALE, EDEADLK}},
 		{ERR_UNAVAILABLE, {ENOTCONN, EHOSTDOWN, ECONNABORTED, ETIMEDOUT}},
@@ -50,7 +56,8 @@ static void case_199_every_errno_of_a_file_has_a_kind(void **state)
 		for (size_t at = 0; at < ARRAY_LENGTH(table[i].sys) && table[i].sys[at]; at++) {
 			assert_int_equal(file_error_kind(table[i].sys[at]), table[i].kind);
 			assert_int_equal(file_error_kind(-table[i].sys[at]), table[i].kind);
-			assert_string_not_equal(errno_text(table[i].sys[at]), "unexpected system error");
+			assert_string_not_equal(errno_text(table[i].sys[at]),
+						"unexpected system error");
 		}
 }
 
@@ -58,7 +65,8 @@ static void case_199_loops_of_links(void **state)
 {
 	struct list_result list;
 	struct entry entry;
-	struct user self = {.name = "self", .home = intake.folder.path, .uid = geteuid(), .gid = getegid()};
+	struct user self = {
+		.name = "self", .home = intake.folder.path, .uid = geteuid(), .gid = getegid()};
 
 	(void)state;
 	assert_int_equal(symlink("b", intake_at("a")), 0);
@@ -69,9 +77,11 @@ static void case_199_loops_of_links(void **state)
 		assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);
 		assert_true(intake_post(intake_at(paths[i]), "x") < 0);
 		assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);
-		assert_true(operation_make_directory(intake_at(paths[i]), &self, &intake.arena, &entry, &intake.err) < 0);
+		assert_true(operation_make_directory(intake_at(paths[i]), &self, &intake.arena,
+						     &entry, &intake.err) < 0);
 		assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);
-		assert_true(list_directory(intake_at(paths[i]), 1, &intake.arena, &list, &intake.err) < 0);
+		assert_true(list_directory(intake_at(paths[i]), 1, &intake.arena, &list,
+					   &intake.err) < 0);
 		assert_int_equal(intake.err.kind, ERR_FAILED_PRECONDITION);
 	}
 	assert_true(operation_stat(intake_at("a/below"), &intake.arena, &entry, &intake.err) < 0);
@@ -79,7 +89,8 @@ static void case_199_loops_of_links(void **state)
 	assert_true(operation_remove(intake_at("a/below"), &self, &intake.arena, &intake.err) < 0);
 	assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);
 	intake_write_text("f", "x");
-	assert_true(operation_move(intake_at("f"), intake_at("a/below"), &self, true, &intake.arena, &entry, &intake.err) < 0);
+	assert_true(operation_move(intake_at("f"), intake_at("a/below"), &self, true, &intake.arena,
+				   &entry, &intake.err) < 0);
 	assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);
 }
 
@@ -103,7 +114,8 @@ static void case_199_a_program_that_runs(void **state)
 	pid_t child;
 
 	(void)state;
-	assert_int_equal(system(arena_printf(&intake.arena, "cp /bin/sleep '%s'", intake_at("prog"))), 0);
+	assert_int_equal(
+		system(arena_printf(&intake.arena, "cp /bin/sleep '%s'", intake_at("prog"))), 0);
 	/* The pipe closes when the program has taken this one's place. */
 	assert_int_equal(pipe(fds), 0);
 	child = fork();
@@ -206,7 +218,8 @@ struct reader {
 
 static void *read_it(void *argument)
 {
-	struct download_request request = {.sandbox = &intake.sandbox, .user_name = "self", .path = intake.request.path};
+	struct download_request request = {
+		.sandbox = &intake.sandbox, .user_name = "self", .path = intake.request.path};
 	struct reader *reader = argument;
 	struct download download;
 	int64_t start = now_ms();

@@ -40,8 +40,8 @@ static void case_090_empty_files_both_ways(void **state)
 
 static void files_of_every_size_round_trip(void **state)
 {
-	static const size_t sizes[] = {1, 4095, 65535, 65536, 65537, 262143, 262144, 262145, 600000,
-				       5000000, 20000000};
+	static const size_t sizes[] = {1,      4095,   65535,  65536,	65537,	 262143,
+				       262144, 262145, 600000, 5000000, 20000000};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(sizes); i++) {
@@ -101,8 +101,9 @@ static void case_084_chunked_bodies_and_forms(void **state)
 			    "\r\n\r\n",
 			    site_at("dir/form"));
 	fd = site_connect_server();
-	site_send_text(fd, site_post_head(NULL, "multipart/form-data; boundary=b",
-				     strlen(part) + 3000000 + 9, "X-Metadata-Purpose: test\r\n"));
+	site_send_text(fd,
+		       site_post_head(NULL, "multipart/form-data; boundary=b",
+				      strlen(part) + 3000000 + 9, "X-Metadata-Purpose: test\r\n"));
 	site_send_text(fd, part);
 	assert_true(site_send_all(fd, bytes, 3000000));
 	site_send_text(fd, "\r\n--b--\r\n");
@@ -156,7 +157,7 @@ static void conformance_100_composed_files_can_be_downloaded(void **state)
 	(void)state;
 	for (int i = 0; i < 3; i++)
 		assert_int_equal(site_post(site_at(arena_printf(&site.arena, "p%d", i)),
-				      bytes + 1000000 * i, 1000000, NULL)
+					   bytes + 1000000 * i, 1000000, NULL)
 					 .status,
 				 200);
 	body = arena_printf(
@@ -175,8 +176,9 @@ static void conformance_100_composed_files_can_be_downloaded(void **state)
 	assert_memory_equal(answer.body, bytes, len);
 	assert_int_equal(folder_count(site.folder.path), 1);
 	answer = compose(body, strlen(body));
-	site_check_error(&answer, 404,
-			 arena_printf(&site.arena, "source file not found: %s/p0", site.folder.path));
+	site_check_error(
+		&answer, 404,
+		arena_printf(&site.arena, "source file not found: %s/p0", site.folder.path));
 	answer = compose("", 0);
 	assert_int_equal(answer.status, 400);
 	answer = compose(bytes, 2000000);
@@ -241,9 +243,9 @@ static void case_101_two_hundred_fifos_do_not_hold_anything(void **state)
 						    "Connection: close\r\n\r\n",
 						    site_encode(site_at("fifo"))));
 		else
-			site_send_text(
-				connections[i],
-				site_post_head(site_at("fifo"), "application/octet-stream", 100, NULL));
+			site_send_text(connections[i],
+				       site_post_head(site_at("fifo"), "application/octet-stream",
+						      100, NULL));
 	}
 	for (size_t i = 0; i < ARRAY_LENGTH(connections); i++) {
 		site_read_to_end(connections[i], &answer, ANSWER_BYTES_MAX);
@@ -297,9 +299,9 @@ static void case_088_a_reset_or_short_body_keeps_the_old(void **state)
 		int fd = site_connect_server();
 
 		site_send_text(fd, site_post_head(path,
-					     is_form ? "multipart/form-data; boundary=b"
-						     : "application/octet-stream",
-					     2 * len, NULL));
+						  is_form ? "multipart/form-data; boundary=b"
+							  : "application/octet-stream",
+						  2 * len, NULL));
 		if (is_form)
 			site_send_text(fd,
 				       "--b\r\nContent-Disposition: form-data; name=file\r\n\r\n");
@@ -307,7 +309,8 @@ static void case_088_a_reset_or_short_body_keeps_the_old(void **state)
 		if (round == 2)
 			assert_int_equal(shutdown(fd, SHUT_WR), 0);
 		else if (round != 3)
-			assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)), 0);
+			assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)),
+					 0);
 		if (round == 2) {
 			struct answer answer;
 
@@ -338,8 +341,8 @@ static bool is_published(size_t size)
 	return stat(site_at("f"), &st) == 0 && (size_t)st.st_size == size;
 }
 
-/* A client that is faster than the disk: the first file of its form waits for its turn, and what comes
- * behind it fills both chunks. */
+/* A client that is faster than the disk: the first file of its form waits for its turn, and what
+ * comes behind it fills both chunks. */
 static void an_upload_that_is_held_back_leaves_no_descriptor(void **state)
 {
 	size_t len = 2 * FILE_UPLOAD_CHUNK_BYTES + FILE_CHUNK_BYTES;
@@ -353,8 +356,10 @@ static void an_upload_that_is_held_back_leaves_no_descriptor(void **state)
 	assert_int_equal(stat(site_at("f"), &st), 0);
 	staging_turn_take(&turn, &st);
 	fd = site_connect_server();
-	site_send_text(fd, site_post_head(site_at("f"), "multipart/form-data; boundary=b", 2 * len, NULL));
-	site_send_text(fd, "--b\r\nContent-Disposition: form-data; name=file\r\n\r\nnewer\r\n--b\r\n\r\n");
+	site_send_text(
+		fd, site_post_head(site_at("f"), "multipart/form-data; boundary=b", 2 * len, NULL));
+	site_send_text(
+		fd, "--b\r\nContent-Disposition: form-data; name=file\r\n\r\nnewer\r\n--b\r\n\r\n");
 	assert_true(site_send_all(fd, bytes, len));
 	site_wait_until(is_held_back, 0);
 	staging_turn_end(&turn, STAGING_UNCHANGED);
@@ -372,8 +377,8 @@ static void case_088_a_truncated_form_is_an_error(void **state)
 
 	(void)state;
 	site_write_bytes("f", "old", 3);
-	site_send_text(
-		fd, site_post_head(site_at("f"), "multipart/form-data; boundary=b", strlen(body), NULL));
+	site_send_text(fd, site_post_head(site_at("f"), "multipart/form-data; boundary=b",
+					  strlen(body), NULL));
 	site_send_text(fd, body);
 	site_read_to_end(fd, &answer, ANSWER_BYTES_MAX);
 	site_check_error(&answer, 400, "error reading form: multipart: unexpected EOF");
@@ -408,17 +413,18 @@ static void conformance_086_parallel_uploads_into_new_directories(void **state)
 		struct answer answer;
 
 		for (size_t i = 0; i < ARRAY_LENGTH(uploaders); i++) {
-			const char *path =
-				site_at(arena_printf(&site.arena, "p%d/a/b/c/f%zu", round, i));
+			const char *path = site_at(
+				arena_printf(&site.arena, "p%d/a/b/c/f%zu", round, i));
 
 			uploaders[i].status = 0;
-			uploaders[i].request =
-				arena_printf(&site.arena, "%sx",
-					     site_post_head(path, "application/octet-stream", 1, NULL));
+			uploaders[i].request = arena_printf(
+				&site.arena, "%sx",
+				site_post_head(path, "application/octet-stream", 1, NULL));
 		}
 		for (size_t i = 0; i < ARRAY_LENGTH(uploaders); i++)
 			assert_int_equal(pthread_create(&uploaders[i].thread, NULL, upload_it,
-							&uploaders[i]), 0);
+							&uploaders[i]),
+					 0);
 		for (size_t i = 0; i < ARRAY_LENGTH(uploaders); i++) {
 			pthread_join(uploaders[i].thread, NULL);
 			assert_int_equal(uploaders[i].status, 200);
@@ -427,8 +433,8 @@ static void conformance_086_parallel_uploads_into_new_directories(void **state)
 			folder_count(site_at(arena_printf(&site.arena, "p%d/a/b/c", round))),
 			ARRAY_LENGTH(uploaders));
 		answer = site_call("Remove",
-			      arena_printf(&site.arena, "{\"path\":\"%s\"}",
-					   site_at(arena_printf(&site.arena, "p%d", round))));
+				   arena_printf(&site.arena, "{\"path\":\"%s\"}",
+						site_at(arena_printf(&site.arena, "p%d", round))));
 		assert_int_equal(answer.status, 200);
 	}
 }
@@ -441,11 +447,11 @@ static void case_095_an_upload_is_there_after_its_answer(void **state)
 		struct answer answer;
 
 		snprintf(text, sizeof(text), "number %d", i);
-		answer = site_post(site_at(i % 3 ? "same" : arena_printf(&site.arena, "new%d", i)), text,
-			      strlen(text), NULL);
+		answer = site_post(site_at(i % 3 ? "same" : arena_printf(&site.arena, "new%d", i)),
+				   text, strlen(text), NULL);
 		assert_int_equal(answer.status, 200);
 		site_check_file(i % 3 ? "same" : arena_printf(&site.arena, "new%d", i), text,
-			   strlen(text));
+				strlen(text));
 	}
 }
 

@@ -1,4 +1,5 @@
-/* Whole calls of filesystem.Filesystem: a real server on a thread of its own, blocking sockets here. */
+/* Whole calls of filesystem.Filesystem: a real server on a thread of its own, blocking sockets
+ * here. */
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -44,8 +45,10 @@ static void large_listings_are_whole_and_may_be_left(void **state)
 
 static void case_097_hostile_names_round_trip(void **state)
 {
-	static const char *const names[] = {"a\nb", "quote\"'", "x;y", " lead", "-rf", "#?&+%", "a%2Fb",
-					    "\xC3\xA4\xE6\x97\xA5\xF0\x9F\x99\x82", "\xFF\xFE", "\xC3("};
+	static const char *const names[] = {
+		"a\nb",	    "quote\"'", "x;y",	 " lead",
+		"-rf",	    "#?&+%",	"a%2Fb", "\xC3\xA4\xE6\x97\xA5\xF0\x9F\x99\x82",
+		"\xFF\xFE", "\xC3("};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
@@ -63,24 +66,27 @@ static void case_097_hostile_names_round_trip(void **state)
 			assert_int_equal(answer.status, 200);
 			assert_string_equal(answer.body, "content");
 		}
-		answer = site_call("Stat", arena_printf(&site.arena, "{\"path\":%.*s}",
-						   (int)buf_length(&quoted), buf_data(&quoted)));
+		answer = site_call("Stat",
+				   arena_printf(&site.arena, "{\"path\":%.*s}",
+						(int)buf_length(&quoted), buf_data(&quoted)));
 		assert_int_equal(answer.status, 200);
-		answer = site_call("Move",
-			      arena_printf(&site.arena, "{\"source\":%.*s,\"destination\":\"%s\"}",
-					   (int)buf_length(&quoted), buf_data(&quoted),
-					   site_at("plain")));
+		answer = site_call("Move", arena_printf(&site.arena,
+							"{\"source\":%.*s,\"destination\":\"%s\"}",
+							(int)buf_length(&quoted), buf_data(&quoted),
+							site_at("plain")));
 		assert_int_equal(answer.status, 200);
-		answer = site_call("Move",
-			      arena_printf(&site.arena, "{\"destination\":%.*s,\"source\":\"%s\"}",
-					   (int)buf_length(&quoted), buf_data(&quoted),
-					   site_at("plain")));
+		answer = site_call("Move", arena_printf(&site.arena,
+							"{\"destination\":%.*s,\"source\":\"%s\"}",
+							(int)buf_length(&quoted), buf_data(&quoted),
+							site_at("plain")));
 		assert_int_equal(answer.status, 200);
-		answer = site_call("ListDir", arena_printf(&site.arena, "{\"path\":\"%s\"}", site.folder.path));
+		answer = site_call("ListDir", arena_printf(&site.arena, "{\"path\":\"%s\"}",
+							   site.folder.path));
 		assert_int_equal(answer.status, 200);
 		assert_non_null(strstr(answer.body, "\"entries\":[{"));
-		answer = site_call("Remove", arena_printf(&site.arena, "{\"path\":%.*s}",
-						     (int)buf_length(&quoted), buf_data(&quoted)));
+		answer = site_call("Remove",
+				   arena_printf(&site.arena, "{\"path\":%.*s}",
+						(int)buf_length(&quoted), buf_data(&quoted)));
 		assert_int_equal(answer.status, 200);
 		assert_string_equal(answer.body, "{}");
 		buf_fini(&quoted);
@@ -121,17 +127,20 @@ static void calls_answer_as_the_contract_says(void **state)
 	check_failure("Remove", arena_printf(&site.arena, "{\"path\":\"%s\"}", site_at("none")),
 		      200, "{}");
 	check_failure("Stat", "{\"path\":\"~other/x\"}", 400,
-		      "{\"code\":\"invalid_argument\",\"message\":\"failed to expand path '' for user 'root': "
+		      "{\"code\":\"invalid_argument\",\"message\":\"failed to expand path '' for "
+		      "user 'root': "
 		      "cannot expand user-specific home dir\"}");
 	/* Moving across file systems, in two steps inside. */
 	site_write_bytes("f", "moved", 5);
-	answer = site_call("Move", arena_printf(&site.arena,
-					   "{\"source\":\"%s\",\"destination\":\"/dev/shm/%s\"}",
-					   site_at("f"), path_base(site.folder.path)));
+	answer = site_call("Move",
+			   arena_printf(&site.arena,
+					"{\"source\":\"%s\",\"destination\":\"/dev/shm/%s\"}",
+					site_at("f"), path_base(site.folder.path)));
 	assert_int_equal(answer.status, 200);
-	answer = site_call("Move", arena_printf(&site.arena,
-					   "{\"destination\":\"%s\",\"source\":\"/dev/shm/%s\"}",
-					   site_at("f"), path_base(site.folder.path)));
+	answer = site_call("Move",
+			   arena_printf(&site.arena,
+					"{\"destination\":\"%s\",\"source\":\"/dev/shm/%s\"}",
+					site_at("f"), path_base(site.folder.path)));
 	assert_int_equal(answer.status, 200);
 	site_check_file("f", "moved", 5);
 }
@@ -142,15 +151,16 @@ static void removing_nothing_in_particular_is_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(paths); i++) {
-		struct answer answer =
-			site_call("Remove", arena_printf(&site.arena, "{\"path\":\"%s\"}", paths[i]));
+		struct answer answer = site_call(
+			"Remove", arena_printf(&site.arena, "{\"path\":\"%s\"}", paths[i]));
 
 		assert_int_equal(answer.status, 400);
 		assert_non_null(strstr(answer.body, "\"code\":\"invalid_argument\""));
 	}
 }
 
-/* What is moved would be the home of root: the destination exists, so that nothing can happen to it. */
+/* What is moved would be the home of root: the destination exists, so that nothing can happen to
+ * it. */
 static void moving_nothing_in_particular_is_refused(void **state)
 {
 	static const char *const sources[] = {"", ".", "./", "x/..", "x/./"};
@@ -158,8 +168,10 @@ static void moving_nothing_in_particular_is_refused(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(sources); i++) {
-		answer = site_call("Move", arena_printf(&site.arena, "{\"source\":\"%s\",\"destination\":\"%s\"}",
-							sources[i], site.folder.path));
+		answer = site_call("Move",
+				   arena_printf(&site.arena,
+						"{\"source\":\"%s\",\"destination\":\"%s\"}",
+						sources[i], site.folder.path));
 		assert_int_equal(answer.status, 400);
 		assert_non_null(strstr(answer.body, "does not name one"));
 	}

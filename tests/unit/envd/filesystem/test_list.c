@@ -28,7 +28,8 @@ static void check_list(const char *path, uint32_t depth, const char *want)
 	assert_int_equal(list_directory(path, depth, &files.arena, &list, &files.err), 0);
 	for (size_t i = 0; i < list.count; i++) {
 		assert_true(path_is_within(list.entries[i]->path, path));
-		got = arena_printf(&files.arena, "%s%s%s", got, i ? " " : "", list.entries[i]->path + prefix);
+		got = arena_printf(&files.arena, "%s%s%s", got, i ? " " : "",
+				   list.entries[i]->path + prefix);
 		assert_string_equal(list.entries[i]->name, path_base(list.entries[i]->path));
 	}
 	assert_string_equal(got, want);
@@ -49,7 +50,8 @@ static void conformance_159_depth_and_order(void **state)
 	check_list(at("t"), 0, ".hidden file1.txt sub1 sub1.txt sub2");
 	check_list(at("t"), 1, ".hidden file1.txt sub1 sub1.txt sub2");
 	check_list(at("t"), 2, ".hidden file1.txt sub1 sub1/sub1_1 sub1.txt sub2 sub2/\xC3\xA4");
-	check_list(at("t"), 3, ".hidden file1.txt sub1 sub1/sub1_1 sub1/sub1_1/f sub1.txt sub2 sub2/\xC3\xA4");
+	check_list(at("t"), 3,
+		   ".hidden file1.txt sub1 sub1/sub1_1 sub1/sub1_1/f sub1.txt sub2 sub2/\xC3\xA4");
 	check_list(at("t"), UINT32_MAX,
 		   ".hidden file1.txt sub1 sub1/sub1_1 sub1/sub1_1/f sub1.txt sub2 sub2/\xC3\xA4");
 	folder_make(at("empty"));
@@ -63,8 +65,11 @@ static void conformance_159_missing_is_not_found(void **state)
 	(void)state;
 	assert_true(list_directory(at("none"), 1, &files.arena, &list, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_NOT_FOUND);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "path not found: lstat %s: no such file or "
-							      "directory", at("none")));
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena,
+					 "path not found: lstat %s: no such file or "
+					 "directory",
+					 at("none")));
 }
 
 static void conformance_162_a_file_is_not_a_directory(void **state)
@@ -76,9 +81,11 @@ static void conformance_162_a_file_is_not_a_directory(void **state)
 	folder_make_link("f", at("link"));
 	assert_true(list_directory(at("f"), 1, &files.arena, &list, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "path is not a directory: %s", at("f")));
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena, "path is not a directory: %s", at("f")));
 	assert_true(list_directory(at("link"), 1, &files.arena, &list, &files.err) < 0);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "path is not a directory: %s", at("f")));
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena, "path is not a directory: %s", at("f")));
 	assert_true(list_directory(at("f/x"), 1, &files.arena, &list, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
 }
@@ -115,7 +122,8 @@ static void case_105_symlinks_are_shown_and_not_entered(void **state)
 	assert_true(list_directory(at("d/to_self"), 1, &files.arena, &list, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_FAILED_PRECONDITION);
 	for (int i = 0; i < 300; i++)
-		folder_make_link(i ? arena_printf(&files.arena, "c%d", i - 1) : "d", at(arena_printf(&files.arena, "c%d", i)));
+		folder_make_link(i ? arena_printf(&files.arena, "c%d", i - 1) : "d",
+				 at(arena_printf(&files.arena, "c%d", i)));
 	assert_true(list_directory(at("c299"), 1, &files.arena, &list, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_FAILED_PRECONDITION);
 	check_list(at("c200"), 1, "sub to_dir to_file to_nothing to_self");
@@ -133,8 +141,9 @@ static void case_108_a_bad_name_does_not_hide_the_others(void **state)
 
 static void case_097_hostile_names_are_listed(void **state)
 {
-	static const char *names[] = {"\t", " lead", "#?&+%", "-rf", "a\nb", "a%2Fb", "quote\"'", "x;y",
-				      "\xC3\xA4\xE6\x97\xA5\xF0\x9F\x99\x82"};
+	static const char *names[] = {"\t",	  " lead", "#?&+%",
+				      "-rf",	  "a\nb",  "a%2Fb",
+				      "quote\"'", "x;y",   "\xC3\xA4\xE6\x97\xA5\xF0\x9F\x99\x82"};
 	char longest[256];
 	struct list_result list;
 
@@ -245,7 +254,8 @@ static void case_107_what_is_too_long_for_a_short_listing_is_told(void **state)
 		make_file(arena_printf(&files.arena, "d/f%d", i));
 	assert_int_equal(list_directory_short(at("d"), 2, &files.arena, &list, &files.err), 0);
 	assert_int_equal(list.count, LIST_SHORT_ENTRIES_MAX);
-	assert_int_equal(list_directory_short(at("d/f1"), 2, &files.arena, &list, &files.err), -EPROTO);
+	assert_int_equal(list_directory_short(at("d/f1"), 2, &files.arena, &list, &files.err),
+			 -EPROTO);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
 	folder_make(at("d/deep"));
 	assert_int_equal(list_directory_short(at("d"), 2, &files.arena, &list, &files.err), -E2BIG);

@@ -1,4 +1,5 @@
-/* Moving and removing: across file systems, as deep as it gets, and what is left when it does not work. */
+/* Moving and removing: across file systems, as deep as it gets, and what is left when it does not
+ * work. */
 #include <fcntl.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -21,58 +22,79 @@ static void conformance_165_moves_keep_content(void **state)
 	folder_make(at("d"));
 	folder_make(at("d/e"));
 	folder_write_text(at("d/e/f"), "two");
-	assert_int_equal(operation_move(at("a"), at("new/dir/b"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("a"), at("new/dir/b"), &files.self, true, &files.arena,
+					&entry, &files.err),
+			 0);
 	assert_string_equal(entry.path, at("new/dir/b"));
 	assert_false(folder_has(at("a")));
 	folder_check_text(at("new/dir/b"), "one");
-	assert_int_equal(operation_move(at("d"), at("g"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("d"), at("g"), &files.self, true, &files.arena, &entry,
+					&files.err),
+			 0);
 	assert_int_equal(entry.type, ENTRY_DIRECTORY);
 	folder_check_text(at("g/e/f"), "two");
 	folder_make_link("g", at("link"));
-	assert_int_equal(operation_move(at("link"), at("moved"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("link"), at("moved"), &files.self, true, &files.arena,
+					&entry, &files.err),
+			 0);
 	assert_true(readlink(at("moved"), target, sizeof(target)) == 1 && target[0] == 'g');
 	assert_true(folder_has(at("g/e/f")));
 	/* A file replaces a file. */
 	folder_write_text(at("x"), "new");
 	folder_write_text(at("y"), "old");
-	assert_int_equal(operation_move(at("x"), at("y"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("x"), at("y"), &files.self, true, &files.arena, &entry,
+					&files.err),
+			 0);
 	folder_check_text(at("y"), "new");
 	assert_false(folder_has(at("x")));
-	assert_int_equal(operation_move(at("y"), at("y"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("y"), at("y"), &files.self, true, &files.arena, &entry,
+					&files.err),
+			 0);
 	folder_check_text(at("y"), "new");
 }
 
 static void case_109_move_errors_are_typed(void **state)
 {
 	(void)state;
-	assert_true(operation_move(at("none"), at("p/q"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("none"), at("p/q"), &files.self, true, &files.arena, &entry,
+				   &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_NOT_FOUND);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "source file not found: rename %s %s: "
-							      "no such file or directory",
-						      at("none"), at("p/q")));
+	assert_string_equal(files.err.message, arena_printf(&files.arena,
+							    "source file not found: rename %s %s: "
+							    "no such file or directory",
+							    at("none"), at("p/q")));
 	assert_false(folder_has(at("p")));
 	folder_make(at("d"));
 	folder_make(at("e"));
 	folder_write_text(at("f"), "x");
-	assert_true(operation_move(at("f"), at("d"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("f"), at("d"), &files.self, true, &files.arena, &entry,
+				   &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "error renaming: rename %s %s: file exists",
-						      at("f"), at("d")));
-	assert_true(operation_move(at("e"), at("d"), &files.self, true, &files.arena, &entry, &files.err) < 0);
-	assert_true(operation_move(at("d"), at("d"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena, "error renaming: rename %s %s: file exists",
+					 at("f"), at("d")));
+	assert_true(operation_move(at("e"), at("d"), &files.self, true, &files.arena, &entry,
+				   &files.err) < 0);
+	assert_true(operation_move(at("d"), at("d"), &files.self, true, &files.arena, &entry,
+				   &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
-	assert_true(operation_move(at("d"), at("d/in/side"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("d"), at("d/in/side"), &files.self, true, &files.arena,
+				   &entry, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
 	assert_false(folder_has(at("d/in")));
 	/* The same through a link: the kernel notices. */
 	folder_make_link("d", at("link"));
-	assert_true(operation_move(at("d"), at("link/inside"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("d"), at("link/inside"), &files.self, true, &files.arena,
+				   &entry, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
-	assert_true(operation_move(at("f/x"), at("g"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("f/x"), at("g"), &files.self, true, &files.arena, &entry,
+				   &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
-	assert_true(operation_move(at("e"), at("f/x"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("e"), at("f/x"), &files.self, true, &files.arena, &entry,
+				   &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
-	assert_true(operation_move("/", at("z"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move("/", at("z"), &files.self, true, &files.arena, &entry,
+				   &files.err) < 0);
 }
 
 static void make_odd_tree(const char *relative)
@@ -87,15 +109,21 @@ static void make_odd_tree(const char *relative)
 	folder_make_link("sub/f", at(arena_printf(&files.arena, "%s/link", relative)));
 	assert_int_equal(mkfifo(at(arena_printf(&files.arena, "%s/fifo", relative)), 0600), 0);
 	assert_int_equal(chmod(at(arena_printf(&files.arena, "%s/fifo", relative)), 0622), 0);
-	assert_int_equal(chown(at(arena_printf(&files.arena, "%s/script", relative)), 4242, 4243), 0);
-	assert_int_equal(lchown(at(arena_printf(&files.arena, "%s/link", relative)), 4242, 4243), 0);
+	assert_int_equal(chown(at(arena_printf(&files.arena, "%s/script", relative)), 4242, 4243),
+			 0);
+	assert_int_equal(lchown(at(arena_printf(&files.arena, "%s/link", relative)), 4242, 4243),
+			 0);
 	assert_int_equal(chmod(at(arena_printf(&files.arena, "%s/script", relative)), 04755), 0);
 	assert_int_equal(chmod(at(arena_printf(&files.arena, "%s/sub", relative)), 01770), 0);
 	setxattr(at(arena_printf(&files.arena, "%s/script", relative)), "user.e2b.k", "v", 1, 0);
 	for (int i = 0; i < 300; i++)
 		folder_write_text(at(arena_printf(&files.arena, "%s/n%03d", relative, i)), "n");
-	assert_int_equal(utimensat(AT_FDCWD, at(arena_printf(&files.arena, "%s/sub/f", relative)), times, 0), 0);
-	assert_int_equal(utimensat(AT_FDCWD, at(arena_printf(&files.arena, "%s/sub", relative)), times, 0), 0);
+	assert_int_equal(
+		utimensat(AT_FDCWD, at(arena_printf(&files.arena, "%s/sub/f", relative)), times, 0),
+		0);
+	assert_int_equal(
+		utimensat(AT_FDCWD, at(arena_printf(&files.arena, "%s/sub", relative)), times, 0),
+		0);
 }
 
 static void check_odd_tree(const char *relative)
@@ -110,7 +138,8 @@ static void check_odd_tree(const char *relative)
 	assert_int_equal(st.st_mode & 07777, 04755);
 	assert_int_equal(lstat(at(arena_printf(&files.arena, "%s/link", relative)), &st), 0);
 	assert_int_equal(st.st_uid, 4242);
-	assert_int_equal(readlink(at(arena_printf(&files.arena, "%s/link", relative)), target, 64), 5);
+	assert_int_equal(readlink(at(arena_printf(&files.arena, "%s/link", relative)), target, 64),
+			 5);
 	assert_int_equal(stat(at(arena_printf(&files.arena, "%s/sub", relative)), &st), 0);
 	assert_int_equal(st.st_mode & 07777, 01770);
 	assert_int_equal(st.st_mtim.tv_sec, 2000);
@@ -142,16 +171,22 @@ static void case_109_moves_across_file_systems(void **state)
 	folder_make(at("m"));
 	folder_mount_small(at("m"), "size=8m");
 	make_odd_tree("tree");
-	assert_int_equal(operation_move(at("tree"), at("m/p/tree2"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("tree"), at("m/p/tree2"), &files.self, true,
+					&files.arena, &entry, &files.err),
+			 0);
 	assert_string_equal(entry.path, at("m/p/tree2"));
 	assert_false(folder_has(at("tree")));
 	check_odd_tree("m/p/tree2");
-	assert_int_equal(operation_move(at("m/p/tree2"), at("back"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("m/p/tree2"), at("back"), &files.self, true,
+					&files.arena, &entry, &files.err),
+			 0);
 	check_odd_tree("back");
 	assert_false(folder_has(at("m/p/tree2")));
 	folder_write_text(at("f"), "file");
 	folder_write_text(at("m/g"), "replaced");
-	assert_int_equal(operation_move(at("f"), at("m/g"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("f"), at("m/g"), &files.self, true, &files.arena, &entry,
+					&files.err),
+			 0);
 	folder_check_text(at("m/g"), "file");
 	assert_false(folder_has(at("f")));
 	check_no_temporary("m");
@@ -169,7 +204,8 @@ static void case_109_a_move_that_does_not_fit_loses_nothing(void **state)
 	folder_make(at("tree"));
 	for (int i = 0; i < 100; i++)
 		folder_write_text(at(arena_printf(&files.arena, "tree/n%03d", i)), "n");
-	assert_true(operation_move(at("tree"), at("m/tree"), &files.self, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("tree"), at("m/tree"), &files.self, true, &files.arena,
+				   &entry, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_RESOURCE_EXHAUSTED);
 	assert_int_equal(files.err.sys, ENOSPC);
 	for (int i = 0; i < 100; i++)
@@ -183,7 +219,8 @@ static void conformance_173_remove(void **state)
 {
 	(void)state;
 	assert_int_equal(operation_remove(at("none"), &files.self, &files.arena, &files.err), 0);
-	assert_int_equal(operation_remove(at("none/x/y"), &files.self, &files.arena, &files.err), 0);
+	assert_int_equal(operation_remove(at("none/x/y"), &files.self, &files.arena, &files.err),
+			 0);
 	folder_make(at("d"));
 	folder_make(at("d/e"));
 	folder_make(at("keep"));
@@ -227,8 +264,11 @@ static void remove_reports_what_cannot_go(void **state)
 	folder_mount_small(at("d/m"), "size=64k");
 	assert_true(operation_remove(at("d"), &files.self, &files.arena, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_FAILED_PRECONDITION);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "error removing file or directory: unlinkat "
-							      "%s: device or resource busy", at("d")));
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena,
+					 "error removing file or directory: unlinkat "
+					 "%s: device or resource busy",
+					 at("d")));
 	umount2(at("d/m"), MNT_DETACH);
 }
 
@@ -280,7 +320,9 @@ static void case_109_very_deep_trees_cross_file_systems(void **state)
 	folder_make(at("m"));
 	folder_mount_small(at("m"), "size=256m");
 	make_deep_tree("deep");
-	assert_int_equal(operation_move(at("deep"), at("m/deep"), &files.self, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("deep"), at("m/deep"), &files.self, true, &files.arena,
+					&entry, &files.err),
+			 0);
 	assert_false(folder_has(at("deep")));
 	assert_int_equal(operation_remove(at("m/deep"), &files.self, &files.arena, &files.err), 0);
 	assert_false(folder_has(at("m/deep")));

@@ -110,7 +110,8 @@ static void case_089_split_at_every_byte(void **state)
 	CHECK("--XyZ\r\n" PART "hello\r\n--XyZ--\r\n", "[file|a.txt]hello.");
 	CHECK("--XyZ\r\n" PART "\r\n--XyZ--", "[file|a.txt].");
 	CHECK("--XyZ\r\n" PART "--XyZ--", "[file|a.txt].");
-	CHECK("preamble\r\n--XyZ \t\r\n" PART "x\r\n--XyZ\r\n" PART "y\r\n--XyZ--epilogue\r\n--XyZ\r\n",
+	CHECK("preamble\r\n--XyZ \t\r\n" PART "x\r\n--XyZ\r\n" PART
+	      "y\r\n--XyZ--epilogue\r\n--XyZ\r\n",
 	      "[file|a.txt]x.[file|a.txt]y.");
 	CHECK("--XyZ--\r\n", "");
 	CHECK("--XyZ\r\n\r\nno header\r\n--XyZ--", "[]no header.");
@@ -140,26 +141,41 @@ static void case_089_names_in_every_spelling(void **state)
 	(void)state;
 	CHECK("--XyZ\r\ncontent-disposition:form-data;name=file;filename=plain\r\n\r\n\r\n--XyZ--",
 	      "[file|plain].");
-	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n\r\n--XyZ--", "[file].");
-	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"\"\r\n\r\n\r\n--XyZ--",
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n\r\n--XyZ--",
+	      "[file].");
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; "
+	      "filename=\"\"\r\n\r\n\r\n--XyZ--",
 	      "[file|].");
-	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"d/e/\xC3\xA4 f.txt\"\r\n"
-	      "Content-Type: text/plain\r\n\r\n\r\n--XyZ--", "[file|d/e/\xC3\xA4 f.txt].");
-	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\\\"b\\\\c\\d%22\"\r\n"
-	      "\r\n\r\n--XyZ--", "[file|a\"b\\c\\d%22].");
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"d/e/\xC3\xA4 "
+	      "f.txt\"\r\n"
+	      "Content-Type: text/plain\r\n\r\n\r\n--XyZ--",
+	      "[file|d/e/\xC3\xA4 f.txt].");
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; "
+	      "filename=\"a\\\"b\\\\c\\d%22\"\r\n"
+	      "\r\n\r\n--XyZ--",
+	      "[file|a\"b\\c\\d%22].");
 	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename=\"x\"; "
-	      "filename*=UTF-8''%e2%82%ac%20rates\r\n\r\n\r\n--XyZ--", "[file|\xE2\x82\xAC rates].");
+	      "filename*=UTF-8''%e2%82%ac%20rates\r\n\r\n\r\n--XyZ--",
+	      "[file|\xE2\x82\xAC rates].");
 	/* What cannot be decoded is as if it were not there. */
-	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename*=iso-8859-1''%e4.txt; "
-	      "filename=\"x.txt\"\r\n\r\n\r\n--XyZ--", "[file|x.txt].");
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; "
+	      "filename*=iso-8859-1''%e4.txt; "
+	      "filename=\"x.txt\"\r\n\r\n\r\n--XyZ--",
+	      "[file|x.txt].");
 	CHECK("--XyZ\r\nContent-Disposition: form-data; name=\"file\"; filename*0*=utf-8''%61; "
-	      "filename*1=\"b;c\"; filename*3=lost\r\n\r\n\r\n--XyZ--", "[file|ab;c].");
-	CHECK("--XyZ\r\nContent-Disposition: form-data;\r\n name=\"file\";\r\n\tfilename=\"f\"\r\n\r\n\r\n"
-	      "--XyZ--", "[file|f].");
-	CHECK("--XyZ\r\nContent-Disposition: attachment; name=\"file\"; filename=\"f\"\r\n\r\nx\r\n--XyZ--",
+	      "filename*1=\"b;c\"; filename*3=lost\r\n\r\n\r\n--XyZ--",
+	      "[file|ab;c].");
+	CHECK("--XyZ\r\nContent-Disposition: form-data;\r\n "
+	      "name=\"file\";\r\n\tfilename=\"f\"\r\n\r\n\r\n"
+	      "--XyZ--",
+	      "[file|f].");
+	CHECK("--XyZ\r\nContent-Disposition: attachment; name=\"file\"; "
+	      "filename=\"f\"\r\n\r\nx\r\n--XyZ--",
 	      "[]x.");
-	CHECK("--XyZ\r\nX-Other: a:b\r\nContent-Disposition : form-data; name=other; filename=undefined ;\r\n"
-	      "\r\nx\r\n--XyZ--", "[other|undefined]x.");
+	CHECK("--XyZ\r\nX-Other: a:b\r\nContent-Disposition : form-data; name=other; "
+	      "filename=undefined ;\r\n"
+	      "\r\nx\r\n--XyZ--",
+	      "[other|undefined]x.");
 }
 
 static void case_089_broken_bodies_are_errors(void **state)
@@ -177,14 +193,21 @@ static void case_089_broken_bodies_are_errors(void **state)
 	check_error("--XyZ\rx\r\n", "multipart: boundary line without line end");
 	check_error("--XyZ\r\nContent-Disposition: form-data; name=\"x\r\n\r\nx\r\n--XyZ--",
 		    "multipart: malformed Content-Disposition header");
-	check_error("--XyZ\r\nContent-Disposition: form-data; name=file; filename*=latin''%41\r\n\r\n"
-		    "--XyZ--", "multipart: malformed Content-Disposition header");
-	check_error("--XyZ\r\nContent-Disposition: form-data; name=file; filename*=utf-8''a%00b\r\n\r\n"
-		    "--XyZ--", "multipart: file name with a NUL byte");
-	check_error("--XyZ\r\nContent-Disposition: form-data; name=refuse\r\n\r\n--XyZ--", "refused");
+	check_error(
+		"--XyZ\r\nContent-Disposition: form-data; name=file; filename*=latin''%41\r\n\r\n"
+		"--XyZ--",
+		"multipart: malformed Content-Disposition header");
+	check_error(
+		"--XyZ\r\nContent-Disposition: form-data; name=file; filename*=utf-8''a%00b\r\n\r\n"
+		"--XyZ--",
+		"multipart: file name with a NUL byte");
+	check_error("--XyZ\r\nContent-Disposition: form-data; name=refuse\r\n\r\n--XyZ--",
+		    "refused");
 }
 
-#define QUOTED "--XyZ\r\nContent-Disposition: form-data; name=file\r\nContent-Transfer-Encoding: Quoted-Printable\r\n\r\n"
+#define QUOTED \
+	"--XyZ\r\nContent-Disposition: form-data; name=file\r\nContent-Transfer-Encoding: " \
+	"Quoted-Printable\r\n\r\n"
 
 static void case_199_quoted_printable_parts_are_decoded(void **state)
 {
@@ -196,11 +219,16 @@ static void case_199_quoted_printable_parts_are_decoded(void **state)
 	CHECK(QUOTED "1=+1 =A =zz =4g=\r\n--XyZ--", "[file]1=+1 =A =zz =4g.");
 	CHECK(QUOTED "soft=  \t\r\nend=4\r\n--XyZ--", "[file]softend=4.");
 	CHECK(QUOTED "--=\r\n--XyZ\r\n" PART "a=3Db\r\n--XyZ--", "[file]--.[file|a.txt]a=3Db.");
-	CHECK("--XyZ\r\nContent-Disposition: form-data; name=file\r\nContent-Transfer-Encoding: base64\r\n\r\n"
-	      "aGk=\r\n--XyZ--", "[file]aGk=.");
-	check_error(QUOTED "bell \x07\r\n--XyZ--", "multipart: quotedprintable: invalid unescaped byte in body 0x07");
-	check_error(QUOTED "a= b\r\n--XyZ--", "multipart: quotedprintable: invalid byte after = 0x62");
-	check_error(QUOTED "a=\rb\r\n--XyZ--", "multipart: quotedprintable: invalid byte after = 0x62");
+	CHECK("--XyZ\r\nContent-Disposition: form-data; name=file\r\nContent-Transfer-Encoding: "
+	      "base64\r\n\r\n"
+	      "aGk=\r\n--XyZ--",
+	      "[file]aGk=.");
+	check_error(QUOTED "bell \x07\r\n--XyZ--",
+		    "multipart: quotedprintable: invalid unescaped byte in body 0x07");
+	check_error(QUOTED "a= b\r\n--XyZ--",
+		    "multipart: quotedprintable: invalid byte after = 0x62");
+	check_error(QUOTED "a=\rb\r\n--XyZ--",
+		    "multipart: quotedprintable: invalid byte after = 0x62");
 }
 
 /* Nothing of it is held but blanks, and not too many. */
@@ -214,7 +242,9 @@ static void case_199_quoted_printable_lines_of_any_length(void **state)
 	(void)state;
 	assert_non_null(content);
 	memset(content, ' ', len);
-	assert_int_equal(multipart_init(&m, STR("multipart/form-data; boundary=XyZ"), &events, NULL, &err), 0);
+	assert_int_equal(
+		multipart_init(&m, STR("multipart/form-data; boundary=XyZ"), &events, NULL, &err),
+		0);
 	assert_int_equal(multipart_feed(&m, QUOTED, sizeof(QUOTED) - 1, &err), 0);
 	log_len = 0;
 	assert_int_equal(multipart_feed(&m, content, QUOTED_PRINTABLE_BLANKS_MAX, &err), 0);
@@ -271,11 +301,14 @@ static void boundaries_come_from_the_content_type(void **state)
 		{"multipart/mixed; boundary=abc", NULL},
 		{"multipart/form-data", "no multipart boundary param in Content-Type"},
 		{"multipart/form-data; boundary", "no multipart boundary param in Content-Type"},
-		{"multipart/form-data; boundary=", "multipart: boundary is empty, too long or has control "
-						   "characters"},
-		{"multipart/related; boundary=abc", "request Content-Type isn't multipart/form-data"},
-		{"multipart/form-data; boundary=\"a\rb\"", "multipart: boundary is empty, too long or has "
-							   "control characters"},
+		{"multipart/form-data; boundary=",
+		 "multipart: boundary is empty, too long or has control "
+		 "characters"},
+		{"multipart/related; boundary=abc",
+		 "request Content-Type isn't multipart/form-data"},
+		{"multipart/form-data; boundary=\"a\rb\"",
+		 "multipart: boundary is empty, too long or has "
+		 "control characters"},
 	};
 	char longest[300] = "multipart/form-data; boundary=";
 	struct multipart m;
@@ -307,7 +340,9 @@ static void large_content_passes_through(void **state)
 	(void)state;
 	assert_non_null(content);
 	memset(content, '\r', len);
-	assert_int_equal(multipart_init(&m, STR("multipart/form-data; boundary=XyZ"), &events, NULL, &err), 0);
+	assert_int_equal(
+		multipart_init(&m, STR("multipart/form-data; boundary=XyZ"), &events, NULL, &err),
+		0);
 	assert_int_equal(multipart_feed(&m, "preamble", 8, &err), 0);
 	assert_int_equal(multipart_feed(&m, content, len, &err), 0);
 	assert_int_equal(buf_length(&m.headers), 0);

@@ -1,4 +1,5 @@
-/* Facts, directories that are made, and whose rights count. test_moves.c has moving and removing. */
+/* Facts, directories that are made, and whose rights count. test_moves.c has moving and
+ * removing. */
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
@@ -13,8 +14,12 @@
 
 static struct entry entry;
 static gid_t other_groups[] = {4243};
-static const struct user other = {.name = "other", .home = files.folder.path, .uid = 4242, .gid = 4243,
-				  .groups = other_groups, .group_count = 1};
+static const struct user other = {.name = "other",
+				  .home = files.folder.path,
+				  .uid = 4242,
+				  .gid = 4243,
+				  .groups = other_groups,
+				  .group_count = 1};
 
 static void conformance_163_stat_tells_the_facts(void **state)
 {
@@ -22,8 +27,9 @@ static void conformance_163_stat_tells_the_facts(void **state)
 		mode_t mode;
 		const char *text;
 	} modes[] = {
-		{0444, "-r--r--r--"}, {0755, "-rwxr-xr-x"}, {0200, "--w-------"}, {0, "----------"},
-		{04755, "urwxr-xr-x"}, {02755, "grwxr-xr-x"}, {01755, "trwxr-xr-x"},
+		{0444, "-r--r--r--"},  {0755, "-rwxr-xr-x"},  {0200, "--w-------"},
+		{0, "----------"},     {04755, "urwxr-xr-x"}, {02755, "grwxr-xr-x"},
+		{01755, "trwxr-xr-x"},
 	};
 	char real[PATH_MAX];
 
@@ -76,12 +82,17 @@ static void conformance_163_stat_tells_the_facts(void **state)
 	/* What is not there. */
 	assert_int_equal(operation_stat(at("none"), &files.arena, &entry, &files.err), -ENOENT);
 	assert_int_equal(files.err.kind, ERR_NOT_FOUND);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "file not found: lstat %s: no such file "
-							      "or directory", at("none")));
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena,
+					 "file not found: lstat %s: no such file "
+					 "or directory",
+					 at("none")));
 	assert_true(operation_stat(at("f/x"), &files.arena, &entry, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "error getting file info: lstat %s: "
-							      "not a directory", at("f/x")));
+	assert_string_equal(files.err.message, arena_printf(&files.arena,
+							    "error getting file info: lstat %s: "
+							    "not a directory",
+							    at("f/x")));
 }
 
 static void case_112_odd_facts_are_exact(void **state)
@@ -122,7 +133,9 @@ static void conformance_075_foreign_attributes_are_not_shown(void **state)
 	assert_int_equal(setxattr(at("f"), "user.other", "x", 1, 0), 0);
 	folder_make_link("f", at("link"));
 	for (int round = 0; round < 2; round++) {
-		assert_int_equal(operation_stat(at(round ? "link" : "f"), &files.arena, &entry, &files.err), 0);
+		assert_int_equal(
+			operation_stat(at(round ? "link" : "f"), &files.arena, &entry, &files.err),
+			0);
 		assert_int_equal(entry.metadata_count, 2);
 		assert_string_equal(entry.metadata[0].key, "alpha");
 		assert_string_equal(entry.metadata[0].value, "first");
@@ -135,36 +148,49 @@ static void case_110_make_directory_on_existing_paths(void **state)
 	struct stat st;
 
 	(void)state;
-	assert_int_equal(operation_make_directory(at("a/b/c"), &files.self, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("a/b/c"), &files.self, &files.arena, &entry,
+						  &files.err),
+			 0);
 	assert_string_equal(entry.path, at("a/b/c"));
 	assert_int_equal(entry.type, ENTRY_DIRECTORY);
 	assert_string_equal(entry.permissions, "drwxr-xr-x");
 	assert_int_equal(chmod(at("a"), 0700), 0);
-	assert_true(operation_make_directory(at("a"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_make_directory(at("a"), &files.self, &files.arena, &entry,
+					     &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "directory already exists: %s", at("a")));
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena, "directory already exists: %s", at("a")));
 	assert_int_equal(stat(at("a"), &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0700);
 	folder_write_text(at("f"), "x");
-	assert_true(operation_make_directory(at("f"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_make_directory(at("f"), &files.self, &files.arena, &entry,
+					     &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "path already exists but it is not a "
-							      "directory: %s", at("f")));
-	assert_true(operation_make_directory(at("f/x"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_string_equal(files.err.message, arena_printf(&files.arena,
+							    "path already exists but it is not a "
+							    "directory: %s",
+							    at("f")));
+	assert_true(operation_make_directory(at("f/x"), &files.self, &files.arena, &entry,
+					     &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
-	assert_string_equal(files.err.message, arena_printf(&files.arena, "path is a file: %s", at("f")));
+	assert_string_equal(files.err.message,
+			    arena_printf(&files.arena, "path is a file: %s", at("f")));
 	folder_make_link("nowhere", at("broken"));
-	assert_true(operation_make_directory(at("broken"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_make_directory(at("broken"), &files.self, &files.arena, &entry,
+					     &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INVALID_ARGUMENT);
 	folder_make_link("a", at("link"));
-	assert_true(operation_make_directory(at("link"), &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_make_directory(at("link"), &files.self, &files.arena, &entry,
+					     &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
-	assert_true(operation_make_directory("/", &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_make_directory("/", &files.self, &files.arena, &entry, &files.err) <
+		    0);
 	assert_int_equal(files.err.kind, ERR_ALREADY_EXISTS);
-	assert_true(operation_make_directory("/proc/invalid/x", &files.self, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_make_directory("/proc/invalid/x", &files.self, &files.arena, &entry,
+					     &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_INTERNAL);
 	assert_string_equal(files.err.message, "failed to create directory: mkdir /proc/invalid: "
-					 "no such file or directory");
+					       "no such file or directory");
 }
 
 struct maker {
@@ -199,15 +225,19 @@ static void case_110_of_parallel_makers_one_wins(void **state)
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
 			makers[i].path = at(round & 1 ? "x/y/z" : "p/q/r/s");
 			makers[i].user = &files.self;
-			assert_int_equal(pthread_create(&makers[i].thread, NULL, make_it, &makers[i]), 0);
+			assert_int_equal(
+				pthread_create(&makers[i].thread, NULL, make_it, &makers[i]), 0);
 		}
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
 			pthread_join(makers[i].thread, NULL);
 			won += makers[i].kind == ERR_OK;
-			assert_true(makers[i].kind == ERR_OK || makers[i].kind == ERR_ALREADY_EXISTS);
+			assert_true(makers[i].kind == ERR_OK ||
+				    makers[i].kind == ERR_ALREADY_EXISTS);
 		}
 		assert_int_equal(won, 1);
-		assert_int_equal(operation_remove(at(round & 1 ? "x" : "p"), &files.self, &files.arena, &files.err), 0);
+		assert_int_equal(operation_remove(at(round & 1 ? "x" : "p"), &files.self,
+						  &files.arena, &files.err),
+				 0);
 	}
 }
 
@@ -218,9 +248,11 @@ static void case_085_parallel_parents_converge(void **state)
 		struct maker makers[16];
 
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
-			makers[i].path = arena_printf(&files.arena, "%s/a/b/c/d/f%zu", files.folder.path, i);
+			makers[i].path = arena_printf(&files.arena, "%s/a/b/c/d/f%zu",
+						      files.folder.path, i);
 			makers[i].user = am_root() ? &other : &files.self;
-			assert_int_equal(pthread_create(&makers[i].thread, NULL, make_it, &makers[i]), 0);
+			assert_int_equal(
+				pthread_create(&makers[i].thread, NULL, make_it, &makers[i]), 0);
 		}
 		for (size_t i = 0; i < ARRAY_LENGTH(makers); i++) {
 			struct stat st;
@@ -230,7 +262,8 @@ static void case_085_parallel_parents_converge(void **state)
 			assert_int_equal(stat(makers[i].path, &st), 0);
 			assert_int_equal(st.st_uid, makers[i].user->uid);
 		}
-		assert_int_equal(operation_remove(at("a"), &files.self, &files.arena, &files.err), 0);
+		assert_int_equal(operation_remove(at("a"), &files.self, &files.arena, &files.err),
+				 0);
 	}
 }
 
@@ -243,7 +276,9 @@ static void case_092_existing_directories_keep_owner_and_mode(void **state)
 		skip();
 	folder_make(at("tmp"));
 	assert_int_equal(chmod(at("tmp"), 01777), 0);
-	assert_int_equal(operation_make_directory(at("tmp/y/z"), &other, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(
+		operation_make_directory(at("tmp/y/z"), &other, &files.arena, &entry, &files.err),
+		0);
 	assert_int_equal(stat(at("tmp"), &st), 0);
 	assert_int_equal(st.st_uid, 0);
 	assert_int_equal(st.st_mode & 07777, 01777);
@@ -268,24 +303,36 @@ static void case_092_a_users_link_gives_no_rights(void **state)
 	folder_make_link("../open", at("home/o"));
 	assert_int_equal(lchown(at("home/s"), 4242, 4243), 0);
 	assert_int_equal(lchown(at("home/o"), 4242, 4243), 0);
-	/* As the user, what is somebody else's and what the user could not do himself is refused ... */
+	/* As the user, what is somebody else's and what the user could not do himself is refused
+	 * ... */
 	assert_true(operation_remove(at("home/s/f"), &other, &files.arena, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
-	assert_true(operation_move(at("home/s/f"), at("home/f"), &other, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("home/s/f"), at("home/f"), &other, true, &files.arena, &entry,
+				   &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
 	assert_true(operation_remove(at("home/o/roots"), &other, &files.arena, &files.err) < 0);
 	folder_write_text(at("home/mine"), "mine");
-	assert_true(operation_move(at("home/mine"), at("home/s/f"), &other, true, &files.arena, &entry, &files.err) < 0);
+	assert_true(operation_move(at("home/mine"), at("home/s/f"), &other, true, &files.arena,
+				   &entry, &files.err) < 0);
 	assert_int_equal(files.err.kind, ERR_PERMISSION_DENIED);
 	folder_check_text(at("home/mine"), "mine");
 	folder_check_text(at("system/f"), "x");
-	/* ... and what he could do works, as does everything without such a link, and root's link. */
-	assert_int_equal(operation_make_directory(at("home/o/new"), &other, &files.arena, &entry, &files.err), 0);
+	/* ... and what he could do works, as does everything without such a link, and root's
+	 * link. */
+	assert_int_equal(operation_make_directory(at("home/o/new"), &other, &files.arena, &entry,
+						  &files.err),
+			 0);
 	assert_int_equal(operation_remove(at("home/o/new"), &other, &files.arena, &files.err), 0);
-	assert_int_equal(operation_make_directory(at("system/new"), &other, &files.arena, &entry, &files.err), 0);
-	assert_int_equal(operation_make_directory(at("home/s/root"), &files.self, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("system/new"), &other, &files.arena, &entry,
+						  &files.err),
+			 0);
+	assert_int_equal(operation_make_directory(at("home/s/root"), &files.self, &files.arena,
+						  &entry, &files.err),
+			 0);
 	assert_int_equal(lchown(at("home/s"), 0, 0), 0);
-	assert_int_equal(operation_make_directory(at("home/s/new2"), &other, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("home/s/new2"), &other, &files.arena, &entry,
+						  &files.err),
+			 0);
 	assert_true(folder_has(at("system/new2")));
 }
 
@@ -302,9 +349,14 @@ static void case_176_what_is_new_goes_through_anybodys_links(void **state)
 	folder_make(at("home"));
 	folder_make_link("../system", at("home/s"));
 	assert_int_equal(lchown(at("home/s"), 4242, 4243), 0);
-	assert_int_equal(operation_make_directory(at("home/s/new"), &other, &files.arena, &entry, &files.err), 0);
-	assert_int_equal(operation_make_directory(at("home/s/secret/deep/new"), &other, &files.arena, &entry, &files.err), 0);
-	static const char *const made[] = {"system/new", "system/secret/deep", "system/secret/deep/new"};
+	assert_int_equal(operation_make_directory(at("home/s/new"), &other, &files.arena, &entry,
+						  &files.err),
+			 0);
+	assert_int_equal(operation_make_directory(at("home/s/secret/deep/new"), &other,
+						  &files.arena, &entry, &files.err),
+			 0);
+	static const char *const made[] = {"system/new", "system/secret/deep",
+					   "system/secret/deep/new"};
 	for (size_t i = 0; i < ARRAY_LENGTH(made); i++) {
 		assert_int_equal(stat(at(made[i]), &st), 0);
 		assert_int_equal(st.st_uid, 4242);
@@ -315,9 +367,13 @@ static void case_176_what_is_new_goes_through_anybodys_links(void **state)
 	/* A new name for what he has, and his own things away again. */
 	folder_write_text(at("home/mine"), "mine");
 	assert_int_equal(chown(at("home/mine"), 4242, 4243), 0);
-	assert_int_equal(operation_move(at("home/mine"), at("home/s/his"), &other, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("home/mine"), at("home/s/his"), &other, true,
+					&files.arena, &entry, &files.err),
+			 0);
 	folder_check_text(at("system/his"), "mine");
-	assert_int_equal(operation_move(at("home/s/his"), at("home/mine"), &other, true, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_move(at("home/s/his"), at("home/mine"), &other, true,
+					&files.arena, &entry, &files.err),
+			 0);
 	assert_int_equal(operation_remove(at("home/s/new"), &other, &files.arena, &files.err), 0);
 	assert_false(folder_has(at("system/new")));
 }
@@ -326,9 +382,13 @@ static void case_018_a_deleted_tmp_breaks_nothing(void **state)
 {
 	(void)state;
 	/* Nothing is kept anywhere: a whole tree goes and comes back between two calls. */
-	assert_int_equal(operation_make_directory(at("tmp/x"), &files.self, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("tmp/x"), &files.self, &files.arena, &entry,
+						  &files.err),
+			 0);
 	assert_int_equal(operation_remove(at("tmp"), &files.self, &files.arena, &files.err), 0);
-	assert_int_equal(operation_make_directory(at("tmp/x"), &files.self, &files.arena, &entry, &files.err), 0);
+	assert_int_equal(operation_make_directory(at("tmp/x"), &files.self, &files.arena, &entry,
+						  &files.err),
+			 0);
 }
 
 int main(void)

@@ -149,11 +149,13 @@ static void case_108_names_that_are_not_utf8_round_trip(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(case_098_every_spelling_has_one_clean_result, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_098_every_spelling_has_one_clean_result, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(other_users_home_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(too_long_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(parts_of_a_path, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_108_names_that_are_not_utf8_round_trip, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_108_names_that_are_not_utf8_round_trip, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

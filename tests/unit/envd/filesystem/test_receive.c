@@ -92,8 +92,9 @@ static void case_091_wrong_targets_are_client_errors(void **state)
 		ERR_INVALID_ARGUMENT,
 		arena_printf(&intake.arena, "path is a directory: %s", intake_at("home")));
 	assert_true(intake_post("", "x") < 0);
-	intake_check_refused(ERR_INVALID_ARGUMENT,
-			     arena_printf(&intake.arena, "path is a directory: %s", intake.folder.path));
+	intake_check_refused(
+		ERR_INVALID_ARGUMENT,
+		arena_printf(&intake.arena, "path is a directory: %s", intake.folder.path));
 	assert_true(intake_post("/", "x") < 0);
 	assert_true(intake_post(intake_at("new/"), "x") < 0);
 	intake_check_refused(
@@ -252,7 +253,8 @@ static void conformance_070_cgroup_files_are_written_through(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(places); i++) {
-		snprintf(directory, sizeof(directory), "%s/test_receive_%d", places[i], (int)getpid());
+		snprintf(directory, sizeof(directory), "%s/test_receive_%d", places[i],
+			 (int)getpid());
 		if (mkdir(directory, 0755) < 0)
 			continue;
 		snprintf(file, sizeof(file), "%s/cgroup.max.depth", directory);
@@ -283,8 +285,10 @@ static void case_090_empty_files(void **state)
 
 static void case_097_hostile_names_are_written(void **state)
 {
-	static const char *const names[] = {"a\nb", "quote\"'", "x;y", " lead", "-rf", "#?&+%", "a%2Fb",
-					    "\xC3\xA4\xE6\x97\xA5\xF0\x9F\x99\x82", "\xFF\xFE"};
+	static const char *const names[] = {
+		"a\nb",	   "quote\"'", "x;y",	" lead",
+		"-rf",	   "#?&+%",    "a%2Fb", "\xC3\xA4\xE6\x97\xA5\xF0\x9F\x99\x82",
+		"\xFF\xFE"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {

@@ -12,8 +12,8 @@
 static void conformance_072_metadata_is_replaced_as_a_whole(void **state)
 {
 	static const struct metadata_field first[] = {
-		{{"X-Metadata-B", 12}, {"2", 1}}, {{"x-metadata-a", 12}, {"1", 1}},
-		{{"X-METADATA-A", 12}, {"ignored", 7}}, {{"X-Metadata-", 11}, {"empty", 5}},
+		{{"X-Metadata-B", 12}, {"2", 1}},	    {{"x-metadata-a", 12}, {"1", 1}},
+		{{"X-METADATA-A", 12}, {"ignored", 7}},	    {{"X-Metadata-", 11}, {"empty", 5}},
 		{{"Content-Type", 12}, {"text/plain", 10}},
 	};
 	static const struct metadata_field second[] = {{{"X-Metadata-c", 12}, {"3", 1}}};
@@ -57,7 +57,8 @@ static void case_096_a_file_system_without_attributes(void **state)
 		skip();
 	/* sysfs takes the write and keeps no metadata: none is claimed. */
 	char text[32];
-	int fd = open("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan", O_RDONLY | O_CLOEXEC);
+	int fd = open("/sys/kernel/mm/transparent_hugepage/khugepaged/pages_to_scan",
+		      O_RDONLY | O_CLOEXEC);
 	ssize_t len = read(fd, text, sizeof(text) - 1);
 
 	close(fd);
@@ -104,7 +105,8 @@ static void conformance_075_metadata_is_validated(void **state)
 	assert_false(intake_exists("f"));
 }
 
-#define PART(name) "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" name "\"\r\n\r\n"
+#define PART(name) \
+	"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"" name "\"\r\n\r\n"
 
 static int post_form(const char *path, const char *body)
 {
@@ -117,13 +119,13 @@ static void case_089_forms(void **state)
 	const char *body;
 
 	(void)state;
-	body = arena_printf(
-		&intake.arena,
-		PART("%s/n/a/1") "one\r\n" PART(
-			"%s/n/b/2") "two\r\n--b\r\n"
-				    "Content-Disposition: form-data; name=\"other\"\r\n\r\nskipped\r\n" PART(
-					    "%s/n/3") "\r\n--b--\r\n",
-		intake.folder.path, intake.folder.path, intake.folder.path);
+	body = arena_printf(&intake.arena,
+			    PART("%s/n/a/1") "one\r\n" PART(
+				    "%s/n/b/2") "two\r\n--b\r\n"
+						"Content-Disposition: form-data; "
+						"name=\"other\"\r\n\r\nskipped\r\n" PART(
+							"%s/n/3") "\r\n--b--\r\n",
+			    intake.folder.path, intake.folder.path, intake.folder.path);
 	assert_int_equal(post_form(NULL, body), 0);
 	assert_int_equal(intake.receive.file_count, 3);
 	assert_string_equal(intake.receive.files[1].path, intake_at("n/b/2"));
@@ -133,11 +135,16 @@ static void case_089_forms(void **state)
 	/* Relative names are below the home. */
 	assert_int_equal(post_form(NULL, PART("rel/x") "r\r\n--b--\r\n"), 0);
 	intake_check_text("rel/x", "r");
-	assert_int_equal(post_form(NULL, "--b\r\nContent-Disposition: form-data; name=file; filename*=UTF-8''"
-					 "%C3%A4.txt\r\n\r\nu\r\n--b--\r\n"), 0);
+	assert_int_equal(
+		post_form(NULL,
+			  "--b\r\nContent-Disposition: form-data; name=file; filename*=UTF-8''"
+			  "%C3%A4.txt\r\n\r\nu\r\n--b--\r\n"),
+		0);
 	intake_check_text("\xC3\xA4.txt", "u");
 	/* No file part at all. */
-	assert_int_equal(post_form(NULL, "--b\r\nContent-Disposition: form-data; name=x\r\n\r\n\r\n--b--"), 0);
+	assert_int_equal(
+		post_form(NULL, "--b\r\nContent-Disposition: form-data; name=x\r\n\r\n\r\n--b--"),
+		0);
 	assert_int_equal(intake.receive.file_count, 0);
 	assert_int_equal(post_form(NULL, "--b--\r\n"), 0);
 	assert_int_equal(intake.receive.file_count, 0);
@@ -157,15 +164,18 @@ static void conformance_083_the_path_of_the_query_wins(void **state)
 	intake_check_text("q", "bare");
 	/* Also when it is given and empty: then it is the home, which is a directory. */
 	assert_true(post_form("", PART("x") "x\r\n--b--\r\n") < 0);
-	intake_check_refused(ERR_INVALID_ARGUMENT,
-			     arena_printf(&intake.arena, "path is a directory: %s", intake.folder.path));
+	intake_check_refused(
+		ERR_INVALID_ARGUMENT,
+		arena_printf(&intake.arena, "path is a directory: %s", intake.folder.path));
 }
 
 static void conformance_074_metadata_keys(void **state)
 {
 	static const struct metadata_field fields[] = {
-		{{"X-Metadata-", 11}, {"empty", 5}}, {{"X-METADATA-Key", 14}, {"first", 5}},
-		{{"x-metadata-key", 14}, {"second", 6}}, {{"X-Metadata-Other", 16}, {"", 0}},
+		{{"X-Metadata-", 11}, {"empty", 5}},
+		{{"X-METADATA-Key", 14}, {"first", 5}},
+		{{"x-metadata-key", 14}, {"second", 6}},
+		{{"X-Metadata-Other", 16}, {"", 0}},
 		{{"X-Meta", 6}, {"no", 2}},
 	};
 	struct entry_metadata *metadata;
@@ -189,7 +199,10 @@ static void case_089_broken_forms(void **state)
 {
 	(void)state;
 	intake_write_text("f", "old");
-	assert_true(post_form(NULL, "--b\r\nContent-Disposition: form-data; name=file\r\n\r\nx\r\n--b--") < 0);
+	assert_true(
+		post_form(NULL,
+			  "--b\r\nContent-Disposition: form-data; name=file\r\n\r\nx\r\n--b--") <
+		0);
 	intake_check_refused(ERR_INVALID_ARGUMENT,
 			     "error getting multipart custom part file name: filename not "
 			     "found in Content-Disposition header");
@@ -229,7 +242,8 @@ static void conformance_087_the_same_target_twice(void **state)
 	body = arena_printf(&intake.arena,
 			    PART("%s/1") "1\r\n" PART("%s/2") "2\r\n" PART("%s/3") "3\r\n" PART(
 				    "%s//1") "4\r\n--b--\r\n",
-			    intake.folder.path, intake.folder.path, intake.folder.path, intake.folder.path);
+			    intake.folder.path, intake.folder.path, intake.folder.path,
+			    intake.folder.path);
 	assert_true(post_form(NULL, body) < 0);
 	intake_check_refused(
 		ERR_INVALID_ARGUMENT,
@@ -245,7 +259,8 @@ static size_t compress_text(const char *text, size_t len, char *out, size_t size
 {
 	z_stream stream = {0};
 
-	assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY), Z_OK);
+	assert_int_equal(deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY),
+			 Z_OK);
 	stream.next_in = (unsigned char *)text;
 	stream.avail_in = (unsigned)len;
 	stream.next_out = (unsigned char *)out;
@@ -286,10 +301,11 @@ static void case_094_compressed_bodies(void **state)
 			     "reader: EOF");
 	for (size_t cut = 1; cut < one; cut++) {
 		assert_true(intake_post_pieces(intake_at("f"), packed, cut, 7) < 0);
-		intake_check_refused(ERR_INVALID_ARGUMENT,
-				     cut < 10 ? "error decompressing request body: failed to create gzip "
-						"reader: unexpected EOF"
-					      : "error decompressing request body: unexpected EOF");
+		intake_check_refused(
+			ERR_INVALID_ARGUMENT,
+			cut < 10 ? "error decompressing request body: failed to create gzip "
+				   "reader: unexpected EOF"
+				 : "error decompressing request body: unexpected EOF");
 	}
 	packed[one] = 'x';
 	assert_true(intake_post_pieces(intake_at("f"), packed, one + 1, 7) < 0);
@@ -347,8 +363,8 @@ static void conformance_059_content_encodings(void **state)
 	static const struct {
 		const char *coding;
 		bool is_gzip;
-	} table[] = {{NULL, false}, {"", false}, {"identity", false}, {"gzip", true}, {"GZIP", true},
-		     {"Gzip", true}, {"gzip;q=1.0", true}, {" gzip ; q=1", true}};
+	} table[] = {{NULL, false},  {"", false},    {"identity", false},  {"gzip", true},
+		     {"GZIP", true}, {"Gzip", true}, {"gzip;q=1.0", true}, {" gzip ; q=1", true}};
 	char packed[256];
 	size_t len = compress_text("text", 4, packed, sizeof(packed));
 

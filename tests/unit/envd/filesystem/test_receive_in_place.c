@@ -463,7 +463,8 @@ static void case_088_parallel_uploads_of_one_file_are_one_of_them(void **state)
 		for (size_t i = 0; i < ARRAY_LENGTH(writers); i++) {
 			writers[i].fill = (char)('a' + i);
 			writers[i].path = intake_at("home/deep/f");
-			assert_int_equal(pthread_create(&writers[i].thread, NULL, write_it, &writers[i]), 0);
+			assert_int_equal(
+				pthread_create(&writers[i].thread, NULL, write_it, &writers[i]), 0);
 		}
 		for (size_t i = 0; i < ARRAY_LENGTH(writers); i++) {
 			pthread_join(writers[i].thread, NULL);

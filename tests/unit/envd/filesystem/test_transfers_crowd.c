@@ -26,8 +26,9 @@ static uint64_t staged_bytes(void)
 	while ((entry = readdir(directory))) {
 		struct stat st;
 
-		if (entry->d_name[0] != '.' && fstat((int)strtol(entry->d_name, NULL, 10), &st) == 0 &&
-		    S_ISREG(st.st_mode) && st.st_nlink == 0)
+		if (entry->d_name[0] != '.' &&
+		    fstat((int)strtol(entry->d_name, NULL, 10), &st) == 0 && S_ISREG(st.st_mode) &&
+		    st.st_nlink == 0)
 			sum += (uint64_t)st.st_size;
 	}
 	closedir(directory);
@@ -88,9 +89,10 @@ static void case_104_five_hundred_slow_downloads_stay_small(void **state)
 	assert_int_equal(truncate(site_at("f"), (off_t)1 << 30), 0);
 	for (size_t i = 0; i < CROWD; i++) {
 		fds[i] = site_connect_server();
-		site_send_text(fds[i], arena_printf(&site.arena,
-						    "GET /files?path=%s HTTP/1.1\r\nHost: x\r\n\r\n",
-						    site_encode(site_at("f"))));
+		site_send_text(fds[i],
+			       arena_printf(&site.arena,
+					    "GET /files?path=%s HTTP/1.1\r\nHost: x\r\n\r\n",
+					    site_encode(site_at("f"))));
 		chunks += 2 * share_beside(i, FILE_CHUNK_BYTES);
 	}
 	for (int round = 0; round < 3; round++)
@@ -116,17 +118,19 @@ static void uploads_that_stall_hold_no_written_chunk(void **state)
 	before = held_bytes();
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
 		fds[i] = site_connect_server();
-		site_send_text(fds[i], arena_printf(&site.arena,
-						    "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: "
-						    "application/octet-stream\r\nContent-Length: %zu\r\n\r\n",
-						    site_encode(site_at(arena_printf(&site.arena, "up%zu", i))),
-						    2 * len));
+		site_send_text(
+			fds[i],
+			arena_printf(&site.arena,
+				     "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: "
+				     "application/octet-stream\r\nContent-Length: %zu\r\n\r\n",
+				     site_encode(site_at(arena_printf(&site.arena, "up%zu", i))),
+				     2 * len));
 		assert_true(site_send_all(fds[i], bytes, len));
 	}
 	site_wait_until(is_staged_at_least, ARRAY_LENGTH(fds) * len);
 	check_others_are_served();
-	site_wait_until(held_at_most,
-			before + ARRAY_LENGTH(fds) * (FILE_UPLOAD_CHUNK_BYTES / 8 + TRANSFER_BYTES));
+	site_wait_until(held_at_most, before + ARRAY_LENGTH(fds) * (FILE_UPLOAD_CHUNK_BYTES / 8 +
+								    TRANSFER_BYTES));
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++)
 		close_hard(fds[i]);
 	site_wait_until(site_is_at_rest, 0);
@@ -147,8 +151,9 @@ static void uploads_that_stall_are_written_to_their_last_byte(void **state)
 	before = held_bytes();
 	for (size_t i = 0; i < ARRAY_LENGTH(fds); i++) {
 		fds[i] = site_connect_server();
-		site_send_text(fds[i], site_post_head(site_at(arena_printf(&site.arena, "up%zu", i)),
-						      "application/octet-stream", lens[3] + 1, NULL));
+		site_send_text(fds[i],
+			       site_post_head(site_at(arena_printf(&site.arena, "up%zu", i)),
+					      "application/octet-stream", lens[3] + 1, NULL));
 		assert_true(site_send_all(fds[i], bytes, lens[i]));
 		sum += lens[i];
 	}
@@ -195,10 +200,12 @@ static void names_in_forms_of_all_uploads_have_a_sum(void **state)
 	NOT_UNDER_VALGRIND("malloc is valgrind's there, and thousands of long paths take long");
 	memset(name, 'd', sizeof(name));
 	for (size_t i = 0; i < 12; i++)
-		snprintf(deep + strlen(deep), sizeof(deep) - strlen(deep), "%.*s/", (int)sizeof(name), name);
+		snprintf(deep + strlen(deep), sizeof(deep) - strlen(deep), "%.*s/",
+			 (int)sizeof(name), name);
 	for (size_t i = 0; i < FORMS; i++) {
 		forms[i] = site_connect_server();
-		site_send_text(forms[i], site_post_head(NULL, "multipart/form-data; boundary=b", 1 << 30, NULL));
+		site_send_text(forms[i], site_post_head(NULL, "multipart/form-data; boundary=b",
+							1 << 30, NULL));
 		for (size_t k = 0; k < FORM_FILES; k++) {
 			int len = snprintf(part, sizeof(part),
 					   "--b\r\nContent-Disposition: form-data; name=file; "
@@ -211,9 +218,10 @@ static void names_in_forms_of_all_uploads_have_a_sum(void **state)
 	}
 	site_wait_until(are_refused_at_least, 1);
 	check_others_are_served();
-	assert_true(held_at_most(before + UPLOADS_ARENA_BYTES_MAX +
-				 FORMS * (UPLOAD_ARENA_EXEMPT_BYTES + 2 * FILE_UPLOAD_CHUNK_BYTES + TRANSFER_BYTES) +
-				 UPLOAD_ARENA_BYTES));
+	assert_true(held_at_most(
+		before + UPLOADS_ARENA_BYTES_MAX +
+		FORMS * (UPLOAD_ARENA_EXEMPT_BYTES + 2 * FILE_UPLOAD_CHUNK_BYTES + TRANSFER_BYTES) +
+		UPLOAD_ARENA_BYTES));
 	for (size_t i = 0; i < FORMS; i++) {
 		char answer[13];
 

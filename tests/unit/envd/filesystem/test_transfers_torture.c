@@ -1,5 +1,5 @@
-/* Memory refused at every point of a download and of a join: an error that says so, or the whole content;
- * nothing half done, nothing left open. */
+/* Memory refused at every point of a download and of a join: an error that says so, or the whole
+ * content; nothing half done, nothing left open. */
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -117,8 +117,8 @@ static void compose(void *user)
 	folder_write_text(below("two"), "22");
 	folder_write_text(below("whole"), "old");
 	snprintf(body, sizeof(body),
-		 "{\"source_paths\":[\"%s/one\",\"%s/two\"],\"destination\":\"%s/whole\"}", directory,
-		 directory, directory);
+		 "{\"source_paths\":[\"%s/one\",\"%s/two\"],\"destination\":\"%s/whole\"}",
+		 directory, directory, directory);
 	request.body = str_of(body);
 	arena_init(&arena, 16 * 1024 * 1024);
 	status = compose_begin(&compose, &request, &arena, &err);
@@ -158,8 +158,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_download_without_memory_fails_or_is_whole, set_up,
 						tear_down),
-		cmocka_unit_test_setup_teardown(joining_without_memory_leaves_all_as_it_was_or_is_whole,
-						set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			joining_without_memory_leaves_all_as_it_was_or_is_whole, set_up, tear_down),
 	};
 
 	json_init();

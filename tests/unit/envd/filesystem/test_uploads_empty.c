@@ -28,7 +28,8 @@ static void begin(struct other *other, const char *relative, int64_t length)
 	other->request.path = str_of(intake_at(relative));
 	other->request.length = length;
 	arena_init(&other->arena, 1 << 22);
-	assert_int_equal(receive_begin(&other->receive, &other->request, &other->arena, &other->err), 0);
+	assert_int_equal(
+		receive_begin(&other->receive, &other->request, &other->arena, &other->err), 0);
 }
 
 static void feed(struct other *other, char letter)
@@ -115,7 +116,9 @@ static void case_200_case_088_an_interrupted_one_leaves_it_empty(void **state)
 	assert_int_equal(size_of("home/f"), 0);
 	/* A form that ends too early. */
 	intake.request.content_type = STR("multipart/form-data; boundary=b");
-	assert_true(intake_post(intake_at("home/f"), "--b\r\nContent-Disposition: form-data; name=file\r\n\r\npart") < 0);
+	assert_true(intake_post(intake_at("home/f"),
+				"--b\r\nContent-Disposition: form-data; name=file\r\n\r\npart") <
+		    0);
 	assert_int_equal(intake.err.kind, ERR_INVALID_ARGUMENT);
 	assert_int_equal(size_of("home/f"), 0);
 	assert_int_equal(intake_count_entries("home"), 1);
@@ -247,7 +250,8 @@ static void case_200_case_088_parallel_uploads_of_an_empty_file(void **state)
 		for (size_t i = 0; i < ARRAY_LENGTH(writers); i++) {
 			writers[i].letter = (char)('a' + i);
 			writers[i].path = intake_at("home/f");
-			assert_int_equal(pthread_create(&writers[i].thread, NULL, write_it, &writers[i]), 0);
+			assert_int_equal(
+				pthread_create(&writers[i].thread, NULL, write_it, &writers[i]), 0);
 		}
 		for (size_t i = 0; i < ARRAY_LENGTH(writers); i++) {
 			pthread_join(writers[i].thread, NULL);

@@ -1,5 +1,6 @@
-/* Uploads so large and fast that jobs receive them from the socket themselves: every byte in its place, and where
- * a body ends, however it ends. A real server on a thread of its own, blocking sockets here. */
+/* Uploads so large and fast that jobs receive them from the socket themselves: every byte in its
+ * place, and where a body ends, however it ends. A real server on a thread of its own, blocking
+ * sockets here. */
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,7 +17,8 @@ static const char *head(const char *path, size_t len, const char *headers)
 	return site_post_head(path, "application/octet-stream", len, headers);
 }
 
-/* Pieces from single bytes to more than sockets hold, so that a job finds much, little or nothing. */
+/* Pieces from single bytes to more than sockets hold, so that a job finds much, little or
+ * nothing. */
 static void send_in_pieces(int fd, const char *bytes, size_t len, unsigned seed)
 {
 	for (size_t done = 0, piece; done < len; done += piece) {
@@ -29,8 +31,12 @@ static void send_in_pieces(int fd, const char *bytes, size_t len, unsigned seed)
 static void uploads_arrive_whatever_their_pace(void **state)
 {
 	static const size_t sizes[] = {
-		FILE_UPLOAD_CHUNK_BYTES,     FILE_UPLOAD_CHUNK_BYTES + 1, FILE_UPLOAD_CHUNK_BYTES + 2,
-		2 * FILE_UPLOAD_CHUNK_BYTES, LARGE_BYTES,                 5 * LARGE_BYTES,
+		FILE_UPLOAD_CHUNK_BYTES,
+		FILE_UPLOAD_CHUNK_BYTES + 1,
+		FILE_UPLOAD_CHUNK_BYTES + 2,
+		2 * FILE_UPLOAD_CHUNK_BYTES,
+		LARGE_BYTES,
+		5 * LARGE_BYTES,
 	};
 
 	(void)state;
@@ -60,8 +66,10 @@ static void what_follows_a_body_is_the_next_request(void **state)
 
 	(void)state;
 	first = arena_printf(&site.arena,
-			     "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\n"
-			     "Content-Length: %d\r\n\r\n", site_encode(site_at("first")), LARGE_BYTES);
+			     "POST /files?path=%s HTTP/1.1\r\nHost: x\r\nContent-Type: "
+			     "application/octet-stream\r\n"
+			     "Content-Length: %d\r\n\r\n",
+			     site_encode(site_at("first")), LARGE_BYTES);
 	second = head(site_at("second"), LARGE_BYTES, NULL);
 	len = strlen(first) + strlen(second) + 2 * (size_t)LARGE_BYTES;
 	all = malloc(len);
@@ -97,7 +105,8 @@ static void a_client_that_leaves_in_the_middle_leaves_nothing(void **state)
 		site_send_text(fd, head(site_at(len % 2 ? "old" : "new"), LARGE_BYTES, NULL));
 		assert_true(site_send_all(fd, bytes, len));
 		if (len % 3)
-			assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)), 0);
+			assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &hard, sizeof(hard)),
+					 0);
 		close(fd);
 	}
 	site_wait_until(site_is_at_rest, 0);
@@ -121,7 +130,8 @@ static struct sent_gzip compress_bytes(const char *bytes, size_t len)
 	assert_non_null(sent.data);
 	assert_non_null(writer);
 	while (!has_ended)
-		sent.len += gzip_writer_write(writer, &input, true, sent.data + sent.len, 65536, &has_ended);
+		sent.len += gzip_writer_write(writer, &input, true, sent.data + sent.len, 65536,
+					      &has_ended);
 	gzip_writer_free(writer);
 	return sent;
 }
@@ -145,17 +155,19 @@ static void compressed_bodies_and_forms_are_received_so(void **state)
 	answer = site_post(site_at("f"), sent.data, sent.len, "Content-Encoding: gzip\r\n");
 	assert_int_equal(answer.status, 400);
 	site_check_file("f", bytes, LARGE_BYTES);
-	part = arena_printf(&site.arena,
-			    "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%s\"\r\n\r\n",
-			    site_at("form"));
+	part = arena_printf(
+		&site.arena,
+		"--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%s\"\r\n\r\n",
+		site_at("form"));
 	fd = site_connect_server();
 	site_send_text(fd, site_post_head(NULL, "multipart/form-data; boundary=b",
 					  2 * (strlen(part) + LARGE_BYTES) + 2 + 9 + 1, NULL));
 	site_send_text(fd, part);
 	assert_true(site_send_all(fd, bytes, LARGE_BYTES));
-	part = arena_printf(&site.arena,
-			    "\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%s\"\r\n\r\n",
-			    site_at("form2"));
+	part = arena_printf(
+		&site.arena,
+		"\r\n--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"%s\"\r\n\r\n",
+		site_at("form2"));
 	site_send_text(fd, part);
 	assert_true(site_send_all(fd, bytes, LARGE_BYTES));
 	site_send_text(fd, "\r\n--b--\r\n");

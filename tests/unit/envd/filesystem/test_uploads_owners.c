@@ -73,7 +73,8 @@ static void case_175_a_file_of_the_image_becomes_the_users(void **state)
 	assert_int_equal(folder_after.st_uid, 0);
 	assert_int_equal(folder_after.st_gid, 0);
 	assert_int_equal(folder_after.st_mode, folder_before.st_mode);
-	assert_memory_equal(&folder_after.st_mtim, &folder_before.st_mtim, sizeof(folder_after.st_mtim));
+	assert_memory_equal(&folder_after.st_mtim, &folder_before.st_mtim,
+			    sizeof(folder_after.st_mtim));
 	/* And root's again. */
 	intake.request.user_name = "self";
 	assert_int_equal(intake_post(intake_at("app/x"), "root's"), 0);
@@ -84,7 +85,8 @@ static void case_175_every_file_of_a_form_becomes_the_users(void **state)
 {
 	static const char form[] =
 		"--b\r\nContent-Disposition: form-data; name=file; filename=\"%s\"\r\n\r\n1\r\n"
-		"--b\r\nContent-Disposition: form-data; name=file; filename=\"%s\"\r\n\r\n2\r\n--b--\r\n";
+		"--b\r\nContent-Disposition: form-data; name=file; "
+		"filename=\"%s\"\r\n\r\n2\r\n--b--\r\n";
 
 	(void)state;
 	if (!intake_am_root())
@@ -92,7 +94,9 @@ static void case_175_every_file_of_a_form_becomes_the_users(void **state)
 	make_image();
 	intake_write_text("app/y", "");
 	intake.request.content_type = STR("multipart/form-data; boundary=b");
-	assert_int_equal(intake_post(NULL, arena_printf(&intake.arena, form, intake_at("app/x"), intake_at("app/y"))), 0);
+	assert_int_equal(intake_post(NULL, arena_printf(&intake.arena, form, intake_at("app/x"),
+							intake_at("app/y"))),
+			 0);
 	intake_check_text("app/x", "1");
 	intake_check_text("app/y", "2");
 	check_owner("app/x", 4242, 4243);
@@ -112,8 +116,8 @@ static void case_175_set_id_bits_and_capabilities_go(void **state)
 		skip();
 	make_image();
 	assert_int_equal(chmod(intake_at("app/x"), 06755), 0);
-	bool has_capability =
-		setxattr(intake_at("app/x"), "security.capability", capability, sizeof(capability), 0) == 0;
+	bool has_capability = setxattr(intake_at("app/x"), "security.capability", capability,
+				       sizeof(capability), 0) == 0;
 	assert_int_equal(intake_post(intake_at("app/x"), "#!/bin/sh\n"), 0);
 	assert_int_equal(stat(intake_at("app/x"), &st), 0);
 	assert_int_equal(st.st_mode & 07777, 0755);
@@ -129,10 +133,12 @@ static int in_place(void)
 	refusal_of_call(SYS_openat, 2, O_TMPFILE, EOPNOTSUPP);
 	if (intake_post(intake_at("app/x"), "the user's") < 0)
 		return 1;
-	if (stat(intake_at("app/x"), &st) < 0 || st.st_uid != 4242 || st.st_gid != 4243 || st.st_size != 10)
+	if (stat(intake_at("app/x"), &st) < 0 || st.st_uid != 4242 || st.st_gid != 4243 ||
+	    st.st_size != 10)
 		return 2;
 	/* Nor is anything cut that must not be written. */
-	if (intake_post(intake_at("home/s"), "pwned") >= 0 || intake.err.kind != ERR_PERMISSION_DENIED)
+	if (intake_post(intake_at("home/s"), "pwned") >= 0 ||
+	    intake.err.kind != ERR_PERMISSION_DENIED)
 		return 3;
 	if (stat(intake_at("app/secret"), &st) < 0 || st.st_uid != 0 || st.st_size != 6)
 		return 4;
@@ -265,7 +271,8 @@ static void case_176_one_link_of_a_users_in_a_chain_is_enough(void **state)
 	make_link("sub/../shadow", "home/up", 0);
 	make_link("..", "home/top", 4242);
 	intake.request.user_name = "user";
-	static const char *const refused[] = {"home/roots", "home/first", "home/up", "home/top/etc/shadow"};
+	static const char *const refused[] = {"home/roots", "home/first", "home/up",
+					      "home/top/etc/shadow"};
 	for (size_t i = 0; i < ARRAY_LENGTH(refused); i++)
 		refuse(refused[i]);
 	intake_check_text("etc/shadow", "secret");
@@ -292,8 +299,9 @@ static void case_176_descriptors_of_a_users_process_are_his_links(void **state)
 	if (child == 0) {
 		int fd = open(intake_at("etc/shadow"), O_RDONLY | O_CLOEXEC);
 
-		if (fd < 0 || dup2(fd, 100) < 0 || setresgid(4243, 4243, 4243) < 0 || setresuid(4242, 4242, 4242) < 0 ||
-		    chdir("/") < 0 || prctl(PR_SET_DUMPABLE, 1) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
+		if (fd < 0 || dup2(fd, 100) < 0 || setresgid(4243, 4243, 4243) < 0 ||
+		    setresuid(4242, 4242, 4242) < 0 || chdir("/") < 0 ||
+		    prctl(PR_SET_DUMPABLE, 1) < 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 ||
 		    write(pipe_fds[1], "r", 1) != 1)
 			_exit(1);
 		for (;;)
@@ -321,7 +329,8 @@ static void case_176_descriptors_of_a_users_process_are_his_links(void **state)
 static void begin(const char *relative)
 {
 	intake.request.path = str_of(intake_at(relative));
-	assert_int_equal(receive_begin(&intake.receive, &intake.request, &intake.arena, &intake.err), 0);
+	assert_int_equal(
+		receive_begin(&intake.receive, &intake.request, &intake.arena, &intake.err), 0);
 	assert_int_equal(receive_feed(&intake.receive, "pwned", 5, &intake.err), 0);
 }
 

@@ -62,7 +62,8 @@ static void lookup_reads_the_files_each_time(void **state)
 	assert_int_equal(user_lookup("ada", &arena, &user, &err), -ENOENT);
 	assert_int_equal(err.kind, ERR_NOT_FOUND);
 	assert_string_equal(err.message, "user: unknown user ada");
-	write_text(passwd, "root:x:0:0:root:/root:/bin/bash\nada:x:1001:1002:A. L.:/home/ada:/bin/sh");
+	write_text(passwd,
+		   "root:x:0:0:root:/root:/bin/bash\nada:x:1001:1002:A. L.:/home/ada:/bin/sh");
 	write_text(group, "docker:x:50:bob,ada\nada:x:1002:ada\nx:x:60:adam\nwheel:x:70:ada,bob");
 	assert_int_equal(user_lookup("ada", &arena, &user, &err), 0);
 	assert_string_equal(user.name, "ada");
@@ -82,7 +83,8 @@ static void malformed_lines_are_skipped(void **state)
 				   "few:x:1:1\nmany:x:1:1:g:/:/bin/sh:more\nneg:x:-1:1::/:/\n"
 				   "hex:x:0x1:1::/:/\nhuge:x:4294967295:1::/:/\n"
 				   "nul\0:x:1:1::/:/\nok:x:4294967294:1::relative:\n";
-	static const char *bad[] = {"+", "-bad", "", "#c", "few", "many", "neg", "hex", "huge", "nul"};
+	static const char *bad[] = {"+",    "-bad", "",	   "#c",   "few",
+				    "many", "neg",  "hex", "huge", "nul"};
 	struct user user;
 
 	(void)state;
@@ -156,7 +158,9 @@ static void conformance_164_unknown_ids_are_numbers(void **state)
 	struct user_names *names;
 
 	(void)state;
-	write_text(passwd, "root:x:0:0::/root:/bin/sh\nb:x:30:30::/:/\na:x:20:20::/:/\nagain:x:20:1::/:/\n");
+	write_text(
+		passwd,
+		"root:x:0:0::/root:/bin/sh\nb:x:30:30::/:/\na:x:20:20::/:/\nagain:x:20:1::/:/\n");
 	write_text(group, "root:x:0:\nusers:x:100:\n");
 	names = user_names_load(&arena);
 	assert_non_null(names);
@@ -193,13 +197,14 @@ static int look_for_oneself(void)
 	struct user user;
 	char number[16];
 
-	if (geteuid() == 0 && (setresgid(54321, 54321, 54321) < 0 || setresuid(54321, 54321, 54321) < 0))
+	if (geteuid() == 0 &&
+	    (setresgid(54321, 54321, 54321) < 0 || setresuid(54321, 54321, 54321) < 0))
 		return 1;
 	snprintf(number, sizeof(number), "%u", geteuid());
 	if (setenv("HOME", "/home/of/mine", 1) < 0 || user_lookup(number, &arena, &user, &err) < 0)
 		return 2;
-	if (user.uid != geteuid() || user.gid != getegid() || strcmp(user.home, "/home/of/mine") != 0 ||
-	    strcmp(user.name, number) != 0)
+	if (user.uid != geteuid() || user.gid != getegid() ||
+	    strcmp(user.home, "/home/of/mine") != 0 || strcmp(user.name, number) != 0)
 		return 3;
 	/* Nobody else. */
 	if (user_lookup("54322", &arena, &user, &err) != -ENOENT)
@@ -272,13 +277,19 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lookup_reads_the_files_each_time, setup, teardown),
 		cmocka_unit_test_setup_teardown(malformed_lines_are_skipped, setup, teardown),
 		cmocka_unit_test_setup_teardown(long_lines_are_skipped, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_016_no_passwd_file_still_knows_root, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_fifo_in_place_of_the_file_does_not_block, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_164_unknown_ids_are_numbers, setup, teardown),
+		cmocka_unit_test_setup_teardown(case_016_no_passwd_file_still_knows_root, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_fifo_in_place_of_the_file_does_not_block, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(conformance_164_unknown_ids_are_numbers, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(mode_bits_decide_what_a_user_may, setup, teardown),
-		cmocka_unit_test_setup_teardown(who_has_no_entry_is_known_by_number, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_shortage_of_descriptors_is_not_the_agents_fault, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_spent_budget_is_an_error_not_a_crash, setup, teardown),
+		cmocka_unit_test_setup_teardown(who_has_no_entry_is_known_by_number, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_shortage_of_descriptors_is_not_the_agents_fault,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_spent_budget_is_an_error_not_a_crash, setup,
+						teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

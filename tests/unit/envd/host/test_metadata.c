@@ -1,5 +1,5 @@
-/* The host's metadata service, played by a server of this process, as the poller and POST /init use it
- * (contract/envd.md 1.9, 2.4 step 4). */
+/* The host's metadata service, played by a server of this process, as the poller and POST /init use
+ * it (contract/envd.md 1.9, 2.4 step 4). */
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -68,7 +68,8 @@ static void play_host(struct http_exchange *ex)
 	if (str_equal(ex->request.method, STR("PUT")) &&
 	    str_equal(ex->request.target, STR("/latest/api/token"))) {
 		f->token_asked++;
-		copy_header(ex, STR("X-metadata-token-ttl-seconds"), f->seen_ttl, sizeof(f->seen_ttl));
+		copy_header(ex, STR("X-metadata-token-ttl-seconds"), f->seen_ttl,
+			    sizeof(f->seen_ttl));
 		if (f->is_slow) {
 			f->late = ex;
 			http_exchange_set_handler(ex, &late, f);
@@ -88,7 +89,9 @@ static void play_host(struct http_exchange *ex)
 static void say(struct fixture *f, const char *id, const char *hash)
 {
 	snprintf(f->content, sizeof(f->content),
-		 "{\"instanceID\":\"%s\",\"envID\":\"tpl\",\"address\":\"\",\"accessTokenHash\":\"%s\"}", id, hash);
+		 "{\"instanceID\":\"%s\",\"envID\":\"tpl\",\"address\":\"\",\"accessTokenHash\":\"%"
+		 "s\"}",
+		 id, hash);
 }
 
 static void say_token(struct fixture *f, const char *token)
@@ -122,7 +125,8 @@ static int setup(void **state)
 	f->settings = (struct metadata_settings){
 		.loop = &f->app.loop,
 		.environment = &f->app.sandbox.environment,
-		.address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_server_port(f->host)),
+		.address = {.sin_family = AF_INET,
+			    .sin_port = htons((uint16_t)http_server_port(f->host)),
 			    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
 		.run_directory = f->folder,
 	};
@@ -192,9 +196,11 @@ static struct talk_answer init(struct fixture *f, const char *body)
 			talk_close(&f->talk);
 		f->talking = true;
 		began = uv_hrtime();
-		snprintf(head, sizeof(head), "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n", strlen(body));
+		snprintf(head, sizeof(head),
+			 "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n", strlen(body));
 		answer = talk_request(&f->talk, &f->app.loop, f->server, head, str_of(body));
-	} while (answer.status == 401 && (uv_hrtime() - began) / 1000000 >= METADATA_CHECK_MS && --tries > 0);
+	} while (answer.status == 401 && (uv_hrtime() - began) / 1000000 >= METADATA_CHECK_MS &&
+		 --tries > 0);
 	return answer;
 }
 
@@ -207,7 +213,8 @@ static void assert_known(struct fixture *f, const char *id)
 		char path[128], text[64] = "";
 		int fd;
 
-		assert_string_equal(environment_get(&f->app.sandbox.environment, names[i]), wanted[i]);
+		assert_string_equal(environment_get(&f->app.sandbox.environment, names[i]),
+				    wanted[i]);
 		snprintf(path, sizeof(path), "%s/.%s", f->folder, names[i]);
 		fd = open(path, O_RDONLY | O_CLOEXEC);
 		assert_true(fd >= 0);
@@ -423,7 +430,8 @@ static bool has_holder(void *user)
 static void send_init(struct fixture *f, const char *body)
 {
 	char head[128];
-	int len = snprintf(head, sizeof(head), "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
+	int len = snprintf(head, sizeof(head),
+			   "POST /init HTTP/1.1\r\nHost: x\r\nContent-Length: %zu\r\n\r\n%s",
 			   strlen(body), body);
 
 	f->talking = true;
@@ -435,7 +443,8 @@ static void send_init(struct fixture *f, const char *body)
 /* Accepts, and says nothing. */
 static int open_silent(struct fixture *f)
 {
-	struct sockaddr_in silent = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	struct sockaddr_in silent = {.sin_family = AF_INET,
+				     .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	socklen_t len = sizeof(silent);
 	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -468,7 +477,8 @@ static void case_142_who_leaves_while_the_service_is_asked_gives_up_its_turn(voi
 			talk_wait(&f->app.loop, has_no_holder, f);
 			took_ms = (uv_hrtime() - began) / 1000000;
 			if (took_ms >= METADATA_CHECK_MS * 3 / 4)
-				f->app.sandbox.initialised = false; /* the service was given up before */
+				f->app.sandbox.initialised =
+					false; /* the service was given up before */
 			if (is_polite)
 				talk_close(&f->talk);
 			f->talking = false;
@@ -479,8 +489,8 @@ static void case_142_who_leaves_while_the_service_is_asked_gives_up_its_turn(voi
 	close(fd);
 }
 
-/* Hosts that wait 50 ms for each of their attempts, and a service that takes longer for its answer. False when the
- * machine was so slow that the question was given up. */
+/* Hosts that wait 50 ms for each of their attempts, and a service that takes longer for its answer.
+ * False when the machine was so slow that the question was given up. */
 static bool ask_impatiently(struct fixture *f, unsigned attempts)
 {
 	f->token_asked = 0;
@@ -522,7 +532,8 @@ static void case_142_a_slow_service_serves_impatient_hosts(void **state)
 			assert_true(tries-- > 0);
 			began = uv_hrtime();
 		} while (!ask_impatiently(f, 4));
-		/* One question for all of them; its answer has come while nobody waited, and is kept for a while. */
+		/* One question for all of them; its answer has come while nobody waited, and is
+		 * kept for a while. */
 		assert_int_equal(init(f, "{\"accessToken\":\"one\"}").status, 204);
 	} while (f->token_asked > 1 && (uv_hrtime() - began) / 1000000 >= METADATA_KEPT_MS);
 	assert_int_equal(f->token_asked, 1);

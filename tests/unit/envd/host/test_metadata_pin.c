@@ -13,8 +13,8 @@
 
 #define RULE "-d 169.254.169.254 -p tcp --dport 80 -j RETURN\n"
 #define ALL_RULES \
-	"-w 5 -t nat -D PREROUTING " RULE "-w 5 -t nat -I PREROUTING 1 " RULE "-w 5 -t nat -D OUTPUT " RULE \
-	"-w 5 -t nat -I OUTPUT 1 " RULE
+	"-w 5 -t nat -D PREROUTING " RULE "-w 5 -t nat -I PREROUTING 1 " RULE \
+	"-w 5 -t nat -D OUTPUT " RULE "-w 5 -t nat -I OUTPUT 1 " RULE
 
 struct fixture {
 	struct process_lab lab;
@@ -34,7 +34,8 @@ static void play_host(struct http_exchange *ex)
 	struct fixture *f = ex->server_user;
 
 	if (str_equal(ex->request.method, STR("PUT")))
-		http_respond(ex, 200, "text/plain", access(f->log, F_OK) == 0 ? STR("t0ken") : STR(""));
+		http_respond(ex, 200, "text/plain",
+			     access(f->log, F_OK) == 0 ? STR("t0ken") : STR(""));
 	else
 		http_respond(ex, 200, "application/json", STR("{\"instanceID\":\"sbx1\"}"));
 }
@@ -54,7 +55,8 @@ static void write_script(struct fixture *f, const char *script)
 static int setup(void **state)
 {
 	struct fixture *f = xcalloc(1, sizeof(*f));
-	const struct http_server_config config = {.dispatch = play_host, .user = f,
+	const struct http_server_config config = {.dispatch = play_host,
+						  .user = f,
 						  .idle_timeout_ms = HTTP_IDLE_TIMEOUT_MS,
 						  .connections_max = HTTP_CONNECTIONS_MAX};
 	char path[256];
@@ -76,7 +78,8 @@ static int setup(void **state)
 	f->settings = (struct metadata_settings){
 		.loop = &f->lab.loop,
 		.environment = &f->lab.sandbox.environment,
-		.address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)http_server_port(f->host)),
+		.address = {.sin_family = AF_INET,
+			    .sin_port = htons((uint16_t)http_server_port(f->host)),
 			    .sin_addr.s_addr = htonl(INADDR_LOOPBACK)},
 		.run_directory = f->lab.directory,
 		.tools = &f->tools,

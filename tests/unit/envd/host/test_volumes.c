@@ -1,6 +1,7 @@
 /*
- * Volumes, and the programs that envd runs for itself. `mount` and `umount` are scripts that write down
- * what they are asked; where they do mount something, it is in a mount namespace of this process.
+ * Volumes, and the programs that envd runs for itself. `mount` and `umount` are scripts that write
+ * down what they are asked; where they do mount something, it is in a mount namespace of this
+ * process.
  */
 #include <fcntl.h>
 #include <sched.h>
@@ -35,7 +36,8 @@ static void write_script(struct fixture *f, const char *name, const char *script
 	snprintf(path, sizeof(path), "%s/%s", f->lab.directory, name);
 	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0755);
 	assert_true(fd >= 0);
-	assert_true(dprintf(fd, "#!/bin/sh\necho \"$(basename $0) $*\" >> %s\n%s\n", f->log, script) > 0);
+	assert_true(dprintf(fd, "#!/bin/sh\necho \"$(basename $0) $*\" >> %s\n%s\n", f->log,
+			    script) > 0);
 	close(fd);
 }
 
@@ -123,8 +125,10 @@ static const char *mount_line(struct fixture *f, const char *path)
 	static char line[1024];
 
 	snprintf(line, sizeof(line),
-		 "mount -v -t nfs -o fg,hard,sync,rsize=1048576,wsize=1048576,mountproto=tcp,mountport=2049,"
-		 "proto=tcp,port=2049,nfsvers=3,noacl,noac,lookupcache=none 10.0.0.1:/export %s\n", path);
+		 "mount -v -t nfs -o "
+		 "fg,hard,sync,rsize=1048576,wsize=1048576,mountproto=tcp,mountport=2049,"
+		 "proto=tcp,port=2049,nfsvers=3,noacl,noac,lookupcache=none 10.0.0.1:/export %s\n",
+		 path);
 	return line;
 }
 
@@ -160,16 +164,18 @@ static void a_stale_mount_is_taken_away_first(void **state)
 		skip();
 	assert_int_equal(mkdir(f->second, 0755), 0);
 	assert_int_equal(mount("tmpfs", f->second, "tmpfs", 0, NULL), 0);
-	write_script(f, "umount", "[ $1 = --lazy ] && exec /bin/umount -l \"$2\"; echo busy; exit 1");
+	write_script(f, "umount",
+		     "[ $1 = --lazy ] && exec /bin/umount -l \"$2\"; echo busy; exit 1");
 	assert_int_equal(mount_one(f, f->second, "abc"), 0);
-	snprintf(wanted, sizeof(wanted), "umount --force %s\numount --lazy %s\n%s", f->second, f->second,
-		 mount_line(f, f->second));
+	snprintf(wanted, sizeof(wanted), "umount --force %s\numount --lazy %s\n%s", f->second,
+		 f->second, mount_line(f, f->second));
 	assert_log(f, wanted);
 	/* One that cannot be taken away is a failure. */
 	assert_int_equal(mount("tmpfs", f->second, "tmpfs", 0, NULL), 0);
 	write_script(f, "umount", "echo busy >&2; exit 32");
 	assert_true(mount_one(f, f->second, "def") < 0);
-	snprintf(wanted, sizeof(wanted), "failed to unmount NFS at \"%s\": exit status 32\nbusy", f->second);
+	snprintf(wanted, sizeof(wanted), "failed to unmount NFS at \"%s\": exit status 32\nbusy",
+		 f->second);
 	assert_string_equal(f->err.message, wanted);
 	assert_true(volumes_must_mount(f->volumes, f->second, "abc"));
 	assert_int_equal(umount2(f->second, MNT_DETACH), 0);
@@ -178,14 +184,17 @@ static void a_stale_mount_is_taken_away_first(void **state)
 static void the_first_failure_ends_the_batch(void **state)
 {
 	struct fixture *f = *state;
-	const struct init_volume list[] = {{"10.0.0.1:/slow", f->path}, {"10.0.0.1:/bad", f->second}};
+	const struct init_volume list[] = {{"10.0.0.1:/slow", f->path},
+					   {"10.0.0.1:/bad", f->second}};
 	char wanted[512];
 
-	write_script(f, "mount", "case \"$*\" in *slow*) sleep 100;; *) echo no such export; exit 32;; esac");
+	write_script(f, "mount",
+		     "case \"$*\" in *slow*) sleep 100;; *) echo no such export; exit 32;; esac");
 	volumes_mount(f->volumes, list, 2, "", on_done, f);
 	lab_run_until(&f->lab, &f->done);
 	assert_true(f->status < 0);
-	snprintf(wanted, sizeof(wanted), "failed to mount NFS at \"%s\": exit status 32\nno such export", f->second);
+	snprintf(wanted, sizeof(wanted),
+		 "failed to mount NFS at \"%s\": exit status 32\nno such export", f->second);
 	assert_string_equal(f->err.message, wanted);
 	lab_run_for(&f->lab, 50);
 	assert_int_equal(f->calls, 1);
@@ -221,7 +230,8 @@ static void without_mount_it_says_so(void **state)
 
 	setenv("PATH", "/nowhere", 1);
 	assert_true(mount_one(f, f->path, "") < 0);
-	snprintf(wanted, sizeof(wanted), "failed to mount NFS at \"%s\": exit status 127\n", f->path);
+	snprintf(wanted, sizeof(wanted), "failed to mount NFS at \"%s\": exit status 127\n",
+		 f->path);
 	assert_memory_equal(f->err.message, wanted, strlen(wanted));
 }
 
@@ -231,7 +241,8 @@ static void mount_points_are_found_by_their_exact_path(void **state)
 	int fd = open(f->log, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
 
 	assert_true(fd >= 0);
-	dprintf(fd, "22 1 0:20 / / rw - ext4 /dev/x rw\n23 22 0:21 / /a\\040b\\134c rw - nfs h:/x rw\n");
+	dprintf(fd, "22 1 0:20 / / rw - ext4 /dev/x rw\n23 22 0:21 / /a\\040b\\134c rw - nfs h:/x "
+		    "rw\n");
 	close(fd);
 	assert_int_equal(volumes_is_mounted(f->log, "/a b\\c"), 1);
 	assert_int_equal(volumes_is_mounted(f->log, "/"), 1);

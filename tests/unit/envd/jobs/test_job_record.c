@@ -37,8 +37,14 @@ static struct job_record sample(void)
 		.message = "",
 		.pid = 4711,
 		.created_ms = 1,
-		.exit = {.code = -1, .signal = SIGSEGV, .core_dumped = true, .user_us = 2, .system_us = 3,
-			 .peak_rss_bytes = 4, .started_ms = 5, .ended_ms = 6},
+		.exit = {.code = -1,
+			 .signal = SIGSEGV,
+			 .core_dumped = true,
+			 .user_us = 2,
+			 .system_us = 3,
+			 .peak_rss_bytes = 4,
+			 .started_ms = 5,
+			 .ended_ms = 6},
 		.has_exit = true,
 		.place = {.kind = CGROUP_PTY, .number = 8, .lasting_mark = 9},
 		.output_incomplete = true,
@@ -112,7 +118,8 @@ static void damage_is_noticed(void **state)
 	assert_int_equal(job_record_write(&record, &b), 0);
 	for (size_t at = 0; at < buf_length(&b); at++) {
 		arena_init(&arena, 1 << 20);
-		assert_int_equal(job_record_read((struct str){buf_data(&b), at}, &arena, &read), -EBADMSG);
+		assert_int_equal(job_record_read((struct str){buf_data(&b), at}, &arena, &read),
+				 -EBADMSG);
 		buf_data(&b)[at] ^= 4;
 		assert_int_equal(job_record_read(buf_str(&b), &arena, &read), -EBADMSG);
 		buf_data(&b)[at] ^= 4;
@@ -148,7 +155,8 @@ static void memory_may_run_out(void **state)
 	assert_true(torture(write_and_read, NULL) > 3);
 }
 
-static void judge(struct exit_record exit, bool stopped, enum job_state state, enum job_failure failure)
+static void judge(struct exit_record exit, bool stopped, enum job_state state,
+		  enum job_failure failure)
 {
 	struct job_record record = sample();
 
@@ -167,7 +175,8 @@ static void ends_are_judged(void **state)
 
 	(void)state;
 	judge((struct exit_record){.exited = true}, false, JOB_COMPLETED, JOB_FAILURE_NONE);
-	judge((struct exit_record){.exited = true, .code = 3}, false, JOB_FAILED, JOB_FAILURE_EXIT_CODE);
+	judge((struct exit_record){.exited = true, .code = 3}, false, JOB_FAILED,
+	      JOB_FAILURE_EXIT_CODE);
 	judge((struct exit_record){.exited = true}, true, JOB_CANCELLED, JOB_FAILURE_NONE);
 	judge(killed, false, JOB_FAILED, JOB_FAILURE_SIGNAL);
 	judge(killed, true, JOB_CANCELLED, JOB_FAILURE_NONE);
@@ -176,7 +185,8 @@ static void ends_are_judged(void **state)
 	exit.timed_out = true;
 	judge(exit, false, JOB_FAILED, JOB_FAILURE_TIME_LIMIT);
 	/* After its time, and by itself. */
-	judge((struct exit_record){.exited = true, .timed_out = true}, false, JOB_COMPLETED, JOB_FAILURE_NONE);
+	judge((struct exit_record){.exited = true, .timed_out = true}, false, JOB_COMPLETED,
+	      JOB_FAILURE_NONE);
 }
 
 static void ids_are_words_of_their_own(void **state)
@@ -192,8 +202,8 @@ static void ids_are_words_of_their_own(void **state)
 
 /* ---- webhooks ---- */
 
-static void assert_target(const char *url, const char *host, const char *port, const char *authority,
-			  const char *path)
+static void assert_target(const char *url, const char *host, const char *port,
+			  const char *authority, const char *path)
 {
 	struct job_webhook_target target;
 
@@ -207,8 +217,20 @@ static void assert_target(const char *url, const char *host, const char *port, c
 static void urls(void **state)
 {
 	static const char *const bad[] = {
-		"", "http://", "https://h/", "http:///x", "http://h:0/", "http://h:65536/", "http://h:x/", "ftp://h/",
-		"http://u:p@h/", "http://h/a b", "http://h/\r\nX: y", "http://[::1", "http://[::1]x/", "http://h\x7f/",
+		"",
+		"http://",
+		"https://h/",
+		"http:///x",
+		"http://h:0/",
+		"http://h:65536/",
+		"http://h:x/",
+		"ftp://h/",
+		"http://u:p@h/",
+		"http://h/a b",
+		"http://h/\r\nX: y",
+		"http://[::1",
+		"http://[::1]x/",
+		"http://h\x7f/",
 		"http://h:/",
 	};
 	struct job_webhook_target target;

@@ -1,4 +1,5 @@
-/* Readers of what an ended job has left, sent by the pool and copied, while it is deleted and while holes are made. */
+/* Readers of what an ended job has left, sent by the pool and copied, while it is deleted and while
+ * holes are made. */
 #include <dirent.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -43,7 +44,8 @@ static void check_bytes(struct replay *replay, uint64_t offset, const char *byte
 	replay->offset += len;
 }
 
-static int on_replay_data(struct job_reader *reader, enum job_stream stream, uint64_t offset, struct str bytes)
+static int on_replay_data(struct job_reader *reader, enum job_stream stream, uint64_t offset,
+			  struct str bytes)
 {
 	struct replay *replay = container_of(reader, struct replay, reader);
 
@@ -67,9 +69,12 @@ static int on_replay_lend(struct job_reader *reader)
 		return -EAGAIN;
 	}
 	assert_int_equal(replay->socket, -1);
-	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds),
+			 0);
 	if (replay->room)
-		assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &replay->room, sizeof(replay->room)), 0);
+		assert_int_equal(setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &replay->room,
+					    sizeof(replay->room)),
+				 0);
 	replay->socket = fds[1];
 	return fds[0];
 }
@@ -127,7 +132,8 @@ static void on_replay_drained(struct later *later)
 	char path[256];
 
 	/* Not before it is gone, of one that is deleted in the middle. */
-	if (replay->reader.job->is_removed && access(output_path(replay->lab, replay->reader.job, path), F_OK) == 0)
+	if (replay->reader.job->is_removed &&
+	    access(output_path(replay->lab, replay->reader.job, path), F_OK) == 0)
 		later_call(&replay->lab->processes.loop, later);
 	else
 		job_reader_drained(&replay->reader);
@@ -150,8 +156,12 @@ static void prepare_replay(struct replay *replay, struct jobs_lab *lab, struct b
 	*replay = (struct replay){
 		.lab = lab,
 		.socket = -1,
-		.reader = {.ops = &replay_ops, .on_free = on_replay_free, .job = job, .may_send = true,
-			   .bytes_left = UINT64_MAX, .piece_bytes = JOB_READ_BYTES,
+		.reader = {.ops = &replay_ops,
+			   .on_free = on_replay_free,
+			   .job = job,
+			   .may_send = true,
+			   .bytes_left = UINT64_MAX,
+			   .piece_bytes = JOB_READ_BYTES,
 			   .streams = {{.is_wanted = true, .until = UINT64_MAX}, {.fd = -1}}},
 	};
 	later_init(&replay->drain, on_replay_drained);
@@ -191,8 +201,15 @@ static void an_ended_job_is_replayed_uncopied(void **state)
 	struct jobs_lab *lab = *state;
 	struct background_job *job = run_talkative_job(lab);
 	static const uint64_t edges[][2] = {
-		{0, UINT64_MAX}, {0, 1}, {4095, 4097}, {65535, 65537}, {262143, 262145}, {1, SEQUENCE_BYTES - 1},
-		{SEQUENCE_BYTES - 1, SEQUENCE_BYTES}, {SEQUENCE_BYTES, UINT64_MAX}, {12345, 600001},
+		{0, UINT64_MAX},
+		{0, 1},
+		{4095, 4097},
+		{65535, 65537},
+		{262143, 262145},
+		{1, SEQUENCE_BYTES - 1},
+		{SEQUENCE_BYTES - 1, SEQUENCE_BYTES},
+		{SEQUENCE_BYTES, UINT64_MAX},
+		{12345, 600001},
 	};
 	struct replay replay;
 
@@ -361,7 +378,8 @@ static void start_punching(struct replay *replay)
 	puncher.is_wanted = true;
 }
 
-/* The reader of a job that runs: what it reads while the cap holds is right or a gap, and never zeros. */
+/* The reader of a job that runs: what it reads while the cap holds is right or a gap, and never
+ * zeros. */
 static void a_hole_is_never_read_as_output(void **state)
 {
 	static const size_t piece_bytes[] = {4096, 10000, 65536, JOB_READ_BYTES};
@@ -396,7 +414,8 @@ static void punch_once(struct replay *replay)
 	if (replay->hole_end == 0)
 		return;
 	fd = open(output_path(replay->lab, replay->reader.job, path), O_RDWR | O_CLOEXEC);
-	assert_int_equal(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, replay->hole_end), 0);
+	assert_int_equal(
+		fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, replay->hole_end), 0);
 	replay->hole_end = 0;
 }
 

@@ -39,8 +39,18 @@ static int setup(void **state)
 {
 	static const char *const argv[] = {"true"};
 	struct job_record record = {
-		.id = ID, .name = "", .client_key = "", .argv = argv, .argc = 1, .cwd = "", .user_name = "", .message = "",
-		.webhook_url = "", .webhook_key = "", .state = JOB_PENDING, .stdin_mode = JOB_STDIN_PIPE,
+		.id = ID,
+		.name = "",
+		.client_key = "",
+		.argv = argv,
+		.argc = 1,
+		.cwd = "",
+		.user_name = "",
+		.message = "",
+		.webhook_url = "",
+		.webhook_key = "",
+		.state = JOB_PENDING,
+		.stdin_mode = JOB_STDIN_PIPE,
 		.output_mode = JOB_OUTPUT_SPLIT,
 	};
 	struct place *place = xcalloc(1, sizeof(*place));
@@ -101,7 +111,8 @@ static void extents_and_caps(void **state)
 
 	memset(block, 'x', sizeof(block));
 	for (int i = 0; i < 256; i++)
-		assert_int_equal(write(place->files.outputs[JOB_STDOUT], block, sizeof(block)), sizeof(block));
+		assert_int_equal(write(place->files.outputs[JOB_STDOUT], block, sizeof(block)),
+				 sizeof(block));
 	write_output(place, JOB_STDERR, "hello");
 	job_store_extents(&place->store, ID, extents, &stored);
 	assert_int_equal(extents[JOB_STDOUT].oldest, 0);
@@ -121,7 +132,8 @@ static void extents_and_caps(void **state)
 	assert_int_equal(extents[JOB_STDERR].oldest, 0);
 }
 
-static int store_input(struct place *place, uint64_t offset, const char *data, bool closes, uint64_t *taken)
+static int store_input(struct place *place, uint64_t offset, const char *data, bool closes,
+		       uint64_t *taken)
 {
 	struct job_input_write write = {.offset = offset, .data = str_of(data), .closes = closes};
 	int status = job_input_store(&place->store, ID, &write);
@@ -174,11 +186,13 @@ static void input_that_nobody_reads_is_bounded(void **state)
 	assert_int_equal(taken, at);
 	/* The keeper has handed some on. */
 	fed.fed = 2;
-	assert_int_equal(pwrite(place->files.status, &fed, sizeof(fed), JOB_STATUS_FED_AT), sizeof(fed));
+	assert_int_equal(pwrite(place->files.status, &fed, sizeof(fed), JOB_STATUS_FED_AT),
+			 sizeof(fed));
 	assert_int_equal(store_input(place, at, "more", false, &taken), 0);
 	assert_int_equal(taken, at + 2);
 	fed.is_broken = 1;
-	assert_int_equal(pwrite(place->files.status, &fed, sizeof(fed), JOB_STATUS_FED_AT), sizeof(fed));
+	assert_int_equal(pwrite(place->files.status, &fed, sizeof(fed), JOB_STATUS_FED_AT),
+			 sizeof(fed));
 	assert_int_equal(store_input(place, at + 2, "re", false, &taken), -EPIPE);
 	free(block);
 }
@@ -186,17 +200,20 @@ static void input_that_nobody_reads_is_bounded(void **state)
 static void slots_that_are_torn_are_not_there(void **state)
 {
 	struct place *place = *state;
-	struct job_status_end end = {.magic = JOB_STATUS_END_MAGIC, .exited = 1, .code = 3, .ended_ms = 9};
+	struct job_status_end end = {
+		.magic = JOB_STATUS_END_MAGIC, .exited = 1, .code = 3, .ended_ms = 9};
 	struct job_record record = {.exit = {.code = 0}};
 	struct job_status status;
 
 	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
 	assert_false(job_status_apply_end(&status, &record));
 	end.checksum = job_status_checksum(&end, sizeof(end));
-	assert_int_equal(pwrite(place->files.status, &end, sizeof(end) - 1, JOB_STATUS_END_AT), sizeof(end) - 1);
+	assert_int_equal(pwrite(place->files.status, &end, sizeof(end) - 1, JOB_STATUS_END_AT),
+			 sizeof(end) - 1);
 	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
 	assert_int_equal(status.end.magic, 0);
-	assert_int_equal(pwrite(place->files.status, &end, sizeof(end), JOB_STATUS_END_AT), sizeof(end));
+	assert_int_equal(pwrite(place->files.status, &end, sizeof(end), JOB_STATUS_END_AT),
+			 sizeof(end));
 	assert_int_equal(job_store_read_status(&place->store, ID, &status), 0);
 	assert_true(job_status_apply_end(&status, &record));
 	assert_int_equal(record.exit.code, 3);
@@ -351,13 +368,24 @@ static void lines_are_found_once_they_are_there(void **state)
 static void patterns_that_could_explode_are_refused(void **state)
 {
 	static const char *const bad[] = {
-		"a{2}", "(a)\\1", "(((a{9}){9}){9})",
+		"a{2}",
+		"(a)\\1",
+		"(((a{9}){9}){9})",
 		/* In brackets a backslash is one. */
-		"[\\]{200}", "([\\]{250}){250}", "\\[{9}", "[[:alpha:]]{9}", "[]]{9}", "[^]]{9}", "[]{2}]{9}",
-		"(((((a+)+)+)+)+)+", "a+++++", "(((((a+)*b)+c)+|x)+|y)+",
+		"[\\]{200}",
+		"([\\]{250}){250}",
+		"\\[{9}",
+		"[[:alpha:]]{9}",
+		"[]]{9}",
+		"[^]]{9}",
+		"[]{2}]{9}",
+		"(((((a+)+)+)+)+)+",
+		"a+++++",
+		"(((((a+)*b)+c)+|x)+|y)+",
 	};
 	static const char *const good[] = {
-		"[{]\\{(a|b)+", "[]{2}]", "[^]{]", "[[:alpha:]{]", "a+b+c+d+e+f+(g+)+", "((((a+)+)+)+)", "(",
+		"[{]\\{(a|b)+",	     "[]{2}]",	      "[^]{]", "[[:alpha:]{]",
+		"a+b+c+d+e+f+(g+)+", "((((a+)+)+)+)", "(",
 	};
 	struct job_pattern pattern = {.is_compiled = false};
 	struct err err;
@@ -388,7 +416,8 @@ static pid_t start_leader(struct place *place, struct child_birth *ret_birth)
 	}
 	assert_true(pid > 0);
 	clock_gettime(CLOCK_BOOTTIME, &now);
-	*ret_birth = (struct child_birth){.pid = pid, .born_ms = now.tv_sec * 1000 + now.tv_nsec / 1000000};
+	*ret_birth = (struct child_birth){.pid = pid,
+					  .born_ms = now.tv_sec * 1000 + now.tv_nsec / 1000000};
 	return pid;
 }
 
@@ -424,7 +453,8 @@ static void a_command_that_began_without_its_keeper_is_lost_and_does_not_run_on(
 
 	job_store_boot_id(place->record.boot_id);
 	save_record(place);
-	assert_int_equal(pwrite(place->files.status, &birth, sizeof(birth), JOB_STATUS_BIRTH_AT), sizeof(birth));
+	assert_int_equal(pwrite(place->files.status, &birth, sizeof(birth), JOB_STATUS_BIRTH_AT),
+			 sizeof(birth));
 	load_one(place, &found, &count);
 	assert_int_equal(count, 1);
 	assert_int_equal(found.record.state, JOB_FAILED);
@@ -446,7 +476,8 @@ static void who_has_the_number_of_a_lost_leader_is_left_alone(void **state)
 	job_store_boot_id(place->record.boot_id);
 	save_record(place);
 	birth.born_ms -= 3000;
-	assert_int_equal(pwrite(place->files.status, &birth, sizeof(birth), JOB_STATUS_BIRTH_AT), sizeof(birth));
+	assert_int_equal(pwrite(place->files.status, &birth, sizeof(birth), JOB_STATUS_BIRTH_AT),
+			 sizeof(birth));
 	load_one(place, &found, &count);
 	assert_int_equal(count, 1);
 	assert_int_equal(found.record.failure, JOB_FAILURE_LOST);
@@ -479,18 +510,23 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_second_store_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(extents_and_caps, setup, teardown),
 		cmocka_unit_test_setup_teardown(input_by_offsets, setup, teardown),
-		cmocka_unit_test_setup_teardown(input_that_nobody_reads_is_bounded, setup, teardown),
+		cmocka_unit_test_setup_teardown(input_that_nobody_reads_is_bounded, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(slots_that_are_torn_are_not_there, setup, teardown),
-		cmocka_unit_test_setup_teardown(lines_are_found_once_they_are_there, setup, teardown),
+		cmocka_unit_test_setup_teardown(lines_are_found_once_they_are_there, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(the_order_of_the_streams_is_kept, setup, teardown),
-		cmocka_unit_test_setup_teardown(the_order_is_bounded_and_every_byte_stays, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_order_is_bounded_and_every_byte_stays, setup,
+						teardown),
 		cmocka_unit_test(patterns_that_could_explode_are_refused),
 		cmocka_unit_test_setup_teardown(a_job_that_never_ran_is_not_there, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_command_that_began_without_its_keeper_is_lost_and_does_not_run_on,
+		cmocka_unit_test_setup_teardown(
+			a_command_that_began_without_its_keeper_is_lost_and_does_not_run_on, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(who_has_the_number_of_a_lost_leader_is_left_alone,
 						setup, teardown),
-		cmocka_unit_test_setup_teardown(who_has_the_number_of_a_lost_leader_is_left_alone, setup, teardown),
-		cmocka_unit_test_setup_teardown(what_is_known_to_have_run_is_not_said_to_have_never_begun, setup,
-						teardown),
+		cmocka_unit_test_setup_teardown(
+			what_is_known_to_have_run_is_not_said_to_have_never_begun, setup, teardown),
 	};
 
 	json_init();

@@ -1,5 +1,5 @@
-/* Jobs on a real loop: their life, what is kept, a table that is closed in the middle, and that nothing is
- * left of either. */
+/* Jobs on a real loop: their life, what is kept, a table that is closed in the middle, and that
+ * nothing is left of either. */
 #include <dirent.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -59,8 +59,10 @@ static void a_command_has_written_down_its_birth(void **state)
 static void time_limits_and_stops(void **state)
 {
 	struct jobs_lab *lab = *state;
-	struct background_job *limited = jobs_lab_start(lab, "sleep 60", 100), *stopped = jobs_lab_start(lab, "sleep 60", 0),
-			      *forced = jobs_lab_start(lab, "trap '' TERM; echo; while :; do sleep 0.1; done", 0);
+	struct background_job *limited = jobs_lab_start(lab, "sleep 60", 100),
+			      *stopped = jobs_lab_start(lab, "sleep 60", 0),
+			      *forced = jobs_lab_start(
+				      lab, "trap '' TERM; echo; while :; do sleep 0.1; done", 0);
 
 	/* While it is PENDING. */
 	job_life_stop(stopped, false, 5000);
@@ -197,7 +199,8 @@ static void who_deletes_a_job_is_told_when_it_is_gone_for_good(void **state)
 static void a_table_that_is_closed_leaves_jobs_to_the_next(void **state)
 {
 	struct jobs_lab *lab = *state;
-	struct background_job *job = jobs_lab_start(lab, "sleep 0.3; exit 9", 0), *quick = jobs_lab_start(lab, "exit 1", 0);
+	struct background_job *job = jobs_lab_start(lab, "sleep 0.3; exit 9", 0),
+			      *quick = jobs_lab_start(lab, "exit 1", 0);
 	char id[JOB_ID_BYTES], quick_id[JOB_ID_BYTES];
 
 	memcpy(id, job->record.id, sizeof(id));
@@ -241,7 +244,8 @@ struct reading {
 	int status;
 };
 
-static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t offset, struct str bytes)
+static int on_data(struct job_reader *reader, enum job_stream stream, uint64_t offset,
+		   struct str bytes)
 {
 	struct reading *reading = container_of(reader, struct reading, reader);
 
@@ -271,13 +275,18 @@ static void on_free(struct job_reader *reader)
 	container_of(reader, struct reading, reader)->is_free = true;
 }
 
-static const struct job_reader_ops reader_ops = {.on_data = on_data, .on_gap = on_gap, .on_end = on_end};
+static const struct job_reader_ops reader_ops = {
+	.on_data = on_data, .on_gap = on_gap, .on_end = on_end};
 
 static void open_reader(struct reading *reading, struct background_job *job)
 {
 	*reading = (struct reading){
-		.reader = {.ops = &reader_ops, .on_free = on_free, .job = job, .follows = true,
-			   .bytes_left = UINT64_MAX, .piece_bytes = 4096,
+		.reader = {.ops = &reader_ops,
+			   .on_free = on_free,
+			   .job = job,
+			   .follows = true,
+			   .bytes_left = UINT64_MAX,
+			   .piece_bytes = 4096,
 			   .streams = {{.is_wanted = true, .until = UINT64_MAX}, {.fd = -1}}},
 	};
 	assert_int_equal(job_reader_open(&reading->reader), 0);
@@ -286,7 +295,8 @@ static void open_reader(struct reading *reading, struct background_job *job)
 static void readers_follow_to_the_end(void **state)
 {
 	struct jobs_lab *lab = *state;
-	struct background_job *job = jobs_lab_start(lab, "for i in 1 2 3; do printf $i; sleep 0.05; done", 0);
+	struct background_job *job = jobs_lab_start(
+		lab, "for i in 1 2 3; do printf $i; sleep 0.05; done", 0);
 	struct reading whole, gone;
 
 	open_reader(&whole, job);

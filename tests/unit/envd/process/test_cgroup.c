@@ -50,9 +50,9 @@ static void case_078_absent_or_old_cgroups(void **state)
 	char directory[] = "/tmp/no-cgroup-XXXXXX";
 
 	assert_non_null(mkdtemp(directory));
-	check_unavailable(directory);            /* a tmpfs or disk, as version 1 machines have it */
+	check_unavailable(directory); /* a tmpfs or disk, as version 1 machines have it */
 	check_unavailable("/nonexistent/cgroup"); /* missing */
-	check_unavailable("/proc");               /* another file system */
+	check_unavailable("/proc"); /* another file system */
 	rmdir(directory);
 }
 
@@ -206,8 +206,8 @@ static void one_cgroup_a_command_and_none_afterwards(void **state)
 	size_t i;
 
 	lab_open_with_cgroups(&lab);
-	snprintf(script, sizeof(script), "cat /proc/self/cgroup; until [ -e %s/go ]; do sleep 0.02; done",
-		 lab.directory);
+	snprintf(script, sizeof(script),
+		 "cat /proc/self/cgroup; until [ -e %s/go ]; do sleep 0.02; done", lab.directory);
 	for (i = 0; i < ARRAY_LENGTH(runs); i++) {
 		capture_init(&runs[i]);
 		capture_shell(&lab, &runs[i], script);
@@ -235,8 +235,8 @@ static void an_inhabited_cgroup_is_removed_later(void **state)
 
 	lab_open_with_cgroups(&lab);
 	capture_init(&run);
-	snprintf(script, sizeof(script), "until [ -e %s/go ]; do sleep 0.02; done >/dev/null 2>&1 & exit 0",
-		 lab.directory);
+	snprintf(script, sizeof(script),
+		 "until [ -e %s/go ]; do sleep 0.02; done >/dev/null 2>&1 & exit 0", lab.directory);
 	capture_shell(&lab, &run, script);
 	capture_wait(&lab, &run);
 	capture_fini(&run);
@@ -313,7 +313,8 @@ static void a_command_has_a_cgroup_of_its_own_when_the_spare_is_gone(void **stat
 	lab_open_with_cgroups(&lab);
 	run_in_cgroup(&lab, own, sizeof(own));
 	name_of_spare(&lab, spare, sizeof(spare));
-	assert_int_equal(unlinkat(lab.table->cgroups.directories[CGROUP_USER], spare, AT_REMOVEDIR), 0);
+	assert_int_equal(unlinkat(lab.table->cgroups.directories[CGROUP_USER], spare, AT_REMOVEDIR),
+			 0);
 	run_in_cgroup(&lab, own, sizeof(own));
 	assert_int_equal(own[0], 'c');
 	assert_string_not_equal(own, spare);

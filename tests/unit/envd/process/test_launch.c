@@ -10,7 +10,8 @@
 
 static void freeze(const struct process_lab *lab, const char *value)
 {
-	int fd = openat(lab->table->cgroups.directories[CGROUP_USER], "cgroup.freeze", O_WRONLY | O_CLOEXEC);
+	int fd = openat(lab->table->cgroups.directories[CGROUP_USER], "cgroup.freeze",
+			O_WRONLY | O_CLOEXEC);
 
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, value, 1), 1);
@@ -33,7 +34,9 @@ static bool has_exited(void *user)
 {
 	siginfo_t info = {0};
 
-	return waitid(P_PID, (id_t) * (const pid_t *)user, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0;
+	return waitid(P_PID, (id_t) * (const pid_t *)user, &info, WEXITED | WNOHANG | WNOWAIT) ==
+		       0 &&
+	       info.si_pid != 0;
 }
 
 /* Nothing is left to wait for when the loop hears of the child: one hop to the pool, one back. */
@@ -55,7 +58,8 @@ static void a_start_comes_back_to_the_loop_with_its_exec(void **state)
 	lab_close(&lab);
 }
 
-/* Nor does the child's failure need another look; and it leaves nothing behind in what it shared. */
+/* Nor does the child's failure need another look; and it leaves nothing behind in what it
+ * shared. */
 static void a_launch_tells_why_it_failed(void **state)
 {
 	static const char *const args[] = {"true", NULL};

@@ -3,7 +3,8 @@
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 
-static struct str text_at(const struct output_log *log, uint64_t position, enum output_stream expected)
+static struct str text_at(const struct output_log *log, uint64_t position,
+			  enum output_stream expected)
 {
 	enum output_stream stream;
 	struct str bytes;

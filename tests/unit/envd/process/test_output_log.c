@@ -18,13 +18,16 @@ static void logs_of_all_processes_have_a_sum(void **state)
 	for (size_t i = 0; i < LOGS; i++) {
 		output_log_init(&logs[i]);
 		while (output_log_has_room(&logs[i]))
-			output_log_append(&logs[i], OUTPUT_STDOUT, (struct str){bytes, PROCESS_READ_BYTES});
-		assert_true(logs[i].memory >= PROCESS_READ_BYTES); /* nobody waits for the readers of others */
+			output_log_append(&logs[i], OUTPUT_STDOUT,
+					  (struct str){bytes, PROCESS_READ_BYTES});
+		assert_true(logs[i].memory >=
+			    PROCESS_READ_BYTES); /* nobody waits for the readers of others */
 		assert_true(logs[i].memory <= PROCESS_LOG_BYTES);
 		sum += logs[i].memory;
 	}
 	assert_true(sum > PROCESS_LOGS_BYTES_MAX);
-	assert_true(sum <= PROCESS_LOGS_BYTES_MAX + PROCESS_LOG_BYTES + LOGS * (PROCESS_READ_BYTES + 1024));
+	assert_true(sum <= PROCESS_LOGS_BYTES_MAX + PROCESS_LOG_BYTES +
+				   LOGS * (PROCESS_READ_BYTES + 1024));
 	assert_true(held_at_most(before + sum + LOGS * 1024));
 	/* What has been taken makes room, for this one and all others. */
 	for (size_t i = 0; i < LOGS / 2; i++)

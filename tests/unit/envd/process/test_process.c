@@ -26,8 +26,8 @@ static void conformance_132_start_first_end_last(void **state)
 	lab_close(&lab);
 }
 
-/* Those that wait are nothing yet but what was asked for; without that a burst needs the descriptors and the
- * memory of all its commands at once. */
+/* Those that wait are nothing yet but what was asked for; without that a burst needs the
+ * descriptors and the memory of all its commands at once. */
 static void of_a_burst_few_are_under_way(void **state)
 {
 	struct capture runs[4 * JOB_STARTS_MAX];
@@ -48,7 +48,8 @@ static void of_a_burst_few_are_under_way(void **state)
 	lab_close(&lab);
 }
 
-/* `command` leaves a child behind and its number in $!; the child lives longer than the lab waits. */
+/* `command` leaves a child behind and its number in $!; the child lives longer than the lab
+ * waits. */
 static void check_background_child(const char *command)
 {
 	struct process_lab lab;
@@ -56,7 +57,8 @@ static void check_background_child(const char *command)
 	char script[256];
 
 	lab_open(&lab, NULL);
-	snprintf(script, sizeof(script), "%s echo hi; echo $! >%s/pid; exit 4", command, lab.directory);
+	snprintf(script, sizeof(script), "%s echo hi; echo $! >%s/pid; exit 4", command,
+		 lab.directory);
 	lab_run_shell(&lab, &run, script);
 	assert_int_equal(run.record.code, 4);
 	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "hi\n");
@@ -75,7 +77,8 @@ static void case_001_background_child_holds_the_pipe(void **state)
 	check_background_child("sleep 1000 >/dev/null &");
 }
 
-/* The child left behind writes a megabyte after the leader's exit: it must neither block nor die. */
+/* The child left behind writes a megabyte after the leader's exit: it must neither block nor
+ * die. */
 static void case_001_left_child_is_not_killed_by_sigpipe(void **state)
 {
 	struct process_lab lab;
@@ -83,12 +86,14 @@ static void case_001_left_child_is_not_killed_by_sigpipe(void **state)
 	char script[512], check[256];
 
 	lab_open(&lab, NULL);
-	snprintf(script, sizeof(script),
-		 "(sleep 0.4; head -c 1000000 /dev/zero && echo survived > %s/ok) & echo hi; exit 4",
-		 lab.directory);
+	snprintf(
+		script, sizeof(script),
+		"(sleep 0.4; head -c 1000000 /dev/zero && echo survived > %s/ok) & echo hi; exit 4",
+		lab.directory);
 	lab_run_shell(&lab, &run, script);
 	assert_string_equal(capture_text(&run, OUTPUT_STDOUT), "hi\n");
-	snprintf(check, sizeof(check), "for i in $(seq 600); do [ -s %s/ok ] && break; sleep 0.05; done; cat %s/ok",
+	snprintf(check, sizeof(check),
+		 "for i in $(seq 600); do [ -s %s/ok ] && break; sleep 0.05; done; cat %s/ok",
 		 lab.directory, lab.directory);
 	lab_run_shell(&lab, &look, check);
 	assert_string_equal(capture_text(&look, OUTPUT_STDOUT), "survived\n");
@@ -113,9 +118,10 @@ static void case_001_drain_is_bounded(void **state)
 	/* Of several attempts one has to be in time: a machine may stall. */
 	for (int tries = 0; tries < 5 && took_ms > PROCESS_DRAIN_MAX_MS + 1200; tries++) {
 		began = lab_now_ms(&lab);
-		lab_run_shell(&lab, &run,
-			      "(i=0; while [ $i -lt 120 ]; do echo x; sleep 0.02; i=$((i+1)); done) & "
-			      "sleep 0.1; exit 0");
+		lab_run_shell(
+			&lab, &run,
+			"(i=0; while [ $i -lt 120 ]; do echo x; sleep 0.02; i=$((i+1)); done) & "
+			"sleep 0.1; exit 0");
 		took_ms = lab_now_ms(&lab) - began;
 		capture_fini(&run);
 	}
@@ -251,8 +257,8 @@ static void case_011_bytes_are_not_altered(void **state)
 	lab_close(&lab);
 }
 
-/* Records of 64 bytes on both channels at full speed, and a reader that takes its time: each channel
- * is an unbroken sequence. */
+/* Records of 64 bytes on both channels at full speed, and a reader that takes its time: each
+ * channel is an unbroken sequence. */
 static void check_records(struct str text, size_t line_len, const char *tag)
 {
 	char expected[80];

@@ -33,7 +33,8 @@ static void case_059_case_174_any_size_at_the_start(void **state)
 		char pty[128], expected[32];
 
 		snprintf(pty, sizeof(pty), ",\"pty\":{\"size\":%s}", odd_sizes[i].size);
-		snprintf(expected, sizeof(expected), "%u %u\r\n", odd_sizes[i].rows ? odd_sizes[i].rows : 24,
+		snprintf(expected, sizeof(expected), "%u %u\r\n",
+			 odd_sizes[i].rows ? odd_sizes[i].rows : 24,
 			 odd_sizes[i].cols ? odd_sizes[i].cols : 80);
 		service_open_shell(s, &c, "stty size", pty);
 		service_read_stream(&c, &seen);
@@ -52,7 +53,8 @@ static void case_059_case_174_any_size_later(void **state)
 	struct wire_client c;
 	pid_t pid;
 
-	service_open_shell(s, &c, "exec sleep 20", ",\"pty\":{\"size\":{\"cols\":133,\"rows\":37}}");
+	service_open_shell(s, &c, "exec sleep 20",
+			   ",\"pty\":{\"size\":{\"cols\":133,\"rows\":37}}");
 	pid = service_wait_for_pid(s, &c);
 	process = process_table_find(s->app.processes, pid);
 	for (size_t i = 0; i < ARRAY_LENGTH(odd_sizes); i++) {
@@ -60,7 +62,8 @@ static void case_059_case_174_any_size_later(void **state)
 
 		cols = odd_sizes[i].cols ? odd_sizes[i].cols : cols;
 		rows = odd_sizes[i].rows ? odd_sizes[i].rows : rows;
-		service_expect(s, "Update", 200, "{}", "{\"process\":{\"pid\":%d},\"pty\":{\"size\":%s}}", pid,
+		service_expect(s, "Update", 200, "{}",
+			       "{\"process\":{\"pid\":%d},\"pty\":{\"size\":%s}}", pid,
 			       odd_sizes[i].size);
 		assert_int_equal(ioctl(process->terminal_fd, TIOCGWINSZ, &size), 0);
 		assert_int_equal(size.ws_col, cols);
@@ -98,11 +101,12 @@ static void case_058_resize_on_the_wire(void **state)
 		       pid);
 	service_open_shell(s, &pipe, "sleep 20", NULL);
 	pid = service_wait_for_pid(s, &pipe);
-	service_expect(
-		s, "Update", 400,
-		"{\"code\":\"invalid_argument\",\"message\":\"error resizing tty: tty not assigned to "
-		"process\"}",
-		"{\"process\":{\"pid\":%d},\"pty\":{\"size\":{\"cols\":100,\"rows\":50}}}", pid);
+	service_expect(s, "Update", 400,
+		       "{\"code\":\"invalid_argument\",\"message\":\"error resizing tty: tty not "
+		       "assigned to "
+		       "process\"}",
+		       "{\"process\":{\"pid\":%d},\"pty\":{\"size\":{\"cols\":100,\"rows\":50}}}",
+		       pid);
 	wire_close(&pipe);
 }
 

@@ -1,4 +1,5 @@
-/* Input of commands over a real server (contract/envd.md 4.4): SendInput, StreamInput and CloseStdin. */
+/* Input of commands over a real server (contract/envd.md 4.4): SendInput, StreamInput and
+ * CloseStdin. */
 #include "envd/app.h"
 #include "envd/process/process_table.h"
 #include "lib/http_server.h"
@@ -76,9 +77,9 @@ static void conformance_150_read_without_stdin(void **state)
 	struct wire_client c;
 	struct seen seen;
 
-	service_open_stream(
-		s, &c, "Start", NULL,
-		"{\"process\":{\"cmd\":\"bash\",\"args\":[\"-c\",\"read -p x y\"]},\"stdin\":false}");
+	service_open_stream(s, &c, "Start", NULL,
+			    "{\"process\":{\"cmd\":\"bash\",\"args\":[\"-c\",\"read -p x "
+			    "y\"]},\"stdin\":false}");
 	service_read_stream(&c, &seen);
 	service_expect_end(&seen, "\"exitCode\":1");
 	service_forget(&seen);
@@ -154,7 +155,8 @@ static void case_042_broken_pipe(void **state)
 	pid = service_wait_for_pid(s, &c);
 	service_wait_for(s, &c, "\"data\"");
 	snprintf(message, sizeof(message),
-		 "{\"code\":\"failed_precondition\",\"message\":\"error writing to stdin: error writing "
+		 "{\"code\":\"failed_precondition\",\"message\":\"error writing to stdin: error "
+		 "writing "
 		 "to stdin of process '%d': write |1: broken pipe\"}",
 		 pid);
 	for (i = 0; i < 10; i++)
@@ -252,7 +254,8 @@ static void input_of_a_half_closing_client(void **state)
 
 	service_open_shell(s, &c, "head -c 5; sleep 20", NULL);
 	pid = service_wait_for_pid(s, &c);
-	len = snprintf(body, sizeof(body), "{\"process\":{\"pid\":%d},\"input\":{\"stdin\":\"aGVsbG8=\"}}", pid);
+	len = snprintf(body, sizeof(body),
+		       "{\"process\":{\"pid\":%d},\"input\":{\"stdin\":\"aGVsbG8=\"}}", pid);
 	send_input(s, &input, (struct str){body, (size_t)len});
 	wire_shutdown(&input);
 	wire_read_response(&input, &r);
@@ -271,11 +274,11 @@ static void case_067_wrong_channel(void **state)
 
 	service_open_shell(s, &c, "sleep 20", NULL);
 	pid = service_wait_for_pid(s, &c);
-	service_expect(
-		s, "SendInput", 400,
-		"{\"code\":\"failed_precondition\",\"message\":\"error writing to tty: tty not assigned "
-		"to process — input should be written to the stdin, not the tty\"}",
-		"{\"process\":{\"pid\":%d},\"input\":{\"pty\":\"eAo=\"}}", pid);
+	service_expect(s, "SendInput", 400,
+		       "{\"code\":\"failed_precondition\",\"message\":\"error writing to tty: tty "
+		       "not assigned "
+		       "to process — input should be written to the stdin, not the tty\"}",
+		       "{\"process\":{\"pid\":%d},\"input\":{\"pty\":\"eAo=\"}}", pid);
 	service_expect(s, "SendInput", 501, "\"message\":\"invalid input type ",
 		       "{\"process\":{\"pid\":%d}}", pid);
 	service_expect(s, "SendInput", 501, "\"message\":\"invalid input type ",
@@ -283,16 +286,16 @@ static void case_067_wrong_channel(void **state)
 	service_open_shell(s, &p, "echo ready; cat; exit 5", ",\"pty\":{}");
 	pid = service_wait_for_pid(s, &p);
 	service_wait_for(s, &p, "\"pty\"");
-	service_expect(
-		s, "SendInput", 400,
-		"{\"code\":\"failed_precondition\",\"message\":\"error writing to stdin: tty assigned to "
-		"process — input should be written to the pty, not the stdin\"}",
-		"{\"process\":{\"pid\":%d},\"input\":{\"stdin\":\"eAo=\"}}", pid);
-	service_expect(
-		s, "CloseStdin", 400,
-		"{\"code\":\"failed_precondition\",\"message\":\"error closing stdin: cannot close stdin "
-		"for PTY process — send Ctrl+D (0x04) instead\"}",
-		"{\"process\":{\"pid\":%d}}", pid);
+	service_expect(s, "SendInput", 400,
+		       "{\"code\":\"failed_precondition\",\"message\":\"error writing to stdin: "
+		       "tty assigned to "
+		       "process — input should be written to the pty, not the stdin\"}",
+		       "{\"process\":{\"pid\":%d},\"input\":{\"stdin\":\"eAo=\"}}", pid);
+	service_expect(s, "CloseStdin", 400,
+		       "{\"code\":\"failed_precondition\",\"message\":\"error closing stdin: "
+		       "cannot close stdin "
+		       "for PTY process — send Ctrl+D (0x04) instead\"}",
+		       "{\"process\":{\"pid\":%d}}", pid);
 	/* 0x04 ends cat, 0x03 interrupts. */
 	service_expect(s, "SendInput", 200, "{}",
 		       "{\"process\":{\"pid\":%d},\"input\":{\"pty\":\"BA==\"}}", pid);
@@ -426,7 +429,8 @@ static void case_043_keystrokes_in_order(void **state)
 	for (i = 0; i < 30000; i++) {
 		static const char *const letters[] = {"YQ==", "Yg==", "Yw=="};
 
-		append_envelope(&messages, "{\"data\":{\"input\":{\"stdin\":\"%s\"}}}", letters[i % 3]);
+		append_envelope(&messages, "{\"data\":{\"input\":{\"stdin\":\"%s\"}}}",
+				letters[i % 3]);
 		if (i % 1000 == 0)
 			append_envelope(&messages, "{\"keepalive\":{}}");
 	}
@@ -464,8 +468,7 @@ static void case_044_odd_input_streams(void **state)
 	append_envelope(&messages, "{\"keepalive\":{}}");
 	stream_input(s, &messages, "{}");
 	append_envelope(&messages, "{}");
-	stream_input(s, &messages,
-		     "\"code\":\"unimplemented\",\"message\":\"invalid event type ");
+	stream_input(s, &messages, "\"code\":\"unimplemented\",\"message\":\"invalid event type ");
 	append_envelope(&messages, "{\"start\":{}}");
 	stream_input(s, &messages, "\"code\":\"unimplemented\"");
 	append_envelope(&messages, "{\"start\":{\"process\":{\"pid\":4000000000}}}");

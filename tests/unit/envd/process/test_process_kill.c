@@ -75,8 +75,8 @@ static void conformance_147_kill_of_a_shell_with_children(void **state)
 	check_tree_kill(false, "sh -c 'sleep 780.25 && echo done' & echo ready; wait", words);
 }
 
-/* Without a cgroup there is nothing that connects the escapee to the command: it stays (documented),
- * with one it goes as well. */
+/* Without a cgroup there is nothing that connects the escapee to the command: it stays
+ * (documented), with one it goes as well. */
 static void case_052_escapees(void **state)
 {
 	static const char *const words[] = {"888.25", "889.25", NULL};
@@ -250,7 +250,8 @@ static void case_047_timeout_leaves_no_spinner(void **state)
 	lab_close(&lab);
 }
 
-/* Its reader is stalled, so the output cannot be delivered: the stream ends in time all the same. */
+/* Its reader is stalled, so the output cannot be delivered: the stream ends in time all the
+ * same. */
 static void case_046_stalled_reader_hears_of_the_timeout(void **state)
 {
 	struct process_lab lab;

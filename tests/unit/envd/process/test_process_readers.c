@@ -153,8 +153,7 @@ static void case_007_readers_come_and_go(void **state)
 
 	lab_open(&lab, NULL);
 	capture_init(&source);
-	capture_shell(&lab, &source,
-		      "i=0; while [ $i -lt 60000 ]; do echo $i; i=$((i+1)); done");
+	capture_shell(&lab, &source, "i=0; while [ $i -lt 60000 ]; do echo $i; i=$((i+1)); done");
 	lab_run_until(&lab, &source.started);
 	for (i = 0; i < READERS; i++) {
 		capture_init(&readers[i]);
@@ -168,8 +167,7 @@ static void case_007_readers_come_and_go(void **state)
 		for (i = 0; i < READERS; i++)
 			if (readers[i].slow)
 				capture_drain(&readers[i]);
-		if (round % 10 == 0 && !source.ended &&
-		    process_table_find(lab.table, source.pid)) {
+		if (round % 10 == 0 && !source.ended && process_table_find(lab.table, source.pid)) {
 			/* Until it left, its lines were consecutive. */
 			capture_fini(one);
 			capture_init(one);
@@ -211,7 +209,8 @@ static void case_034_nobody_attached_never_blocks(void **state)
 	struct capture run, later_one;
 
 	lab_open(&lab, NULL);
-	open_with_stdin(&lab, &run, "head -c 2000000 /dev/zero; echo done; read x; echo live; exit 2");
+	open_with_stdin(&lab, &run,
+			"head -c 2000000 /dev/zero; echo done; read x; echo live; exit 2");
 	process_unsubscribe(&run.subscriber);
 	lab_run_until_true(&lab, has_told_it_all, run.process);
 	capture_init(&later_one);
@@ -301,7 +300,8 @@ static void keepalives_come_when_nothing_else_does(void **state)
 	run.subscriber.keepalive_ms = 50;
 	began = lab_now_ms(&lab);
 	snprintf(go, sizeof(go), "%s/go", lab.directory);
-	snprintf(script, sizeof(script), "until [ -e %s ]; do sleep 0.01; done; echo x; exit 3", go);
+	snprintf(script, sizeof(script), "until [ -e %s ]; do sleep 0.01; done; echo x; exit 3",
+		 go);
 	capture_shell(&lab, &run, script);
 	lab_run_until_true(&lab, has_two_keepalives, &run);
 	assert_int_equal(symlink("/", go), 0);
@@ -348,7 +348,8 @@ static void output_puts_keepalives_off(void **state)
 	for (int tries = 0; tries < 5 && !is_right; tries++) {
 		capture_init(&run);
 		run.subscriber.keepalive_ms = 1000;
-		capture_shell(&lab, &run, "i=0; while [ $i -lt 25 ]; do echo; sleep 0.06; i=$((i + 1)); done");
+		capture_shell(&lab, &run,
+			      "i=0; while [ $i -lt 25 ]; do echo; sleep 0.06; i=$((i + 1)); done");
 		capture_wait(&lab, &run);
 		is_right = strcmp(run.order, "soe") == 0;
 		capture_fini(&run);

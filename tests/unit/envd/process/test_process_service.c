@@ -1,5 +1,5 @@
-/* process.Process over a real server, in JSON as the SDKs speak it (contract/envd.md 4.4): Start, List,
- * Connect and what is told at the end. */
+/* process.Process over a real server, in JSON as the SDKs speak it (contract/envd.md 4.4): Start,
+ * List, Connect and what is told at the end. */
 #include <semaphore.h>
 
 #include "envd/app.h"
@@ -71,7 +71,8 @@ static void case_015_errors_before_the_first_event(void **state)
 
 static void an_empty_command_starts_and_ends(void **state)
 {
-	static const char *const requests[] = {"{}", "{\"process\":{}}", "{\"process\":{\"cmd\":\"\"}}"};
+	static const char *const requests[] = {"{}", "{\"process\":{}}",
+					       "{\"process\":{\"cmd\":\"\"}}"};
 	struct service *s = *state;
 	size_t i;
 
@@ -93,7 +94,8 @@ static bool has_begun_or_ended(void *user)
 	struct wire_client *c = user;
 
 	wire_poll(c);
-	return c->eof || memmem(buf_data(&c->received), buf_length(&c->received), output, strlen(output));
+	return c->eof ||
+	       memmem(buf_data(&c->received), buf_length(&c->received), output, strlen(output));
 }
 
 static void case_046_timeout_on_the_wire(void **state)
@@ -107,8 +109,9 @@ static void case_046_timeout_on_the_wire(void **state)
 	/* More time where the machine is too slow to begin in it. */
 	for (unsigned ms = 300;; ms *= 4) {
 		snprintf(json, sizeof(json), "Connect-Timeout-Ms: %u\r\n", ms);
-		service_open_stream(s, &c, "Start", json,
-				    "{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"echo a; sleep 20\"]}}");
+		service_open_stream(
+			s, &c, "Start", json,
+			"{\"process\":{\"cmd\":\"sh\",\"args\":[\"-c\",\"echo a; sleep 20\"]}}");
 		wire_wait(&s->app.loop, has_begun_or_ended, &c);
 		if (!c.eof)
 			break;
@@ -122,8 +125,9 @@ static void case_046_timeout_on_the_wire(void **state)
 	assert_int_equal(seen.starts, 1);
 	assert_int_equal(seen.ends, 0);
 	assert_str(buf_str(&seen.output[0]), "a\n");
-	assert_string_equal(seen.last, "{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"context "
-				       "deadline exceeded\"}}");
+	assert_string_equal(seen.last,
+			    "{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"context "
+			    "deadline exceeded\"}}");
 	service_forget(&seen);
 	wire_close(&c);
 	service_read_stream(&other, &seen);
@@ -213,16 +217,16 @@ static void list_shows_what_was_asked_for(void **state)
 	struct service *s = *state;
 	struct wire_client c;
 
-	service_open_stream(
-		s, &c, "Start", NULL,
-		"{\"process\":{\"cmd\":\"sleep\",\"args\":[\"20\"],\"envs\":{\"A\":\"1\"},\"cwd\":\"/"
-		"tmp\"},\"tag\":\"\",\"pty\":{\"size\":{\"cols\":80,\"rows\":24}}}");
+	service_open_stream(s, &c, "Start", NULL,
+			    "{\"process\":{\"cmd\":\"sleep\",\"args\":[\"20\"],\"envs\":{\"A\":"
+			    "\"1\"},\"cwd\":\"/"
+			    "tmp\"},\"tag\":\"\",\"pty\":{\"size\":{\"cols\":80,\"rows\":24}}}");
 	service_wait_for_pid(s, &c);
-	service_expect(
-		s, "List", 200,
-		"{\"processes\":[{\"config\":{\"cmd\":\"sleep\",\"args\":[\"20\"],\"envs\":{\"A\":\"1\"},"
-		"\"cwd\":\"/tmp\"},\"pid\":",
-		"{}");
+	service_expect(s, "List", 200,
+		       "{\"processes\":[{\"config\":{\"cmd\":\"sleep\",\"args\":[\"20\"],\"envs\":{"
+		       "\"A\":\"1\"},"
+		       "\"cwd\":\"/tmp\"},\"pid\":",
+		       "{}");
 	service_expect(s, "List", 200, "\"tag\":\"\"", "{}");
 	wire_close(&c);
 }
@@ -258,7 +262,8 @@ static void a_large_list_is_encoded_in_the_pool(void **state)
 	}
 	sem_init(&gate, 0, 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(busy); i++)
-		assert_int_equal(job_run(&s->app.loop, &busy[i], JOB_COMPUTE, wait_at_gate, on_let_go), 0);
+		assert_int_equal(
+			job_run(&s->app.loop, &busy[i], JOB_COMPUTE, wait_at_gate, on_let_go), 0);
 	wire_open(&list, &s->app.loop, http_server_port(s->app.server));
 	wire_printf(&list, "POST /process.Process/List HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
 			   "Content-Type: application/json\r\nContent-Length: 2\r\n\r\n{}");

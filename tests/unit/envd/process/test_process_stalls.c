@@ -51,7 +51,8 @@ static void case_006_case_177_who_holds_others_up_is_cut_and_they_go_on(void **s
 	let_time_pass(&lab, &stalled, 1000);
 	lab_run_until(&lab, &stalled.failed);
 	assert_int_equal(stalled.err.kind, ERR_RESOURCE_EXHAUSTED);
-	assert_string_equal(stalled.err.message, "output was not read for 10 seconds while other readers waited");
+	assert_string_equal(stalled.err.message,
+			    "output was not read for 10 seconds while other readers waited");
 	while (buf_length(&fine.output[0]) <= before)
 		lab_run_for(&lab, 1);
 	assert_false(fine.process->output.paused);
@@ -73,12 +74,14 @@ static void case_177_who_reads_alone_may_pause(void **state)
 	let_time_pass(&lab, &slow, 5000);
 	lab_run_until(&lab, &slow.failed);
 	assert_int_equal(slow.err.kind, ERR_RESOURCE_EXHAUSTED);
-	assert_string_equal(slow.err.message, "output was not read for 120 seconds while the process waited");
+	assert_string_equal(slow.err.message,
+			    "output was not read for 120 seconds while the process waited");
 	capture_fini(&slow);
 	lab_close(&lab);
 }
 
-/* However long it has stalled alone: its ten seconds begin when somebody waits for it, and end when nobody does. */
+/* However long it has stalled alone: its ten seconds begin when somebody waits for it, and end when
+ * nobody does. */
 static void case_177_the_time_of_others_counts_from_when_they_wait(void **state)
 {
 	struct process_lab lab;
@@ -139,8 +142,8 @@ static void case_177_two_that_stall_together_have_the_time_of_one(void **state)
 	lab_close(&lab);
 }
 
-/* All of them in one go, or each would cost the others his own ten seconds. Who is full but has taken all there is
- * holds nobody up yet. */
+/* All of them in one go, or each would cost the others his own ten seconds. Who is full but has
+ * taken all there is holds nobody up yet. */
 static void case_177_many_that_hold_others_up_are_cut_together(void **state)
 {
 	enum { STALLED = 8 };
@@ -164,7 +167,8 @@ static void case_177_many_that_hold_others_up_are_cut_together(void **state)
 		holds[i] = holds_others_up(&stalled[i]);
 		count += holds[i];
 		if (holds[i])
-			stalled[i].subscriber.reader.holding_since_ms = lab_now_ms(&lab) - PROCESS_SUBSCRIBER_STALL_MS;
+			stalled[i].subscriber.reader.holding_since_ms = lab_now_ms(&lab) -
+									PROCESS_SUBSCRIBER_STALL_MS;
 	}
 	assert_true(count > 1);
 	later_call(&lab.loop, &fine.process->replan);
@@ -177,7 +181,8 @@ static void case_177_many_that_hold_others_up_are_cut_together(void **state)
 	lab_close(&lab);
 }
 
-/* Slow is not stalled: as long as its peer takes something, it stays; where others wait, a little more than that. */
+/* Slow is not stalled: as long as its peer takes something, it stays; where others wait, a little
+ * more than that. */
 static void case_006_case_177_slow_reader_with_progress_stays(void **state)
 {
 	struct process_lab lab;

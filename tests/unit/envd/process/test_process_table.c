@@ -152,8 +152,7 @@ static void exits_are_kept_for_their_time_and_in_number(void **state)
 		struct list_node *node;
 
 		LIST_FOR_EACH(node, &lab.table->exits)
-			container_of(node, struct process_exit, node)->due_ms =
-				loop_now_ms(&lab.loop);
+		container_of(node, struct process_exit, node)->due_ms = loop_now_ms(&lab.loop);
 	}
 	assert_null(process_table_find_exit(lab.table, (pid_t)(200000 + i - 1)));
 	assert_int_equal(lab.table->exit_count, 0);
@@ -356,7 +355,8 @@ static void exit_before_the_status(void **state)
 		while (run.process->pid == 0)
 			turn_loop(&lab.loop);
 		uv_poll_stop(&run.process->status_poll);
-		run.process->slow_start_ms = 0; /* or the exit waits for the status when the machine is slow */
+		run.process->slow_start_ms =
+			0; /* or the exit waits for the status when the machine is slow */
 		capture_wait(&lab, &run);
 		assert_string_equal(run.order, step ? "f" : "se");
 		capture_fini(&run);

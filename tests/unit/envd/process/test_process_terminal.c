@@ -60,7 +60,8 @@ static void case_060_the_terminal_s_end_is_no_error(void **state)
 	assert_int_equal(run.record.code, 0);
 	capture_fini(&run);
 	/* A child keeps the slave open: the end follows the leader. */
-	snprintf(script, sizeof(script), "trap '' HUP; sleep 1000 & echo $! >%s/pid; echo bye; exit 3", lab.directory);
+	snprintf(script, sizeof(script),
+		 "trap '' HUP; sleep 1000 & echo $! >%s/pid; echo bye; exit 3", lab.directory);
 	lab_open_terminal(&lab, &run, script);
 	capture_wait(&lab, &run);
 	assert_int_equal(run.record.code, 3);
@@ -190,7 +191,8 @@ static void case_068_job_control(void **state)
 	assert_int_equal(run.record.code, 4);
 	assert_non_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "/dev/pts/"));
 	assert_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "no job control"));
-	assert_null(strstr(capture_text(&run, OUTPUT_TERMINAL), "cannot set terminal process group"));
+	assert_null(
+		strstr(capture_text(&run, OUTPUT_TERMINAL), "cannot set terminal process group"));
 	capture_fini(&run);
 	lab_close(&lab);
 }

@@ -51,7 +51,8 @@ static void track(struct reaper *reaper, struct tracked *tracked, pid_t pid)
 	int pidfd = without_pidfd ? -1 : (int)syscall(434 /* pidfd_open */, pid, 0);
 
 	assert_true(pidfd >= 0 || without_pidfd || errno == ENOSYS || errno == EPERM);
-	*tracked = (struct tracked){.child = {.on_exit = on_exit_seen, .on_untracked = on_untracked}};
+	*tracked = (struct tracked){
+		.child = {.on_exit = on_exit_seen, .on_untracked = on_untracked}};
 	reaper_track(reaper, &tracked->child, pid, pidfd);
 }
 
@@ -71,7 +72,8 @@ static void a_tracked_child_is_collected_once(void **state)
 	track(&lab.table->reaper, &tracked, pid);
 	assert_true(reaper_tracks(&lab.table->reaper, pid));
 	/* Where nothing but the signal will tell, the loop must not end before. */
-	assert_true(uv_has_ref((uv_handle_t *)&lab.table->reaper.signal) == (tracked.child.pidfd < 0));
+	assert_true(uv_has_ref((uv_handle_t *)&lab.table->reaper.signal) ==
+		    (tracked.child.pidfd < 0));
 	lab_run_until(&lab, &tracked.untracked);
 	assert_false(uv_has_ref((uv_handle_t *)&lab.table->reaper.signal));
 	assert_true(tracked.exited);
@@ -263,9 +265,9 @@ static void kill_without_pidfd(void **state)
 	lab_close(&lab);
 }
 
-#define WITHOUT_PIDFD(test)                                                                     \
-	{                                                                                       \
-		#test "_without_pidfd", test, forget_pidfd, remember_pidfd, NULL                \
+#define WITHOUT_PIDFD(test) \
+	{ \
+#test "_without_pidfd", test, forget_pidfd, remember_pidfd, NULL \
 	}
 
 int main(void)

@@ -32,7 +32,8 @@ static void check_another_user(bool with_cgroups)
 	assert_report(&run, "oom_score_adj", "100");
 	assert_report(&run, "nice", "0");
 	assert_report(&run, "ioprio", "16388"); /* best effort, 4 */
-	if (!valgrind_is_running()) /* which keeps the highest descriptors for itself, and refuses this */
+	if (!valgrind_is_running()) /* which keeps the highest descriptors for itself, and refuses
+				       this */
 		assert_report(&run, "nofile", "321");
 	assert_report(&run, "umask", "0022");
 	assert_report(&run, "cwd", lab.directory);
@@ -51,7 +52,8 @@ static void check_another_user(bool with_cgroups)
 	assert_true(lab_has_variable(&run, "LOGNAME=tester"));
 	assert_true(lab.table->cgroups.available == (with_cgroups && lab_has_cgroups()));
 	if (lab.table->cgroups.available)
-		assert_non_null(strstr(report_value(&run, "cgroup", value, sizeof(value)), "/user/c"));
+		assert_non_null(
+			strstr(report_value(&run, "cgroup", value, sizeof(value)), "/user/c"));
 	capture_fini(&run);
 	user_set_files(NULL, NULL);
 	lab_close(&lab);
@@ -152,19 +154,19 @@ static void case_026_priorities_are_the_workload_s(void **state)
 static void case_019_odd_environment_values(void **state)
 {
 	static const struct spawn_variable variables[] = {
-		{"A", "x=y=z"}, {"B", "line1"}, {"C", ""},	  {"D", "\"quotes' $(id)"},
+		{"A", "x=y=z"}, {"B", "line1"}, {"C", ""},	   {"D", "\"quotes' $(id)"},
 		{"É", "ü"},	{"A", "last"},	{"PATH", "/only"}, {"PWD", "/given"},
 	};
 	const struct environment_pair of_the_sandbox[] = {{STR("GLOBAL"), STR("g")},
 							  {STR("C"), STR("from the sandbox")}};
 	struct process_lab lab;
-	struct process_spec spec = {.variables = variables,
-				    .variable_count = ARRAY_LENGTH(variables),
-				    .cwd = "/tmp"};
+	struct process_spec spec = {
+		.variables = variables, .variable_count = ARRAY_LENGTH(variables), .cwd = "/tmp"};
 	struct capture run;
 
 	lab_open(&lab, NULL);
-	environment_replace_user(&lab.sandbox.environment, of_the_sandbox, ARRAY_LENGTH(of_the_sandbox));
+	environment_replace_user(&lab.sandbox.environment, of_the_sandbox,
+				 ARRAY_LENGTH(of_the_sandbox));
 	environment_set_internal(&lab.sandbox.environment, "E2B_SANDBOX", "false");
 	lab_run_report(&lab, &run, &spec);
 	assert_true(lab_has_variable(&run, "A=last"));
@@ -238,7 +240,8 @@ static void case_017_too_long_arguments(void **state)
 	char *hundred, *two_hundred;
 	size_t i;
 
-	NOT_UNDER_VALGRIND("it gives up on a child whose exec fails in a way that it has not foreseen");
+	NOT_UNDER_VALGRIND(
+		"it gives up on a child whose exec fails in a way that it has not foreseen");
 	hundred = repeat('a', 100 * 1024);
 	two_hundred = repeat('b', 200 * 1024);
 	lab_open(&lab, NULL);

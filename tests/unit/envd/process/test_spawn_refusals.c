@@ -93,7 +93,8 @@ static void case_022_working_directory(void **state)
 	lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, "cwd '/nope' does not exist");
 	spec.cwd = secret;
 	snprintf(message, sizeof(message),
-		 "error starting process 'true': fork/exec true: chdir %s: permission denied", secret);
+		 "error starting process 'true': fork/exec true: chdir %s: permission denied",
+		 secret);
 	lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, message);
 	spec.cwd = "/etc/passwd";
 	lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, "chdir /etc/passwd: not a directory");
@@ -116,7 +117,8 @@ static void case_017_a_long_command_is_shown_cut(void **state)
 
 	lab_open(&lab, NULL);
 	for (size_t len = 225; len <= 260; len++) {
-		const char *args[] = {"true", text, "x", "\xC3\xA4\xC3\xA4", "z", "", "", "end", NULL};
+		const char *args[] = {"true", text,  "x", "\xC3\xA4\xC3\xA4", "z", "",
+				      "",     "end", NULL};
 		char message[600];
 
 		memset(text, 'a', len);
@@ -127,7 +129,8 @@ static void case_017_a_long_command_is_shown_cut(void **state)
 			 (int)(len < 251 ? len : 251), text);
 		lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT, message);
 		lab_expect_refusal(&lab, &spec, ERR_INVALID_ARGUMENT,
-				   len <= 236 ? " end': fork/exec true: chdir" : "...': fork/exec true: chdir");
+				   len <= 236 ? " end': fork/exec true: chdir"
+					      : "...': fork/exec true: chdir");
 	}
 	lab_close(&lab);
 }
@@ -256,13 +259,15 @@ static void conformance_156_missing_interpreter(void **state)
 	const char *args[2] = {NULL};
 	char path[160], message[256];
 
-	NOT_UNDER_VALGRIND("it gives up on a child whose exec fails in a way that it has not foreseen");
+	NOT_UNDER_VALGRIND(
+		"it gives up on a child whose exec fails in a way that it has not foreseen");
 	lab_open(&lab, NULL);
 	snprintf(path, sizeof(path), "%s/script", lab.directory);
 	args[0] = path;
 	lab_write_text(path, "#!/no/interpreter\n");
 	chmod(path, 0755);
-	snprintf(message, sizeof(message), "%s: bad interpreter: No such file or directory\n", path);
+	snprintf(message, sizeof(message), "%s: bad interpreter: No such file or directory\n",
+		 path);
 	lab_expect_code(&lab, args, 126, message);
 	lab_close(&lab);
 }

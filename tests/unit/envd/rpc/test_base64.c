@@ -124,8 +124,9 @@ static void every_bad_byte_is_found_everywhere(void **state)
 
 	for (size_t at = 0; at < sizeof(text); at += 7) {
 		for (int c = 0; c < 256; c++) {
-			bool good = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') ||
-				    c == '+' || c == '/' || c == '-' || c == '_';
+			bool good = (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
+				    (c >= '0' && c <= '9') || c == '+' || c == '/' || c == '-' ||
+				    c == '_';
 
 			memset(text, 'A', sizeof(text));
 			text[at] = (char)c;

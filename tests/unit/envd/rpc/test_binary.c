@@ -53,7 +53,10 @@ static void every_request_field(void **state)
 	Process__StartRequest *r = decode(START, STR("\x0A\x13"
 						     "\x0A\x02ls"
 						     "\x12\x02-l"
-						     "\x1A\x06\x0A\x01" "A" "\x12\x01" "1"
+						     "\x1A\x06\x0A\x01"
+						     "A"
+						     "\x12\x01"
+						     "1"
 						     "\x22\x01/"
 						     "\x12\x06\x0A\x04\x08\x50\x10\x18"
 						     "\x1A\x01t"
@@ -83,8 +86,10 @@ static void an_empty_body_is_an_empty_message(void **state)
 static void case_113_unknown_fields_are_skipped(void **state)
 {
 	/* 100: varint 5, 101: fixed64, 102: bytes, 103: fixed32 */
-	Process__ProcessSelector *s = decode(SELECTOR, STR("\xA0\x06\x05\xA9\x06" "12345678"
-							   "\xB2\x06\x03xyz\xBD\x06" "1234"
+	Process__ProcessSelector *s = decode(SELECTOR, STR("\xA0\x06\x05\xA9\x06"
+							   "12345678"
+							   "\xB2\x06\x03xyz\xBD\x06"
+							   "1234"
 							   "\x08\x07"));
 
 	assert_int_equal(s->pid, 7);
@@ -100,12 +105,25 @@ static void a_later_oneof_member_wins(void **state)
 
 static void of_map_entries_with_one_key_the_last_wins(void **state)
 {
-	Process__ProcessConfig *c = decode(CONFIG, STR("\x1A\x06\x0A\x01" "A" "\x12\x01" "1"
-						       "\x1A\x06\x0A\x01" "B" "\x12\x01" "2"
-						       "\x1A\x06\x0A\x01" "A" "\x12\x01" "3"
+	Process__ProcessConfig *c = decode(CONFIG, STR("\x1A\x06\x0A\x01"
+						       "A"
+						       "\x12\x01"
+						       "1"
+						       "\x1A\x06\x0A\x01"
+						       "B"
+						       "\x12\x01"
+						       "2"
+						       "\x1A\x06\x0A\x01"
+						       "A"
+						       "\x12\x01"
+						       "3"
 						       "\x1A\x00"
-						       "\x1A\x06\x0A\x01" "A" "\x12\x01" "4"
-						       "\x1A\x03\x12\x01" "5"));
+						       "\x1A\x06\x0A\x01"
+						       "A"
+						       "\x12\x01"
+						       "4"
+						       "\x1A\x03\x12\x01"
+						       "5"));
 
 	assert_int_equal(c->n_envs, 3);
 	assert_string_equal(c->envs[0]->key, "B");
@@ -118,24 +136,41 @@ static void of_map_entries_with_one_key_the_last_wins(void **state)
 static void strings_are_checked(void **state)
 {
 	refuse(SELECTOR, STR("\x12\x02\xC3("), "\"tag\": invalid UTF-8");
-	refuse(SELECTOR, STR("\x12\x03" "a\0b"), "\"tag\": string holds NUL");
-	refuse(START, STR("\x0A\x04\x12\x02\xFF" "a"), "\"args\": invalid UTF-8");
-	refuse(START, STR("\x0A\x06\x1A\x04\x0A\x02" "a\0"), "\"key\": string holds NUL");
+	refuse(SELECTOR,
+	       STR("\x12\x03"
+		   "a\0b"),
+	       "\"tag\": string holds NUL");
+	refuse(START,
+	       STR("\x0A\x04\x12\x02\xFF"
+		   "a"),
+	       "\"args\": invalid UTF-8");
+	refuse(START,
+	       STR("\x0A\x06\x1A\x04\x0A\x02"
+		   "a\0"),
+	       "\"key\": string holds NUL");
 	/* Bytes may be anything. */
 	assert_int_equal(((Process__ProcessInput *)decode(&process__process_input__descriptor,
-							  STR("\x0A\x03\xFF\0a")))->stdin.len, 3);
+							  STR("\x0A\x03\xFF\0a")))
+				 ->stdin.len,
+			 3);
 }
 
 static void malformed_bytes_are_refused(void **state)
 {
 	refuse(SELECTOR, STR("\x08"), "cannot parse");
 	refuse(SELECTOR, STR("\x08\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x7F"), "cannot parse");
-	refuse(SELECTOR, STR("\x12\x05" "abc"), "cannot parse");
+	refuse(SELECTOR,
+	       STR("\x12\x05"
+		   "abc"),
+	       "cannot parse");
 	refuse(SELECTOR, STR("\x12\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\x01"), "cannot parse");
 	refuse(SELECTOR, STR("\x00\x01"), "cannot parse");
 	refuse(SELECTOR, STR("\x0B\x0C"), "cannot parse");
 	refuse(SELECTOR, STR("\x0E"), "cannot parse");
-	refuse(SELECTOR, STR("\x09" "12345678"), "\"pid\": unexpected wire type 1");
+	refuse(SELECTOR,
+	       STR("\x09"
+		   "12345678"),
+	       "\"pid\": unexpected wire type 1");
 	refuse(SELECTOR, STR("\x10\x01"), "\"tag\": unexpected wire type 0");
 	refuse(START, STR("\x0A\x02\x0A\x05"), "cannot parse");
 	refuse(START, STR("{}"), "");
@@ -172,7 +207,10 @@ static void hostile_amplification_ends_at_the_budget(void **state)
 
 static void every_budget_fails_cleanly(void **state)
 {
-	struct str bytes = STR("\x0A\x13\x0A\x02ls\x12\x02-l\x1A\x06\x0A\x01" "A" "\x12\x01" "1"
+	struct str bytes = STR("\x0A\x13\x0A\x02ls\x12\x02-l\x1A\x06\x0A\x01"
+			       "A"
+			       "\x12\x01"
+			       "1"
 			       "\x22\x01/\x12\x06\x0A\x04\x08\x50\x10\x18\x1A\x01t\x20\x00");
 	bool succeeded = false;
 
@@ -193,7 +231,8 @@ static void every_budget_fails_cleanly(void **state)
 
 static void case_108_bad_bytes_in_strings_are_replaced(void **state)
 {
-	Filesystem__EntryInfo good = FILESYSTEM__ENTRY_INFO__INIT, bad = FILESYSTEM__ENTRY_INFO__INIT;
+	Filesystem__EntryInfo good = FILESYSTEM__ENTRY_INFO__INIT,
+			      bad = FILESYSTEM__ENTRY_INFO__INIT;
 	Filesystem__EntryInfo *entries[] = {&good, &bad};
 	Filesystem__ListDirResponse response = FILESYSTEM__LIST_DIR_RESPONSE__INIT, *back;
 	struct buf out;

@@ -26,7 +26,9 @@ static void feed(struct envelope_reader *r, const char *data, size_t len, struct
 		if (status > 0) {
 			struct str payload = envelope_payload(r);
 
-			assert_int_equal(buf_printf(seen, "%u:%.*s;", envelope_flags(r), (int)payload.len, payload.p), 0);
+			assert_int_equal(buf_printf(seen, "%u:%.*s;", envelope_flags(r),
+						    (int)payload.len, payload.p),
+					 0);
 			envelope_next(r);
 		}
 	}

@@ -11,10 +11,13 @@
 
 static size_t deflate_gzip(const char *data, size_t len, char *out, size_t room)
 {
-	z_stream z = {.next_in = (unsigned char *)data, .avail_in = (unsigned)len,
-		      .next_out = (unsigned char *)out, .avail_out = (unsigned)room};
+	z_stream z = {.next_in = (unsigned char *)data,
+		      .avail_in = (unsigned)len,
+		      .next_out = (unsigned char *)out,
+		      .avail_out = (unsigned)room};
 
-	assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+	assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY),
+			 Z_OK);
 	assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
 	deflateEnd(&z);
 	return room - z.avail_out;

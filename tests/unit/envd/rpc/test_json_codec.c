@@ -131,9 +131,12 @@ static void an_entry_as_the_reference_writes_it(void **state)
 	two.key = (char *)"";
 	entry.metadata = metadata;
 	entry.n_metadata = 2;
-	check_encoded(&entry, "{\"name\":\"a \\\"b\\\"\",\"type\":\"FILE_TYPE_FILE\",\"size\":\"9007199254740993\","
-			      "\"mode\":420,\"modifiedTime\":\"2023-11-14T22:13:20.120Z\",\"symlinkTarget\":\"\","
-			      "\"metadata\":{\"k\":\"v\",\"\":\"\"}}");
+	check_encoded(
+		&entry,
+		"{\"name\":\"a "
+		"\\\"b\\\"\",\"type\":\"FILE_TYPE_FILE\",\"size\":\"9007199254740993\","
+		"\"mode\":420,\"modifiedTime\":\"2023-11-14T22:13:20.120Z\",\"symlinkTarget\":\"\","
+		"\"metadata\":{\"k\":\"v\",\"\":\"\"}}");
 	entry = (Filesystem__EntryInfo)FILESYSTEM__ENTRY_INFO__INIT;
 	entry.type = 77;
 	response.entries = entries;
@@ -182,9 +185,11 @@ static void every_short_room_fails_cleanly(void **state)
 static void a_start_request_as_clients_send_it(void **state)
 {
 	Process__StartRequest *r = decode(
-		START, "{\n  \"process\": {\"cmd\": \"/bin/bash\", \"args\": [\"-l\", \"-c\", \"echo \\u20ac\"], "
+		START, "{\n  \"process\": {\"cmd\": \"/bin/bash\", \"args\": [\"-l\", \"-c\", "
+		       "\"echo \\u20ac\"], "
 		       "\"envs\": {\"A\": \"1\", \"B\": \"\"}, \"cwd\": \"/home\"},\n"
-		       "  \"pty\": {\"size\": {\"cols\": 80, \"rows\": \"24\"}}, \"stdin\": false, \"tag\": \"t\"}");
+		       "  \"pty\": {\"size\": {\"cols\": 80, \"rows\": \"24\"}}, \"stdin\": false, "
+		       "\"tag\": \"t\"}");
 
 	assert_string_equal(r->process->cmd, "/bin/bash");
 	assert_int_equal(r->process->n_args, 3);
@@ -239,9 +244,25 @@ static void case_129_enums_by_name_and_number(void **state)
 
 static void case_129_integers_as_numbers_and_strings(void **state)
 {
-	static const char *const bad[] = {"-1",     "4294967296", "1.5",   "\"\"",  "\"x\"",  "\" 1\"", "\"1 \"", "true",
-					  "\"1.5\"", "[1]",        "{}",    "1e30",  "\"0x1\"", "\"+1\"", "\"-\"",
-					  "\"18446744073709551615\"", "\"99999999999999999999999\"", "\"[1]\"", "\"1e400\""};
+	static const char *const bad[] = {"-1",
+					  "4294967296",
+					  "1.5",
+					  "\"\"",
+					  "\"x\"",
+					  "\" 1\"",
+					  "\"1 \"",
+					  "true",
+					  "\"1.5\"",
+					  "[1]",
+					  "{}",
+					  "1e30",
+					  "\"0x1\"",
+					  "\"+1\"",
+					  "\"-\"",
+					  "\"18446744073709551615\"",
+					  "\"99999999999999999999999\"",
+					  "\"[1]\"",
+					  "\"1e400\""};
 	Process__ProcessSelector *s;
 	Filesystem__EntryInfo *e;
 	char text[100];
@@ -272,15 +293,16 @@ static void case_129_integers_as_numbers_and_strings(void **state)
 
 static void case_129_null_is_absent(void **state)
 {
-	Process__StartRequest *r =
-		decode(START, "{\"process\":null,\"pty\":null,\"tag\":null,\"stdin\":null}");
+	Process__StartRequest *r = decode(
+		START, "{\"process\":null,\"pty\":null,\"tag\":null,\"stdin\":null}");
 	Process__ProcessConfig *config;
 
 	assert_null(r->process);
 	assert_null(r->pty);
 	assert_int_equal(r->opt_tag_case, 0);
 	assert_int_equal(r->opt_stdin_case, 0);
-	config = decode(&process__process_config__descriptor, "{\"cmd\":null,\"args\":null,\"envs\":null}");
+	config = decode(&process__process_config__descriptor,
+			"{\"cmd\":null,\"args\":null,\"envs\":null}");
 	assert_string_equal(config->cmd, "");
 	assert_int_equal(config->n_args, 0);
 	/* Inside lists and maps it is a value, and a wrong one. */
@@ -297,10 +319,10 @@ static void case_129_both_spellings(void **state)
 	w = decode(&filesystem__watch_dir_request__descriptor,
 		   "{\"includeEntry\":true,\"allowNetworkMounts\":true}");
 	assert_true(w->include_entry && w->allow_network_mounts);
-	refuse(&filesystem__watch_dir_request__descriptor, "{\"includeEntry\":true,\"include_entry\":true}",
-	       "given twice");
-	refuse(&filesystem__watch_dir_request__descriptor, "{\"includeEntry\":null,\"include_entry\":true}",
-	       "given twice");
+	refuse(&filesystem__watch_dir_request__descriptor,
+	       "{\"includeEntry\":true,\"include_entry\":true}", "given twice");
+	refuse(&filesystem__watch_dir_request__descriptor,
+	       "{\"includeEntry\":null,\"include_entry\":true}", "given twice");
 	/* Case counts. */
 	w = decode(&filesystem__watch_dir_request__descriptor, "{\"IncludeEntry\":true}");
 	assert_false(w->include_entry);
@@ -319,8 +341,9 @@ static void case_129_two_members_of_a_oneof(void **state)
 
 static void case_113_unknown_fields_are_skipped(void **state)
 {
-	Process__ProcessSelector *s =
-		decode(SELECTOR, "{\"new\":{\"deep\":[1,{\"x\":null}]},\"pid\":7,\"newer\":\"x\",\"n\":1.5}");
+	Process__ProcessSelector *s = decode(
+		SELECTOR,
+		"{\"new\":{\"deep\":[1,{\"x\":null}]},\"pid\":7,\"newer\":\"x\",\"n\":1.5}");
 
 	assert_int_equal(s->pid, 7);
 }
@@ -364,7 +387,8 @@ static void what_is_written_reads_back(void **state)
 {
 	static const char *const texts[] = {
 		"{}",
-		"{\"processes\":[{\"config\":{\"cmd\":\"a\",\"args\":[\"\",\"b\"],\"envs\":{\"A\":\"1\",\"\":\"\"},"
+		"{\"processes\":[{\"config\":{\"cmd\":\"a\",\"args\":[\"\",\"b\"],\"envs\":{\"A\":"
+		"\"1\",\"\":\"\"},"
 		"\"cwd\":\"\"},\"pid\":4294967295,\"tag\":\"x\"},{}]}",
 	};
 
@@ -379,7 +403,8 @@ static void every_budget_fails_cleanly(void **state)
 	struct err err;
 	bool succeeded = false;
 
-	assert_int_equal(json_parse(STR("{\"process\":{\"cmd\":\"c\",\"args\":[\"a\",\"b\"],\"envs\":{\"A\":\"1\"}},"
+	assert_int_equal(json_parse(STR("{\"process\":{\"cmd\":\"c\",\"args\":[\"a\",\"b\"],"
+					"\"envs\":{\"A\":\"1\"}},"
 					"\"pty\":{\"size\":{\"cols\":\"80\"}},\"tag\":\"t\"}"),
 				    &arena, &value, &err),
 			 0);
@@ -391,7 +416,8 @@ static void every_budget_fails_cleanly(void **state)
 		if (json_decode(START, value, &small, &message, &err) == 0)
 			succeeded = true;
 		else
-			assert_true(err.kind == ERR_RESOURCE_EXHAUSTED || err.kind == ERR_INVALID_ARGUMENT);
+			assert_true(err.kind == ERR_RESOURCE_EXHAUSTED ||
+				    err.kind == ERR_INVALID_ARGUMENT);
 		arena_release(&small);
 	}
 	assert_true(succeeded);

@@ -13,7 +13,8 @@
 /* {"process":{"cmd":"aaa..."}}, or with text that does not shrink. */
 static void write_request(struct buf *b, size_t len, bool is_random)
 {
-	static const char digits[] = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
+	static const char digits[] =
+		"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_";
 	uint32_t seed = 1;
 	char *room;
 
@@ -94,9 +95,18 @@ static void case_178_for_clients_that_take_it(void **state)
 		const char *value;
 		bool packed;
 	} table[] = {
-		{"gzip", true}, {"GZIP", true}, {"br, gzip, deflate", true}, {"gzip;q=0.1", true},
-		{"gzip;q=0", false}, {"gzip;q=0.000", false}, {"identity", false}, {"br", false}, {"", false},
-		{"gzip;q=0.5, identity", false}, {"gzip;q=0, *", false}, {"identity;q=0, *", true},
+		{"gzip", true},
+		{"GZIP", true},
+		{"br, gzip, deflate", true},
+		{"gzip;q=0.1", true},
+		{"gzip;q=0", false},
+		{"gzip;q=0.000", false},
+		{"identity", false},
+		{"br", false},
+		{"", false},
+		{"gzip;q=0.5, identity", false},
+		{"gzip;q=0, *", false},
+		{"identity;q=0, *", true},
 	};
 	struct rpc_fixture *f = *state;
 
@@ -108,7 +118,8 @@ static void case_178_for_clients_that_take_it(void **state)
 			fail_msg("Accept-Encoding: %s", table[i].value);
 	}
 	/* What gRPC and streams say it with means nothing here. */
-	assert_false(ask(f, JSON "Grpc-Accept-Encoding: gzip\r\nConnect-Accept-Encoding: gzip\r\n", 5000, false));
+	assert_false(ask(f, JSON "Grpc-Accept-Encoding: gzip\r\nConnect-Accept-Encoding: gzip\r\n",
+			 5000, false));
 }
 
 static void case_178_binary_answers_too(void **state)
@@ -130,7 +141,8 @@ static void case_178_binary_answers_too(void **state)
 	assert_true(str_equal(wire_header(&r, "Content-Type"), STR("application/proto")));
 	assert_true(buf_length(&r.body) < 2000);
 	unpack(&r);
-	assert_true(memmem(buf_data(&r.body), buf_length(&r.body), buf_data(&request) + 4, len + 4) != NULL);
+	assert_true(memmem(buf_data(&r.body), buf_length(&r.body), buf_data(&request) + 4,
+			   len + 4) != NULL);
 	wire_response_fini(&r);
 	buf_fini(&request);
 }
@@ -145,11 +157,14 @@ static void case_178_never_messages_of_streams(void **state)
 	unsigned flags, frames = 0;
 
 	buf_init(&json, 100000);
-	assert_int_equal(buf_append_str(&json, STR("{\"process\":{\"cmd\":\"echo\",\"args\":[\"")), 0);
+	assert_int_equal(buf_append_str(&json, STR("{\"process\":{\"cmd\":\"echo\",\"args\":[\"")),
+			 0);
 	for (int i = 0; i < 5000; i++)
 		assert_int_equal(buf_append(&json, "a", 1), 0);
 	assert_int_equal(buf_append_str(&json, STR("\"]}}")), 0);
-	rpc_exchange(f, START, "Content-Type: application/connect+json\r\n" TAKES_GZIP "Connect-Accept-Encoding: gzip\r\n",
+	rpc_exchange(f, START,
+		     "Content-Type: application/connect+json\r\n" TAKES_GZIP
+		     "Connect-Accept-Encoding: gzip\r\n",
 		     rpc_envelope(0, buf_str(&json)), &r);
 	assert_int_equal(r.status, 200);
 	assert_null(wire_header(&r, "Content-Encoding").p);

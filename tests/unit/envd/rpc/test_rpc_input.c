@@ -31,7 +31,8 @@ static void fill(struct buf *b)
 static void open_stream(struct rpc_fixture *f, struct wire_client *c)
 {
 	wire_open(c, &f->loop, http_server_port(f->server));
-	wire_printf(c, "POST %s HTTP/1.1\r\nHost: x\r\n%sTransfer-Encoding: chunked\r\n\r\n", INPUT, JSON);
+	wire_printf(c, "POST %s HTTP/1.1\r\nHost: x\r\n%sTransfer-Encoding: chunked\r\n\r\n", INPUT,
+		    JSON);
 }
 
 static void send_chunk(struct wire_client *c, struct str bytes)
@@ -107,7 +108,8 @@ static void case_133_messages_cut_anywhere(void **state)
 		f->notes[0] = '\0';
 		open_stream(f, &c);
 		for (size_t at = 0; at < buf_length(&body); at += size) {
-			send_chunk(&c, (struct str){buf_data(&body) + at, size_min(size, buf_length(&body) - at)});
+			send_chunk(&c, (struct str){buf_data(&body) + at,
+						    size_min(size, buf_length(&body) - at)});
 			wire_poll(&c);
 		}
 		wire_printf(&c, "0\r\n\r\n");
@@ -170,7 +172,8 @@ static void a_flood_waits_at_the_socket(void **state)
 	f->manual = true;
 	memset(block, 'a', sizeof(block));
 	wire_open(&c, &f->loop, http_server_port(f->server));
-	wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: 1000000000\r\n\r\n", INPUT, JSON);
+	wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: 1000000000\r\n\r\n",
+		    INPUT, JSON);
 	wire_send_str(&c, rpc_envelope(0, START_MESSAGE));
 	while (f->started == 0)
 		wire_poll(&c);
@@ -242,7 +245,8 @@ static void broken_streams_are_answered(void **state)
 	check_answer(&c, "\"code\":\"internal\",\"message\":\"protocol error: sent compressed");
 	f->handle_message_error = true;
 	rpc_request(f, &c, INPUT, JSON, (struct str){buf_data(&body), 3});
-	check_answer(&c, "\"code\":\"unknown\",\"message\":\"error streaming input: protocol error: incomplete");
+	check_answer(&c, "\"code\":\"unknown\",\"message\":\"error streaming input: protocol "
+			 "error: incomplete");
 	assert_int_equal(f->message_errors, 1);
 	assert_int_equal(f->last_error.kind, ERR_INVALID_ARGUMENT);
 	assert_int_equal(f->message_ends, 0);
@@ -283,8 +287,9 @@ static void large_messages_keep_their_order(void **state)
 		if (manual)
 			rpc_next(f->last_call);
 		check_answer(&c, NULL);
-		assert_string_equal(f->notes, FILLED_NOTES "data la.la.la.la.la.la.la.la.la.la.la.la.la.l;keepalive ;"
-							   "data la.la.la.la.la.la.la.la.la.la.la.la.la.l;data hello;");
+		assert_string_equal(f->notes, FILLED_NOTES
+				    "data la.la.la.la.la.la.la.la.la.la.la.la.la.l;keepalive ;"
+				    "data la.la.la.la.la.la.la.la.la.la.la.la.la.l;data hello;");
 	}
 	buf_fini(&body);
 	free(large);
@@ -305,13 +310,15 @@ static void a_client_that_leaves_while_its_message_is_decoded(void **state)
 	assert_int_equal(buf_append(&body, "\0\0\x40\0\0", 5), 0);
 	assert_int_equal(buf_append(&body, large, n), 0);
 	rpc_request(f, &c, INPUT, JSON, buf_str(&body));
-	for (int i = 0; i < 1000000 && !(f->started && ((struct call *)f->last_call)->decoding); i++)
+	for (int i = 0; i < 1000000 && !(f->started && ((struct call *)f->last_call)->decoding);
+	     i++)
 		wire_poll(&c);
 	assert_true(((struct call *)f->last_call)->decoding);
 	wire_reset(&c);
 	wire_wait(&f->loop, has_closed, f);
 	/* The same while the deadline passes. */
-	rpc_request(f, &c, "/process.Process/Start", JSON "Connect-Timeout-Ms: 1\r\n", buf_str(&body));
+	rpc_request(f, &c, "/process.Process/Start", JSON "Connect-Timeout-Ms: 1\r\n",
+		    buf_str(&body));
 	check_answer(&c, "\"code\":\"");
 	buf_fini(&body);
 	free(large);
@@ -362,7 +369,9 @@ static void a_deadline_ends_it(void **state)
 	rpc_request(f, &c, INPUT, JSON "Connect-Timeout-Ms: x\r\n", STR(""));
 	check_answer(&c, "parse timeout");
 	wire_open(&c, &f->loop, http_server_port(f->server));
-	wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sConnect-Timeout-Ms: 20\r\nTransfer-Encoding: chunked\r\n\r\n",
+	wire_printf(&c,
+		    "POST %s HTTP/1.1\r\nHost: x\r\n%sConnect-Timeout-Ms: 20\r\nTransfer-Encoding: "
+		    "chunked\r\n\r\n",
 		    INPUT, JSON);
 	check_answer(&c, "deadline_exceeded");
 }

@@ -22,7 +22,9 @@ static void send_most(struct rpc_fixture *f, struct wire_client *c, const char *
 	wire_printf(c,
 		    "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 		    "Content-Length: %zu\r\n\r\n{\"process\":{\"cmd\":\"%s\",\"args\":[\"",
-		    UNARY, (size_t)LARGE_BYTES + 4 + strlen("{\"process\":{\"cmd\":\"\",\"args\":[\"") + strlen(command),
+		    UNARY,
+		    (size_t)LARGE_BYTES + 4 + strlen("{\"process\":{\"cmd\":\"\",\"args\":[\"") +
+			    strlen(command),
 		    command);
 	for (; sent < LARGE_BYTES && buf_length(&c->received) == 0 && !c->eof; sent += MIB)
 		wire_send(c, megabyte, MIB);
@@ -40,7 +42,8 @@ static void check_response(struct wire_client *c, int status, const char *text)
 	wire_read_response(c, &r);
 	assert_int_equal(r.status, status);
 	if (!memmem(buf_data(&r.body), buf_length(&r.body), text, strlen(text)))
-		fail_msg("%.*s has no %s", (int)size_min(buf_length(&r.body), 500), buf_data(&r.body), text);
+		fail_msg("%.*s has no %s", (int)size_min(buf_length(&r.body), 500),
+			 buf_data(&r.body), text);
 	wire_response_fini(&r);
 	wire_close(c);
 }
@@ -51,14 +54,15 @@ static void check_small_messages_are_served(struct rpc_fixture *f)
 	struct buf body;
 
 	buf_init(&body, MIB);
-	assert_int_equal(buf_append_str(&body, STR("{\"process\":{\"cmd\":\"fail\",\"args\":[\"")), 0);
+	assert_int_equal(buf_append_str(&body, STR("{\"process\":{\"cmd\":\"fail\",\"args\":[\"")),
+			 0);
 	assert_int_equal(buf_append(&body, megabyte, 63 * 1024), 0);
 	assert_int_equal(buf_append_str(&body, STR("\"]}}")), 0);
 	rpc_exchange(f, UNARY, "Content-Type: application/json\r\n", buf_str(&body), &r);
 	assert_int_equal(r.status, 404);
 	wire_response_fini(&r);
-	rpc_exchange(f, STREAM, "Content-Type: application/connect+json\r\n", rpc_envelope(0, buf_str(&body)),
-		     &r);
+	rpc_exchange(f, STREAM, "Content-Type: application/connect+json\r\n",
+		     rpc_envelope(0, buf_str(&body)), &r);
 	assert_non_null(memmem(buf_data(&r.body), buf_length(&r.body), "not_found", 9));
 	wire_response_fini(&r);
 	buf_fini(&body);
@@ -81,7 +85,8 @@ static void bodies_that_do_not_end_are_bounded_together(void **state)
 			assert_int_equal(buf_length(&held[i].received), 0);
 		}
 		send_most(f, &other, "fail");
-		check_response(&other, 429, "\"resource_exhausted\",\"message\":\"other calls hold the memory");
+		check_response(&other, 429,
+			       "\"resource_exhausted\",\"message\":\"other calls hold the memory");
 		check_small_messages_are_served(f);
 		for (size_t i = 0; i < ARRAY_LENGTH(held); i++)
 			wire_reset(&held[i]);
@@ -116,7 +121,8 @@ static void kept_messages_count(void **state)
 	wire_wait(&f->loop, has_started_two, f);
 	send_most(f, &third, "fail");
 	send_rest(&third);
-	check_response(&third, 429, "\"resource_exhausted\",\"message\":\"unmarshal message: other calls hold");
+	check_response(&third, 429,
+		       "\"resource_exhausted\",\"message\":\"unmarshal message: other calls hold");
 	check_small_messages_are_served(f);
 	wire_reset(&first);
 	wire_reset(&second);
@@ -186,11 +192,13 @@ static void large_answers_are_bounded_together(void **state)
 	for (unsigned round = 0; round < 2; round++) {
 		for (size_t i = 0; i < ARRAY_LENGTH(clients); i++) {
 			f->started = 0;
-			rpc_request(f, &clients[i], UNARY, "Content-Type: application/json\r\n", STR(request));
+			rpc_request(f, &clients[i], UNARY, "Content-Type: application/json\r\n",
+				    STR(request));
 			wire_wait(&f->loop, has_started, f);
 			rpc_reply(f->last_call, &answer.base);
 		}
-		check_response(&clients[ARRAY_LENGTH(clients) - 1], 429, "have not taken their large answers");
+		check_response(&clients[ARRAY_LENGTH(clients) - 1], 429,
+			       "have not taken their large answers");
 		for (size_t i = 0; i + 1 < ARRAY_LENGTH(clients); i++)
 			wire_reset(&clients[i]);
 		wire_wait(&f->loop, has_no_connections, f);

@@ -16,7 +16,8 @@ static void describe(struct str body, struct buf *out)
 	unsigned flags;
 
 	while (rpc_take_envelope(&body, &flags, &payload))
-		assert_int_equal(buf_printf(out, "%u:%.*s;", flags, (int)payload.len, payload.p), 0);
+		assert_int_equal(buf_printf(out, "%u:%.*s;", flags, (int)payload.len, payload.p),
+				 0);
 	if (body.len > 0)
 		assert_int_equal(buf_printf(out, "and %zu bytes", body.len), 0);
 }
@@ -30,14 +31,15 @@ static void check(struct rpc_fixture *f, const char *headers, struct str body, c
 	rpc_exchange(f, START, headers, body, &r);
 	describe(buf_str(&r.body), &seen);
 	if (r.status != 200 || !r.complete || !str_equal(buf_str(&seen), str_of(expected)))
-		fail_msg("%s: %d %.*s, not %s", headers, r.status, (int)buf_length(&seen), buf_data(&seen), expected);
+		fail_msg("%s: %d %.*s, not %s", headers, r.status, (int)buf_length(&seen),
+			 buf_data(&seen), expected);
 	wire_response_fini(&r);
 	buf_fini(&seen);
 }
 
 /* One end-stream envelope with that error and nothing else. */
-static void check_error(struct rpc_fixture *f, const char *headers, struct str body, const char *code,
-			const char *part)
+static void check_error(struct rpc_fixture *f, const char *headers, struct str body,
+			const char *code, const char *part)
 {
 	struct wire_response r;
 	struct str rest, payload;
@@ -53,7 +55,8 @@ static void check_error(struct rpc_fixture *f, const char *headers, struct str b
 	assert_int_equal(flags, ENVELOPE_END_STREAM);
 	assert_int_equal(rest.len, 0);
 	snprintf(start, sizeof(start), "{\"error\":{\"code\":\"%s\",\"message\":\"", code);
-	if (!str_starts_with(payload, str_of(start)) || !memmem(payload.p, payload.len, part, strlen(part)) ||
+	if (!str_starts_with(payload, str_of(start)) ||
+	    !memmem(payload.p, payload.len, part, strlen(part)) ||
 	    !str_ends_with(payload, STR("\"}}")))
 		fail_msg("%s: %.*s", headers, (int)payload.len, payload.p);
 	wire_response_fini(&r);
@@ -63,7 +66,8 @@ static struct str command(const char *name)
 {
 	static char text[200];
 
-	snprintf(text, sizeof(text), "{\"process\":{\"cmd\":\"%s\",\"args\":[\"hello\",\"\"]}}", name);
+	snprintf(text, sizeof(text), "{\"process\":{\"cmd\":\"%s\",\"args\":[\"hello\",\"\"]}}",
+		 name);
 	return rpc_envelope(0, str_of(text));
 }
 
@@ -75,14 +79,17 @@ static void a_stream_and_its_end(void **state)
 	struct wire_response r;
 
 	check(f, JSON, command("echo"),
-	      EVENT_START "0:{\"event\":{\"data\":{\"stdout\":\"aGVsbG8=\"}}};0:{\"event\":{\"data\":{\"stdout\":\"\"}}};2:{};");
+	      EVENT_START "0:{\"event\":{\"data\":{\"stdout\":\"aGVsbG8=\"}}};0:{\"event\":{"
+			  "\"data\":{\"stdout\":\"\"}}};2:{};");
 	check(f, JSON, command("last"), EVENT_START "2:{};");
 	check(f, JSON, command("empty"), "2:{};");
-	check(f, PROTO, rpc_envelope(0, STR("\x0A\x06\x0A\x04last")), "0:\x0A\x04\x0A\x02\x08\x07;2:{};");
+	check(f, PROTO, rpc_envelope(0, STR("\x0A\x06\x0A\x04last")),
+	      "0:\x0A\x04\x0A\x02\x08\x07;2:{};");
 	check(f, PROTO, rpc_envelope(0, STR("")), "0:\x0A\x04\x0A\x02\x08\x07;2:{};");
 	assert_int_equal(f->closed, 5);
 	assert_int_equal(f->closed_status, 0);
-	rpc_exchange(f, START, JSON "Accept-Encoding: gzip\r\nConnect-Accept-Encoding: gzip\r\n", command("last"), &r);
+	rpc_exchange(f, START, JSON "Accept-Encoding: gzip\r\nConnect-Accept-Encoding: gzip\r\n",
+		     command("last"), &r);
 	assert_true(str_equal(wire_header(&r, "Connect-Accept-Encoding"), STR("gzip")));
 	assert_null(wire_header(&r, "Connect-Content-Encoding").p);
 	assert_true(str_equal(wire_header(&r, "Transfer-Encoding"), STR("chunked")));
@@ -110,14 +117,18 @@ static void case_127_stream_content_types(void **state)
 		struct wire_response r;
 
 		snprintf(header, sizeof(header), "Content-Type: %s\r\n", types[i].given);
-		rpc_exchange(f, START, header, strstr(types[i].given, "proto") ? rpc_envelope(0, STR("")) : command("empty"),
+		rpc_exchange(f, START, header,
+			     strstr(types[i].given, "proto") ? rpc_envelope(0, STR(""))
+							     : command("empty"),
 			     &r);
 		assert_int_equal(r.status, types[i].answered ? 200 : 415);
 		if (types[i].answered)
-			assert_true(str_equal(wire_header(&r, "Content-Type"), str_of(types[i].answered)));
+			assert_true(str_equal(wire_header(&r, "Content-Type"),
+					      str_of(types[i].answered)));
 		else
 			assert_true(str_equal(wire_header(&r, "Accept-Post"),
-					      STR("application/connect+json, application/connect+json; charset=utf-8, "
+					      STR("application/connect+json, "
+						  "application/connect+json; charset=utf-8, "
 						  "application/connect+proto")));
 		wire_response_fini(&r);
 	}
@@ -128,12 +139,18 @@ static void case_015_errors_are_one_end_stream_envelope(void **state)
 	struct rpc_fixture *f = *state;
 
 	check_error(f, JSON, command("fail"), "not_found", "no such thing");
-	check_error(f, JSON "Connect-Timeout-Ms: x\r\n", command("empty"), "invalid_argument", "parse timeout");
-	check_error(f, JSON "Connect-Protocol-Version: 9\r\n", command("empty"), "invalid_argument", "must be");
+	check_error(f, JSON "Connect-Timeout-Ms: x\r\n", command("empty"), "invalid_argument",
+		    "parse timeout");
+	check_error(f, JSON "Connect-Protocol-Version: 9\r\n", command("empty"), "invalid_argument",
+		    "must be");
 	check_error(f, JSON "Connect-Content-Encoding: br\r\n", command("empty"), "unimplemented",
 		    "unknown compression \\\"br\\\"");
-	check_error(f, PROTO, rpc_envelope(0, STR("\x0A\x06\x0A\x04" "fail")), "not_found", "no such thing");
-	check(f, JSON, command("late"), EVENT_START "2:{\"error\":{\"code\":\"internal\",\"message\":\"too late\"}};");
+	check_error(f, PROTO,
+		    rpc_envelope(0, STR("\x0A\x06\x0A\x04"
+					"fail")),
+		    "not_found", "no such thing");
+	check(f, JSON, command("late"),
+	      EVENT_START "2:{\"error\":{\"code\":\"internal\",\"message\":\"too late\"}};");
 }
 
 static void case_128_bodies_inside_an_envelope(void **state)
@@ -142,11 +159,14 @@ static void case_128_bodies_inside_an_envelope(void **state)
 
 	check_error(f, JSON, rpc_envelope(0, STR("")), "invalid_argument",
 		    "unmarshal message: zero-length payload is not a valid JSON object");
-	check_error(f, JSON, rpc_envelope(0, STR("null")), "invalid_argument", "unmarshal message: ");
+	check_error(f, JSON, rpc_envelope(0, STR("null")), "invalid_argument",
+		    "unmarshal message: ");
 	check_error(f, JSON, rpc_envelope(0, STR("[]")), "invalid_argument", "unmarshal message: ");
 	check_error(f, JSON, rpc_envelope(0, STR("{")), "invalid_argument", "line 1:");
-	check_error(f, JSON, rpc_envelope(0, STR("{\"process\":{\"cmd\":\"\xFF\"}}")), "invalid_argument", "line 1:");
-	check_error(f, PROTO, rpc_envelope(0, STR("{}")), "invalid_argument", "unmarshal message: ");
+	check_error(f, JSON, rpc_envelope(0, STR("{\"process\":{\"cmd\":\"\xFF\"}}")),
+		    "invalid_argument", "line 1:");
+	check_error(f, PROTO, rpc_envelope(0, STR("{}")), "invalid_argument",
+		    "unmarshal message: ");
 	assert_int_equal(f->started, 0);
 }
 
@@ -156,17 +176,21 @@ static void exactly_one_message_is_wanted(void **state)
 	struct buf two;
 
 	check_error(f, JSON, STR(""), "unimplemented", "unary request has zero messages");
-	check_error(f, JSON, STR("\0\0"), "invalid_argument", "protocol error: incomplete envelope: ");
+	check_error(f, JSON, STR("\0\0"), "invalid_argument",
+		    "protocol error: incomplete envelope: ");
 	check_error(f, JSON, STR("\0\0\0\0\011{}"), "invalid_argument",
 		    "promised 9 bytes in enveloped message, got 2 bytes");
 	buf_init(&two, 1000);
 	assert_int_equal(buf_append_str(&two, rpc_envelope(0, STR("{}"))), 0);
 	assert_int_equal(buf_append_str(&two, rpc_envelope(0, STR("{}"))), 0);
 	check_error(f, JSON, buf_str(&two), "unimplemented", "unary request has multiple messages");
-	check_error(f, JSON, (struct str){buf_data(&two), 8}, "unimplemented", "unary request has multiple messages");
+	check_error(f, JSON, (struct str){buf_data(&two), 8}, "unimplemented",
+		    "unary request has multiple messages");
 	buf_fini(&two);
-	check_error(f, JSON, rpc_envelope(2, STR("{}")), "invalid_argument", "protocol error: invalid envelope flags 2");
-	check_error(f, JSON, STR("\0\377\377\377\377"), "resource_exhausted", "larger than configured max");
+	check_error(f, JSON, rpc_envelope(2, STR("{}")), "invalid_argument",
+		    "protocol error: invalid envelope flags 2");
+	check_error(f, JSON, STR("\0\377\377\377\377"), "resource_exhausted",
+		    "larger than configured max");
 	assert_int_equal(f->started, 0);
 }
 
@@ -182,8 +206,10 @@ static void every_cut_of_the_request_works(void **state)
 		struct wire_client c;
 
 		wire_open(&c, &f->loop, http_server_port(f->server));
-		wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sTransfer-Encoding: chunked\r\n\r\n%zx\r\n", START, JSON,
-			    cut);
+		wire_printf(&c,
+			    "POST %s HTTP/1.1\r\nHost: x\r\n%sTransfer-Encoding: "
+			    "chunked\r\n\r\n%zx\r\n",
+			    START, JSON, cut);
 		wire_send(&c, body, cut);
 		wire_poll(&c);
 		wire_printf(&c, "\r\n%zx\r\n", whole.len - cut);
@@ -203,21 +229,26 @@ static void compressed_messages(void **state)
 	struct rpc_fixture *f = *state;
 	const char *text = "{\"process\":{\"cmd\":\"last\"}}";
 	char packed[1000];
-	z_stream z = {.next_in = (unsigned char *)text, .avail_in = (unsigned)strlen(text),
-		      .next_out = (unsigned char *)packed, .avail_out = sizeof(packed)};
+	z_stream z = {.next_in = (unsigned char *)text,
+		      .avail_in = (unsigned)strlen(text),
+		      .next_out = (unsigned char *)packed,
+		      .avail_out = sizeof(packed)};
 	struct str body;
 
-	assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+	assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY),
+			 Z_OK);
 	assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
 	deflateEnd(&z);
 	body = rpc_envelope(1, (struct str){packed, sizeof(packed) - z.avail_out});
 	check(f, JSON "Connect-Content-Encoding: gzip\r\n", body, EVENT_START "2:{};");
 	check(f, JSON "Connect-Content-Encoding: gzip\r\n", command("last"), EVENT_START "2:{};");
-	check(f, JSON "Connect-Content-Encoding: identity\r\n", command("last"), EVENT_START "2:{};");
-	check_error(f, JSON, rpc_envelope(1, (struct str){packed, sizeof(packed) - z.avail_out}), "internal",
+	check(f, JSON "Connect-Content-Encoding: identity\r\n", command("last"),
+	      EVENT_START "2:{};");
+	check_error(f, JSON, rpc_envelope(1, (struct str){packed, sizeof(packed) - z.avail_out}),
+		    "internal",
 		    "protocol error: sent compressed message without compression support");
-	check_error(f, JSON "Connect-Content-Encoding: gzip\r\n", rpc_envelope(1, STR("{}")), "invalid_argument",
-		    "decompress");
+	check_error(f, JSON "Connect-Content-Encoding: gzip\r\n", rpc_envelope(1, STR("{}")),
+		    "invalid_argument", "decompress");
 }
 
 static void case_130_the_end_is_last_and_once(void **state)
@@ -281,8 +312,10 @@ static bool has_closed(void *user)
 static void details_and_trailers(void **state)
 {
 	static const struct rpc_detail detail = {STR("a.B"), STR("\x01\x02")};
-	static struct http_header fields[] = {{STR("X-One"), STR("1")}, {STR("y"), STR("2")}, {STR("x-one"), STR("\"")}};
-	static const struct http_headers trailers = {fields, ARRAY_LENGTH(fields), ARRAY_LENGTH(fields)};
+	static struct http_header fields[] = {
+		{STR("X-One"), STR("1")}, {STR("y"), STR("2")}, {STR("x-one"), STR("\"")}};
+	static const struct http_headers trailers = {fields, ARRAY_LENGTH(fields),
+						     ARRAY_LENGTH(fields)};
 	static const char metadata[] = "\"metadata\":{\"X-One\":[\"1\",\"\\\"\"],\"y\":[\"2\"]}";
 	struct rpc_fixture *f = *state;
 	struct wire_response r;
@@ -307,7 +340,8 @@ static void details_and_trailers(void **state)
 		assert_true(rpc_take_envelope(&rest, &flags, &end));
 		assert_int_equal(flags, 2);
 		snprintf(expected, sizeof(expected), "{%s%s}",
-			 failed ? "\"error\":{\"code\":\"aborted\",\"message\":\"it failed\",\"details\":["
+			 failed ? "\"error\":{\"code\":\"aborted\",\"message\":\"it "
+				  "failed\",\"details\":["
 				  "{\"type\":\"a.B\",\"value\":\"AQI\"}]},"
 				: "",
 			 metadata);
@@ -323,7 +357,8 @@ static void case_130_deadlines_end_in_order(void **state)
 	struct rpc_fixture *f = *state;
 
 	check(f, JSON "Connect-Timeout-Ms: 20\r\n", command("wait"),
-	      "2:{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"context deadline exceeded\"}};");
+	      "2:{\"error\":{\"code\":\"deadline_exceeded\",\"message\":\"context deadline "
+	      "exceeded\"}};");
 	f->handle_deadline = true;
 	check(f, JSON "Connect-Timeout-Ms: 20\r\n", command("wait"),
 	      "2:{\"error\":{\"code\":\"aborted\",\"message\":\"handled\"}};");
@@ -415,10 +450,11 @@ static void conformance_172_legacy_streams_are_marked(void **state)
 	for (size_t i = 0; i < ARRAY_LENGTH(commands); i++) {
 		struct wire_response r;
 
-		rpc_exchange(f, "/filesystem.Filesystem/WatchDir", JSON "User-Agent: connect-python\r\n",
-			     command(commands[i]), &r);
+		rpc_exchange(f, "/filesystem.Filesystem/WatchDir",
+			     JSON "User-Agent: connect-python\r\n", command(commands[i]), &r);
 		/* A stream that fails before anything was sent has no good answer to mark. */
-		assert_int_equal(str_equal(wire_header(&r, "X-E2B-Legacy-SDK"), STR("true")), i < 3);
+		assert_int_equal(str_equal(wire_header(&r, "X-E2B-Legacy-SDK"), STR("true")),
+				 i < 3);
 		wire_response_fini(&r);
 		rpc_exchange(f, "/filesystem.Filesystem/WatchDir", JSON, command(commands[i]), &r);
 		assert_null(wire_header(&r, "X-E2B-Legacy-SDK").p);
@@ -432,9 +468,11 @@ static void rejections_before_the_call(void **state)
 
 	f->reject = true;
 	check(f, JSON, command("empty"),
-	      "2:{\"error\":{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}};");
+	      "2:{\"error\":{\"code\":\"unauthenticated\",\"message\":\"invalid username: "
+	      "'X'\"}};");
 	check(f, PROTO, rpc_envelope(0, STR("")),
-	      "2:{\"error\":{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}};");
+	      "2:{\"error\":{\"code\":\"unauthenticated\",\"message\":\"invalid username: "
+	      "'X'\"}};");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rpc_fixture_setup, rpc_fixture_teardown)

@@ -1,6 +1,7 @@
 /*
  * Whole calls over a real server while memory is refused at one point after the other: each ends
- * with an answer or a closed connection, and the server goes on. The client's side allocates nothing.
+ * with an answer or a closed connection, and the server goes on. The client's side allocates
+ * nothing.
  */
 #include "tests/support/cmocka.h"
 
@@ -25,9 +26,10 @@ struct attempt {
 
 static void make_request(struct attempt *a, const char *path, const char *headers, struct str body)
 {
-	int len = snprintf(a->request, sizeof(a->request),
-			   "POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %zu\r\n%s\r\n",
-			   path, body.len, headers);
+	int len = snprintf(
+		a->request, sizeof(a->request),
+		"POST %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %zu\r\n%s\r\n",
+		path, body.len, headers);
 
 	memcpy(a->request + len, body.p, body.len);
 	a->len = (size_t)len + body.len;
@@ -51,12 +53,15 @@ static void call_once(void *user)
 	for (;;) {
 		uv_run(&a->f->loop.uv, UV_RUN_NOWAIT);
 		if (uv_hrtime() >= deadline)
-			fail_msg("the server did not close; of its answer there is: %.*s", (int)a->answer_len, a->answer);
+			fail_msg("the server did not close; of its answer there is: %.*s",
+				 (int)a->answer_len, a->answer);
 		if (!sent) {
-			assert_int_equal(send(fd, a->request, a->len, MSG_NOSIGNAL), (ssize_t)a->len);
+			assert_int_equal(send(fd, a->request, a->len, MSG_NOSIGNAL),
+					 (ssize_t)a->len);
 			sent = true;
 		}
-		got = recv(fd, a->answer + a->answer_len, sizeof(a->answer) - 1 - a->answer_len, MSG_DONTWAIT);
+		got = recv(fd, a->answer + a->answer_len, sizeof(a->answer) - 1 - a->answer_len,
+			   MSG_DONTWAIT);
 		if (got < 0 && errno == EAGAIN)
 			continue;
 		if (got <= 0)
@@ -72,7 +77,8 @@ static void call_once(void *user)
 		assert_true(torture_refused());
 	}
 	if (!torture_refused())
-		assert_true(memmem(a->answer, a->answer_len, a->expected, strlen(a->expected)) != NULL);
+		assert_true(memmem(a->answer, a->answer_len, a->expected, strlen(a->expected)) !=
+			    NULL);
 	/* Let the server finish with the connection. */
 	for (int i = 0; i < 3; i++)
 		uv_run(&a->f->loop.uv, UV_RUN_NOWAIT);
@@ -88,7 +94,8 @@ static void check(struct attempt *a)
 	TURN_UNTIL(&a->f->loop, a->f->started == a->f->closed);
 }
 
-static const char command[] = "{\"process\":{\"cmd\":\"echo\",\"args\":[\"one\",\"two\"],\"envs\":{\"A\":\"1\"}}}";
+static const char command[] =
+	"{\"process\":{\"cmd\":\"echo\",\"args\":[\"one\",\"two\"],\"envs\":{\"A\":\"1\"}}}";
 #define COMMAND ((struct str){command, sizeof(command) - 1})
 #define JSON_UNARY "Content-Type: application/json\r\n"
 #define JSON_STREAM "Content-Type: application/connect+json\r\n"
@@ -105,8 +112,10 @@ static void unary_json_with_gzip(void **state)
 {
 	struct attempt a = {.f = *state, .expected = "\"pid\":7"};
 	char packed[1024];
-	z_stream z = {.next_in = (unsigned char *)command, .avail_in = sizeof(command) - 1,
-		      .next_out = (unsigned char *)packed, .avail_out = sizeof(packed)};
+	z_stream z = {.next_in = (unsigned char *)command,
+		      .avail_in = sizeof(command) - 1,
+		      .next_out = (unsigned char *)packed,
+		      .avail_out = sizeof(packed)};
 
 	assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 31, 8, Z_DEFAULT_STRATEGY), Z_OK);
 	assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
@@ -119,7 +128,9 @@ static void unary_json_with_gzip(void **state)
 static void unary_binary(void **state)
 {
 	/* StartRequest{process: {cmd: "echo", args: "x"}} */
-	static const char body[] = "\x0A\x09\x0A\x04" "echo" "\x12\x01x";
+	static const char body[] = "\x0A\x09\x0A\x04"
+				   "echo"
+				   "\x12\x01x";
 	struct attempt a = {.f = *state, .expected = "echo"};
 
 	make_request(&a, "/process.Process/List", "Content-Type: application/proto\r\n",
@@ -163,10 +174,12 @@ static void errors_too(void **state)
 {
 	struct attempt a = {.f = *state, .expected = "not_found"};
 
-	make_request(&a, "/process.Process/List", JSON_UNARY, STR("{\"process\":{\"cmd\":\"fail\"}}"));
+	make_request(&a, "/process.Process/List", JSON_UNARY,
+		     STR("{\"process\":{\"cmd\":\"fail\"}}"));
 	check(&a);
 	a = (struct attempt){.f = *state, .expected = "invalid_argument"};
-	make_request(&a, "/process.Process/Start", JSON_STREAM, rpc_envelope(0, STR("{\"process\":5}")));
+	make_request(&a, "/process.Process/Start", JSON_STREAM,
+		     rpc_envelope(0, STR("{\"process\":5}")));
 	check(&a);
 }
 
@@ -176,7 +189,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(unary_json),    TEST(unary_json_with_gzip), TEST(unary_binary),
-		TEST(server_stream), TEST(client_stream),        TEST(errors_too),
+		TEST(server_stream), TEST(client_stream),	 TEST(errors_too),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,8 +20,8 @@ static void check(struct rpc_fixture *f, const char *headers, struct str body, i
 
 	rpc_exchange(f, LIST, headers, body, &r);
 	if (r.status != status || !r.complete || !str_equal(buf_str(&r.body), str_of(expected)))
-		fail_msg("%s%.*s: %d %.*s", headers, (int)body.len, body.p, r.status, (int)buf_length(&r.body),
-			 buf_data(&r.body));
+		fail_msg("%s%.*s: %d %.*s", headers, (int)body.len, body.p, r.status,
+			 (int)buf_length(&r.body), buf_data(&r.body));
 	wire_response_fini(&r);
 }
 
@@ -36,8 +36,8 @@ static void check_error(struct rpc_fixture *f, const char *headers, struct str b
 	rpc_exchange(f, LIST, headers, body, &r);
 	text = buf_str(&r.body);
 	snprintf(start, sizeof(start), "{\"code\":\"%s\",\"message\":\"", code);
-	if (r.status != status || !str_starts_with(text, str_of(start)) || !str_ends_with(text, STR("\"}")) ||
-	    !memmem(text.p, text.len, part, strlen(part)))
+	if (r.status != status || !str_starts_with(text, str_of(start)) ||
+	    !str_ends_with(text, STR("\"}")) || !memmem(text.p, text.len, part, strlen(part)))
 		fail_msg("%s%.*s: %d %.*s", headers, (int)size_min(body.len, 200), body.p, r.status,
 			 (int)text.len, text.p);
 	assert_true(str_equal(wire_header(&r, "Content-Type"), STR("application/json")));
@@ -52,9 +52,12 @@ static bool has_started(void *user)
 
 static void details_and_trailers(void **state)
 {
-	static const struct rpc_detail details[] = {{STR("a.B"), STR("\x01\x02")}, {STR("c"), STR("")}};
-	static struct http_header fields[] = {{STR("X-One"), STR("1")}, {STR("y"), STR("2")}, {STR("x-one"), STR("3")}};
-	static const struct http_headers trailers = {fields, ARRAY_LENGTH(fields), ARRAY_LENGTH(fields)};
+	static const struct rpc_detail details[] = {{STR("a.B"), STR("\x01\x02")},
+						    {STR("c"), STR("")}};
+	static struct http_header fields[] = {
+		{STR("X-One"), STR("1")}, {STR("y"), STR("2")}, {STR("x-one"), STR("3")}};
+	static const struct http_headers trailers = {fields, ARRAY_LENGTH(fields),
+						     ARRAY_LENGTH(fields)};
 	struct rpc_fixture *f = *state;
 	struct wire_response r;
 	struct wire_client c;
@@ -74,10 +77,12 @@ static void details_and_trailers(void **state)
 			rpc_reply(f->last_call, &response.base);
 		}
 		wire_read_response(&c, &r);
-		assert_true(str_equal(buf_str(&r.body),
-				      failed ? STR("{\"code\":\"aborted\",\"message\":\"it failed\",\"details\":["
-						   "{\"type\":\"a.B\",\"value\":\"AQI\"},{\"type\":\"c\",\"value\":\"\"}]}")
-					     : STR("{}")));
+		assert_true(str_equal(
+			buf_str(&r.body),
+			failed ? STR("{\"code\":\"aborted\",\"message\":\"it failed\",\"details\":["
+				     "{\"type\":\"a.B\",\"value\":\"AQI\"},{\"type\":\"c\","
+				     "\"value\":\"\"}]}")
+			       : STR("{}")));
 		assert_true(str_equal(wire_header(&r, "Trailer-X-One"), STR("1")));
 		assert_true(str_equal(wire_header(&r, "Trailer-y"), STR("2")));
 		wire_response_fini(&r);
@@ -90,8 +95,10 @@ static void a_call_and_its_answer(void **state)
 	struct rpc_fixture *f = *state;
 	struct wire_response r;
 
-	check(f, JSON, STR("{\"process\":{\"cmd\":\"x\",\"args\":[\"a\"],\"envs\":{\"A\":\"1\"}}}"), 200,
-	      "{\"processes\":[{\"config\":{\"cmd\":\"x\",\"args\":[\"a\"],\"envs\":{\"A\":\"1\"}},\"pid\":7}]}");
+	check(f, JSON, STR("{\"process\":{\"cmd\":\"x\",\"args\":[\"a\"],\"envs\":{\"A\":\"1\"}}}"),
+	      200,
+	      "{\"processes\":[{\"config\":{\"cmd\":\"x\",\"args\":[\"a\"],\"envs\":{\"A\":\"1\"}},"
+	      "\"pid\":7}]}");
 	check(f, PROTO, STR("\x0A\x03\x0A\x01x"), 200, "\x0A\x07\x0A\x03\x0A\x01x\x10\x07");
 	/* An empty binary body is the empty message. */
 	check(f, PROTO, STR(""), 200, "\x0A\x02\x10\x07");
@@ -117,7 +124,8 @@ static void answers_come_on_one_connection_one_after_the_other(void **state)
 		wire_read_response(&c, &r);
 		assert_int_equal(r.status, 200);
 		wire_response_fini(&r);
-		wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: 2\r\n\r\n{}", LIST, JSON);
+		wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sContent-Length: 2\r\n\r\n{}",
+			    LIST, JSON);
 	}
 	wire_close(&c);
 }
@@ -148,16 +156,20 @@ static void case_127_content_types(void **state)
 
 	for (size_t i = 0; i < ARRAY_LENGTH(types); i++) {
 		snprintf(header, sizeof(header), "Content-Type: %s\r\n", types[i].given);
-		rpc_exchange(f, LIST, header, types[i].answered && strstr(types[i].given, "proto") ? STR("") : STR("{}"),
+		rpc_exchange(f, LIST, header,
+			     types[i].answered && strstr(types[i].given, "proto") ? STR("")
+										  : STR("{}"),
 			     &r);
 		if (r.status != (types[i].answered ? 200 : 415))
 			fail_msg("%s: %d", types[i].given, r.status);
 		if (types[i].answered) {
-			assert_true(str_equal(wire_header(&r, "Content-Type"), str_of(types[i].answered)));
+			assert_true(str_equal(wire_header(&r, "Content-Type"),
+					      str_of(types[i].answered)));
 		} else {
-			assert_true(str_equal(wire_header(&r, "Accept-Post"),
-					      STR("application/json, application/json; charset=utf-8, "
-						  "application/proto")));
+			assert_true(
+				str_equal(wire_header(&r, "Accept-Post"),
+					  STR("application/json, application/json; charset=utf-8, "
+					      "application/proto")));
 			assert_int_equal(buf_length(&r.body), 0);
 		}
 		wire_response_fini(&r);
@@ -177,7 +189,8 @@ static void case_127_other_verbs(void **state)
 		struct wire_client c;
 
 		wire_open(&c, &f->loop, http_server_port(f->server));
-		wire_printf(&c, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", verbs[i], LIST);
+		wire_printf(&c, "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", verbs[i],
+			    LIST);
 		wire_read_response(&c, &r);
 		assert_int_equal(r.status, 405);
 		assert_true(str_equal(wire_header(&r, "Allow"), STR("POST")));
@@ -195,7 +208,8 @@ static void case_128_empty_and_malformed_bodies(void **state)
 	char *deep = xmalloc(n);
 
 	check(f, JSON, STR(""), 400,
-	      "{\"code\":\"invalid_argument\",\"message\":\"unmarshal message: zero-length payload is not a "
+	      "{\"code\":\"invalid_argument\",\"message\":\"unmarshal message: zero-length payload "
+	      "is not a "
 	      "valid JSON object\"}");
 	check(f, JSON, STR("{}"), 200, "{\"processes\":[{\"pid\":7}]}");
 	check_error(f, JSON, STR("null"), 400, "invalid_argument", "unmarshal message: ");
@@ -204,7 +218,8 @@ static void case_128_empty_and_malformed_bodies(void **state)
 	check_error(f, JSON, STR("NaN"), 400, "invalid_argument", "line 1:");
 	check_error(f, JSON, STR("{\"a\":1,\n\"a\":2}"), 400, "invalid_argument", "line 2:");
 	check_error(f, JSON, STR("\xEF\xBB\xBF{}"), 400, "invalid_argument", "line 1:");
-	check_error(f, JSON, STR("{\"process\":{\"cmd\":\"\xC3(\"}}"), 400, "invalid_argument", "line 1:");
+	check_error(f, JSON, STR("{\"process\":{\"cmd\":\"\xC3(\"}}"), 400, "invalid_argument",
+		    "line 1:");
 	check_error(f, JSON, STR("{}\0"), 400, "invalid_argument", "line 1:");
 	memset(deep, '[', n);
 	check_error(f, JSON, (struct str){deep, n}, 400, "invalid_argument", "nested too deep");
@@ -218,8 +233,12 @@ static void case_138_errors_have_a_json_body(void **state)
 	struct rpc_fixture *f = *state;
 
 	check(f, JSON, STR("{\"process\":{\"cmd\":\"fail\"}}"), 404,
-	      "{\"code\":\"not_found\",\"message\":\"no \\u003csuch\\u003e \\\"thing\\\" \\u0026 more\"}");
-	check_error(f, PROTO, STR("\x0A\x06\x0A\x04" "fail"), 404, "not_found", "no ");
+	      "{\"code\":\"not_found\",\"message\":\"no \\u003csuch\\u003e \\\"thing\\\" \\u0026 "
+	      "more\"}");
+	check_error(f, PROTO,
+		    STR("\x0A\x06\x0A\x04"
+			"fail"),
+		    404, "not_found", "no ");
 }
 
 static void case_048_timeouts(void **state)
@@ -254,14 +273,17 @@ static void case_048_timeouts(void **state)
 	char header[200];
 
 	for (size_t i = 0; i < ARRAY_LENGTH(timeouts); i++) {
-		snprintf(header, sizeof(header), JSON "Connect-Timeout-Ms: %s\r\n", timeouts[i].value);
+		snprintf(header, sizeof(header), JSON "Connect-Timeout-Ms: %s\r\n",
+			 timeouts[i].value);
 		if (timeouts[i].error) {
-			check_error(f, header, STR("{}"), 400, "invalid_argument", timeouts[i].error);
+			check_error(f, header, STR("{}"), 400, "invalid_argument",
+				    timeouts[i].error);
 			continue;
 		}
 		check(f, header, STR("{}"), 200, "{\"processes\":[{\"pid\":7}]}");
 		if (f->seen.timeout_ms != timeouts[i].ms)
-			fail_msg("%s: %llu", timeouts[i].value, (unsigned long long)f->seen.timeout_ms);
+			fail_msg("%s: %llu", timeouts[i].value,
+				 (unsigned long long)f->seen.timeout_ms);
 		if (timeouts[i].ms == 0)
 			assert_true(f->seen.deadline_ms == 0);
 		else
@@ -277,15 +299,22 @@ static void keepalive_intervals(void **state)
 		const char *value;
 		unsigned seconds;
 	} intervals[] = {
-		{"50", 50},	 {"1", 1},    {"0", 90},  {"-3", 90},
-		{"x", 90},	 {"", 90},    {"1.5", 90}, {"99999999999999999999999", RPC_KEEPALIVE_MAX_S},
+		{"50", 50},
+		{"1", 1},
+		{"0", 90},
+		{"-3", 90},
+		{"x", 90},
+		{"", 90},
+		{"1.5", 90},
+		{"99999999999999999999999", RPC_KEEPALIVE_MAX_S},
 		{"86401", RPC_KEEPALIVE_MAX_S},
 	};
 	struct rpc_fixture *f = *state;
 	char header[200];
 
 	for (size_t i = 0; i < ARRAY_LENGTH(intervals); i++) {
-		snprintf(header, sizeof(header), JSON "Keepalive-Ping-Interval: %s\r\n", intervals[i].value);
+		snprintf(header, sizeof(header), JSON "Keepalive-Ping-Interval: %s\r\n",
+			 intervals[i].value);
 		check(f, header, STR("{}"), 200, "{\"processes\":[{\"pid\":7}]}");
 		assert_int_equal(f->seen.keepalive_s, intervals[i].seconds);
 	}
@@ -297,18 +326,23 @@ static void the_protocol_version_is_one(void **state)
 {
 	struct rpc_fixture *f = *state;
 
-	check(f, JSON "Connect-Protocol-Version: 1\r\n", STR("{}"), 200, "{\"processes\":[{\"pid\":7}]}");
+	check(f, JSON "Connect-Protocol-Version: 1\r\n", STR("{}"), 200,
+	      "{\"processes\":[{\"pid\":7}]}");
 	check(f, JSON "Connect-Protocol-Version: 2\r\n", STR("{}"), 400,
-	      "{\"code\":\"invalid_argument\",\"message\":\"Connect-Protocol-Version must be \\\"1\\\": got "
+	      "{\"code\":\"invalid_argument\",\"message\":\"Connect-Protocol-Version must be "
+	      "\\\"1\\\": got "
 	      "\\\"2\\\"\"}");
 }
 
 static size_t gzip(const char *data, size_t len, char *out, size_t room)
 {
-	z_stream z = {.next_in = (unsigned char *)data, .avail_in = (unsigned)len,
-		      .next_out = (unsigned char *)out, .avail_out = (unsigned)room};
+	z_stream z = {.next_in = (unsigned char *)data,
+		      .avail_in = (unsigned)len,
+		      .next_out = (unsigned char *)out,
+		      .avail_out = (unsigned)room};
 
-	assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
+	assert_int_equal(deflateInit2(&z, 6, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY),
+			 Z_OK);
 	assert_int_equal(deflate(&z, Z_FINISH), Z_STREAM_END);
 	deflateEnd(&z);
 	return room - z.avail_out;
@@ -322,20 +356,23 @@ static void compressed_requests(void **state)
 	char *packed = xmalloc(1024 * 1024), *bomb;
 
 	n = gzip(text, strlen(text), packed, 1000);
-	check(f, JSON "Content-Encoding: gzip\r\nAccept-Encoding: gzip, deflate\r\n", (struct str){packed, n}, 200,
+	check(f, JSON "Content-Encoding: gzip\r\nAccept-Encoding: gzip, deflate\r\n",
+	      (struct str){packed, n}, 200,
 	      "{\"processes\":[{\"config\":{\"cmd\":\"x\"},\"pid\":7}]}");
-	check(f, JSON "Content-Encoding: identity\r\n", STR("{}"), 200, "{\"processes\":[{\"pid\":7}]}");
-	check_error(f, JSON "Content-Encoding: gzip\r\n", STR("{}"), 400, "invalid_argument", "decompress");
-	check_error(f, JSON "Content-Encoding: gzip\r\n", (struct str){packed, n - 1}, 400, "invalid_argument",
-		    "decompress: unexpected EOF");
+	check(f, JSON "Content-Encoding: identity\r\n", STR("{}"), 200,
+	      "{\"processes\":[{\"pid\":7}]}");
+	check_error(f, JSON "Content-Encoding: gzip\r\n", STR("{}"), 400, "invalid_argument",
+		    "decompress");
+	check_error(f, JSON "Content-Encoding: gzip\r\n", (struct str){packed, n - 1}, 400,
+		    "invalid_argument", "decompress: unexpected EOF");
 	check_error(f, JSON "Content-Encoding: br\r\n", STR("{}"), 501, "unimplemented",
 		    "unknown compression \\\"br\\\": supported encodings are gzip");
 	bomb = xmalloc(bomb_len);
 	memset(bomb, ' ', bomb_len);
 	n = gzip(bomb, bomb_len, packed, 1024 * 1024);
 	free(bomb);
-	check_error(f, JSON "Content-Encoding: gzip\r\n", (struct str){packed, n}, 429, "resource_exhausted",
-		    "larger than configured max");
+	check_error(f, JSON "Content-Encoding: gzip\r\n", (struct str){packed, n}, 429,
+		    "resource_exhausted", "larger than configured max");
 	free(packed);
 }
 
@@ -361,8 +398,9 @@ static void compressed_requests_do_not_wait_for_a_dead_file_system(void **state)
 
 	sem_init(&gate, 0, 0);
 	for (size_t i = 0; i < ARRAY_LENGTH(stuck); i++)
-		assert_int_equal(job_run(&f->loop, &stuck[i], i % 2 ? JOB_FILES : JOB_BULK, wait_at_gate,
-					 on_let_go), 0);
+		assert_int_equal(job_run(&f->loop, &stuck[i], i % 2 ? JOB_FILES : JOB_BULK,
+					 wait_at_gate, on_let_go),
+				 0);
 	check(f, JSON "Content-Encoding: gzip\r\n", (struct str){packed, n}, 200,
 	      "{\"processes\":[{\"pid\":7}]}");
 	for (size_t i = 0; i < ARRAY_LENGTH(stuck); i++)
@@ -397,7 +435,8 @@ static void what_is_too_large_without_a_length_is_refused_when_it_is(void **stat
 
 	memset(block, ' ', 1024 * 1024);
 	wire_open(&c, &f->loop, http_server_port(f->server));
-	wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sTransfer-Encoding: chunked\r\n\r\n", LIST, JSON);
+	wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sTransfer-Encoding: chunked\r\n\r\n", LIST,
+		    JSON);
 	for (int i = 0; i < 65 && buf_length(&c.received) == 0; i++) {
 		wire_printf(&c, "100000\r\n");
 		wire_send(&c, block, 1024 * 1024);
@@ -423,7 +462,8 @@ static void large_messages_come_through(void **state)
 	strcpy(body + len + n, "\"]}}");
 	rpc_exchange(f, LIST, JSON, str_of(body), &r);
 	assert_int_equal(r.status, 200);
-	assert_int_equal(buf_length(&r.body), n + strlen("{\"processes\":[{\"config\":{\"args\":[\"\"]},\"pid\":7}]}"));
+	assert_int_equal(buf_length(&r.body),
+			 n + strlen("{\"processes\":[{\"config\":{\"args\":[\"\"]},\"pid\":7}]}"));
 	wire_response_fini(&r);
 	free(body);
 }
@@ -450,7 +490,8 @@ static void large_answers_go_at_the_pace_of_the_client(void **state)
 	assert_int_equal(r.status, 200);
 	assert_true(r.complete);
 	assert_true(str_equal(wire_header(&r, "Content-Type"), STR("application/json")));
-	assert_int_equal(buf_length(&r.body), n + strlen("{\"processes\":[{\"config\":{\"args\":[\"\"]},\"pid\":7}]}"));
+	assert_int_equal(buf_length(&r.body),
+			 n + strlen("{\"processes\":[{\"config\":{\"args\":[\"\"]},\"pid\":7}]}"));
 	wire_response_fini(&r);
 	wire_close(&c);
 	/* Half of one is left with the client. */
@@ -485,8 +526,10 @@ static void a_deadline_ends_a_request_that_does_not_come(void **state)
 	struct wire_client c;
 
 	wire_open(&c, &f->loop, http_server_port(f->server));
-	wire_printf(&c, "POST %s HTTP/1.1\r\nHost: x\r\n%sConnect-Timeout-Ms: 20\r\nContent-Length: 9\r\n\r\n{", LIST,
-		    JSON);
+	wire_printf(&c,
+		    "POST %s HTTP/1.1\r\nHost: x\r\n%sConnect-Timeout-Ms: 20\r\nContent-Length: "
+		    "9\r\n\r\n{",
+		    LIST, JSON);
 	wire_read_response(&c, &r);
 	assert_int_equal(r.status, 504);
 	assert_int_equal(f->started, 0);
@@ -502,7 +545,8 @@ static void a_client_that_leaves_is_told_once_and_answers_are_ignored(void **sta
 	struct wire_client c;
 
 	f->hold = true;
-	rpc_request(f, &c, LIST, JSON "Connect-Timeout-Ms: 60000\r\n", STR("{\"process\":{\"cmd\":\"wait\"}}"));
+	rpc_request(f, &c, LIST, JSON "Connect-Timeout-Ms: 60000\r\n",
+		    STR("{\"process\":{\"cmd\":\"wait\"}}"));
 	wire_wait(&f->loop, has_started, f);
 	assert_false(rpc_call_is_closed(f->last_call));
 	wire_reset(&c);
@@ -522,7 +566,8 @@ static void a_hold_outlives_the_answer(void **state)
 	struct rpc_fixture *f = *state;
 
 	f->hold = true;
-	check(f, JSON, STR("{\"process\":{\"cmd\":\"x\"}}"), 200, "{\"processes\":[{\"config\":{\"cmd\":\"x\"},\"pid\":7}]}");
+	check(f, JSON, STR("{\"process\":{\"cmd\":\"x\"}}"), 200,
+	      "{\"processes\":[{\"config\":{\"cmd\":\"x\"},\"pid\":7}]}");
 	assert_int_equal(f->closed, 1);
 	assert_true(rpc_call_is_closed(f->last_call));
 	rpc_call_release(f->last_call);
@@ -538,7 +583,8 @@ static void conformance_172_legacy_clients_are_marked(void **state)
 		{"/filesystem.Filesystem/Stat", "connect-python", "{}", true},
 		{"/filesystem.Filesystem/Stat", "connect-python/1", "{}", false},
 		{"/filesystem.Filesystem/Stat", "e2b-js-sdk/2.51.0", "{}", false},
-		{"/filesystem.Filesystem/Stat", "connect-python", "{\"process\":{\"cmd\":\"fail\"}}", false},
+		{"/filesystem.Filesystem/Stat", "connect-python",
+		 "{\"process\":{\"cmd\":\"fail\"}}", false},
 		{"/process.Process/List", "connect-python", "{}", false},
 	};
 
@@ -548,8 +594,10 @@ static void conformance_172_legacy_clients_are_marked(void **state)
 
 		snprintf(header, sizeof(header), JSON "User-Agent: %s\r\n", calls[i].agent);
 		rpc_exchange(f, calls[i].path, header, str_of(calls[i].body), &r);
-		assert_int_equal(f->seen.legacy_client, strcmp(calls[i].agent, "connect-python") == 0);
-		assert_int_equal(str_equal(wire_header(&r, "X-E2B-Legacy-SDK"), STR("true")), calls[i].marked);
+		assert_int_equal(f->seen.legacy_client,
+				 strcmp(calls[i].agent, "connect-python") == 0);
+		assert_int_equal(str_equal(wire_header(&r, "X-E2B-Legacy-SDK"), STR("true")),
+				 calls[i].marked);
 		wire_response_fini(&r);
 	}
 }
@@ -559,9 +607,12 @@ static void rejections_before_the_call(void **state)
 	struct rpc_fixture *f = *state;
 
 	f->reject = true;
-	check(f, JSON, STR("{}"), 401, "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}");
-	check(f, PROTO, STR(""), 401, "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}");
-	check(f, "", STR(""), 401, "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}");
+	check(f, JSON, STR("{}"), 401,
+	      "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}");
+	check(f, PROTO, STR(""), 401,
+	      "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}");
+	check(f, "", STR(""), 401,
+	      "{\"code\":\"unauthenticated\",\"message\":\"invalid username: 'X'\"}");
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rpc_fixture_setup, rpc_fixture_teardown)

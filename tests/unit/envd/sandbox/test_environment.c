@@ -69,7 +69,7 @@ static void entries_stay_sorted(void **state)
 static void replacing_drops_what_is_not_named(void **state)
 {
 	static const struct environment_pair pairs[] = {
-		{{"z", 1}, {"1", 1}},	  {{"keep", 4}, {"no", 2}}, {{"a", 1}, {"first", 5}},
+		{{"z", 1}, {"1", 1}},	   {{"keep", 4}, {"no", 2}}, {{"a", 1}, {"first", 5}},
 		{{"a", 1}, {"second", 6}}, {{"m", 1}, {"", 0}},
 	};
 	struct environment *env = *state;

@@ -83,8 +83,10 @@ static int listen_on(int family, const char *address, unsigned *port)
 	int one = 1;
 
 	assert_true(fd >= 0);
-	assert_int_equal(inet_pton(family, address,
-				   family == AF_INET ? (void *)&v4.sin_addr : (void *)&v6.sin6_addr), 1);
+	assert_int_equal(
+		inet_pton(family, address,
+			  family == AF_INET ? (void *)&v4.sin_addr : (void *)&v6.sin6_addr),
+		1);
 	setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
 	if (bind(fd, any, len) < 0 || listen(fd, 16) < 0) {
 		close(fd);
@@ -116,7 +118,8 @@ static uint64_t now_ms(void)
 	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* At least so many turns as it takes when nothing happens: when the machine stalls, the time alone is soon over. */
+/* At least so many turns as it takes when nothing happens: when the machine stalls, the time alone
+ * is soon over. */
 static void turn_for(struct fixture *f, uint64_t duration_ms)
 {
 	uint64_t end = now_ms() + duration_ms;
@@ -130,7 +133,8 @@ static void turn_for(struct fixture *f, uint64_t duration_ms)
 	}
 }
 
-/* Turns the loop until somebody listens (or nobody does), for a minute at most; how long it took. */
+/* Turns the loop until somebody listens (or nobody does), for a minute at most; how long it
+ * took. */
 static uint64_t wait_until(struct fixture *f, unsigned port, bool reachable, int *ret_fd)
 {
 	uint64_t began = now_ms();
@@ -203,7 +207,8 @@ static void a_server_on(struct fixture *f, int family, const char *address)
 	close(client);
 	close(listener);
 	wait_until(f, port, false, &client);
-	for (uint64_t began = now_ms(); forwarder_connection_count(f->forwarder) > 0; turn_for(f, 1))
+	for (uint64_t began = now_ms(); forwarder_connection_count(f->forwarder) > 0;
+	     turn_for(f, 1))
 		assert_true(now_ms() - began < 60000);
 	/* The same port again, which the reference program forgets (contract/envd.md 1.7). */
 	listener = listen_on(family, address, &port);
@@ -368,8 +373,8 @@ static void a_server_that_hangs_does_not_shut_out_the_others(void **state)
 		assert_true(clients[count++] >= 0);
 		uv_run(&f->loop.uv, UV_RUN_NOWAIT);
 	}
-	for (uint64_t began = now_ms(); forwarder_connection_count(f->forwarder) < FORWARD_CONNECTIONS_MAX;
-	     turn_for(f, 1))
+	for (uint64_t began = now_ms();
+	     forwarder_connection_count(f->forwarder) < FORWARD_CONNECTIONS_MAX; turn_for(f, 1))
 		assert_true(now_ms() - began < 20000);
 	other = listen_on(AF_INET, "127.0.0.1", &other_port);
 	assert_true(other >= 0);
@@ -448,7 +453,8 @@ static void it_falls_asleep_when_nothing_runs_and_wakes_up(void **state)
 	forwarder_wake(f->forwarder);
 	assert_false(is_asleep(f));
 	began = now_ms();
-	/* Other programs of this machine are served as well, and then it has something to look for. */
+	/* Other programs of this machine are served as well, and then it has something to look
+	 * for. */
 	while (!is_asleep(f) && !forwarder_port_count(f->forwarder)) {
 		assert_true(now_ms() - began < 60000);
 		turn_for(f, 50);
@@ -460,26 +466,33 @@ static void it_falls_asleep_when_nothing_runs_and_wakes_up(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(conformance_157_case_151_ipv4_localhost, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_157_case_151_ipv6_localhost, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_157_case_151_mapped_localhost, setup, teardown),
+		cmocka_unit_test_setup_teardown(conformance_157_case_151_ipv4_localhost, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(conformance_157_case_151_ipv6_localhost, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(conformance_157_case_151_mapped_localhost, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(
-			both_families_are_one_forward_that_survives_the_end_of_either, setup, teardown),
-		cmocka_unit_test_setup_teardown(conformance_183_connections_outlive_their_forward, setup,
+			both_families_are_one_forward_that_survives_the_end_of_either, setup,
+			teardown),
+		cmocka_unit_test_setup_teardown(conformance_183_connections_outlive_their_forward,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			what_listens_everywhere_and_envd_itself_are_left_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_port_that_was_taken_is_forwarded_once_it_is_free,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_port_that_is_only_tried_out_is_not_taken_away,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_server_that_hangs_does_not_shut_out_the_others,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_client_that_comes_too_late_sees_a_reset, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(what_listens_everywhere_and_envd_itself_are_left_alone, setup,
+		cmocka_unit_test_setup_teardown(nothing_is_looked_for_without_the_address, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_port_that_was_taken_is_forwarded_once_it_is_free, setup,
+		cmocka_unit_test_setup_teardown(one_look_is_enough_while_nothing_has_run_yet, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_port_that_is_only_tried_out_is_not_taken_away, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(a_server_that_hangs_does_not_shut_out_the_others, setup,
-						teardown),
-		cmocka_unit_test_setup_teardown(a_client_that_comes_too_late_sees_a_reset, setup, teardown),
-		cmocka_unit_test_setup_teardown(nothing_is_looked_for_without_the_address, setup, teardown),
-		cmocka_unit_test_setup_teardown(one_look_is_enough_while_nothing_has_run_yet, setup, teardown),
-		cmocka_unit_test_setup_teardown(it_falls_asleep_when_nothing_runs_and_wakes_up, setup,
-						teardown),
+		cmocka_unit_test_setup_teardown(it_falls_asleep_when_nothing_runs_and_wakes_up,
+						setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -174,10 +174,18 @@ static void conformance_115_the_frozen_line_is_found(void **state)
 		const char *text;
 		int frozen;
 	} table[] = {
-		{"populated 1\nfrozen 1\n", 1}, {"populated 1\nfrozen 0\n", 0}, {"frozen 1\npopulated 1\n", 1},
-		{"populated 1\n", 0},           {"", 0},                        {"populated 1\nfrozen 1", 1},
-		{"  frozen \t 1  \n", 1},       {"frozen_time_usec 12345\n", 0}, {"frozen_time_usec 1\nfrozen 1", 1},
-		{"frozen 12\n", 0},             {"frozen\n", 0},                {"unfrozen 1\n", 0},
+		{"populated 1\nfrozen 1\n", 1},
+		{"populated 1\nfrozen 0\n", 0},
+		{"frozen 1\npopulated 1\n", 1},
+		{"populated 1\n", 0},
+		{"", 0},
+		{"populated 1\nfrozen 1", 1},
+		{"  frozen \t 1  \n", 1},
+		{"frozen_time_usec 12345\n", 0},
+		{"frozen_time_usec 1\nfrozen 1", 1},
+		{"frozen 12\n", 0},
+		{"frozen\n", 0},
+		{"unfrozen 1\n", 0},
 	};
 	struct freeze_lab *f = *state;
 	bool is_frozen;
@@ -239,7 +247,8 @@ static void conformance_117_the_chain_to_envd(void **state)
 	assert_chain(f, "0::/../elsewhere\n", PATHS(""));
 	/* The tree is a part of the hierarchy. */
 	snprintf(mounts, sizeof(mounts),
-		 "22 1 0:5 / / rw - ext4 /dev/vda rw\n41 31 0:38 /part %s rw shared:1 - cgroup2 cgroup2 rw\n",
+		 "22 1 0:5 / / rw - ext4 /dev/vda rw\n41 31 0:38 /part %s rw shared:1 - cgroup2 "
+		 "cgroup2 rw\n",
 		 f->lab.root);
 	cgroup_lab_write(&f->lab, "", "mounts", mounts);
 	snprintf(mounts, sizeof(mounts), "%s/mounts", f->lab.root);
@@ -257,24 +266,31 @@ static void conformance_117_the_chain_to_envd(void **state)
 
 static void conformance_117_where_a_tree_is_in_the_hierarchy(void **state)
 {
-	static const char text[] =
-		"20 1 0:5 / /proc rw - proc proc rw\n"
-		"41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
-		"42 31 0:38 /inner /sys/fs/cgroup/unified rw shared:1 master:2 - cgroup2 cgroup2 rw\n"
-		"43 31 0:39 / /sys/fs/cgroup/memory rw - cgroup cgroup rw\n"
-		"short\n";
+	static const char text[] = "20 1 0:5 / /proc rw - proc proc rw\n"
+				   "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n"
+				   "42 31 0:38 /inner /sys/fs/cgroup/unified rw shared:1 master:2 "
+				   "- cgroup2 cgroup2 rw\n"
+				   "43 31 0:39 / /sys/fs/cgroup/memory rw - cgroup cgroup rw\n"
+				   "short\n";
 	static const char *const table[][2] = {
-		{"/sys/fs/cgroup", ""}, {"/sys/fs/cgroup/a/b", "/a/b"}, {"/sys/fs/cgroup/unified", "/inner"},
-		{"/sys/fs/cgroup/unified/x", "/inner/x"}, {"/sys/fs/cgroup/unifiedx", "/unifiedx"},
-		{"/tmp", NULL}, {"/sys/fs/cgroups", NULL},
+		{"/sys/fs/cgroup", ""},
+		{"/sys/fs/cgroup/a/b", "/a/b"},
+		{"/sys/fs/cgroup/unified", "/inner"},
+		{"/sys/fs/cgroup/unified/x", "/inner/x"},
+		{"/sys/fs/cgroup/unifiedx", "/unifiedx"},
+		{"/tmp", NULL},
+		{"/sys/fs/cgroups", NULL},
 	};
 	char room[64];
 
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-		struct str found = cgroup_parse_mounts(STR(text), str_of(table[i][0]), room, sizeof(room));
+		struct str found = cgroup_parse_mounts(STR(text), str_of(table[i][0]), room,
+						       sizeof(room));
 
-		if (!table[i][1] ? found.p != NULL : !found.p || !str_equal(found, str_of(table[i][1])))
-			fail_msg("%s: \"%.*s\"", table[i][0], (int)found.len, found.p ? found.p : "");
+		if (!table[i][1] ? found.p != NULL
+				 : !found.p || !str_equal(found, str_of(table[i][1])))
+			fail_msg("%s: \"%.*s\"", table[i][0], (int)found.len,
+				 found.p ? found.p : "");
 	}
 	assert_null(cgroup_parse_mounts(STR(""), STR("/x"), room, sizeof(room)).p);
 }

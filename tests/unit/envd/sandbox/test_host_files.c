@@ -1,5 +1,5 @@
-/* The files of the system that a host has envd change: the hosts file and the CA bundle, by themselves
- * and through POST /init. Everything is in a temporary folder. */
+/* The files of the system that a host has envd change: the hosts file and the CA bundle, by
+ * themselves and through POST /init. Everything is in a temporary folder. */
 #include <fcntl.h>
 #include <ftw.h>
 #include <sched.h>
@@ -85,7 +85,8 @@ static bool is_at_rest(void *user)
 
 	const struct turn_queue *turns = &f->agent.app.sandbox.ca_bundle.turns;
 
-	return !turns->holder && list_is_empty(&turns->waiting) && !f->agent.app.sandbox.hyperloop.job.active;
+	return !turns->holder && list_is_empty(&turns->waiting) &&
+	       !f->agent.app.sandbox.hyperloop.job.active;
 }
 
 static void rest(struct fixture *f)
@@ -229,13 +230,13 @@ static void conformance_051_a_wait_can_be_given_up(void **state)
 static void a_missing_bundle_fails_init_but_what_came_before_stays(void **state)
 {
 	struct fixture *f = *state;
-	struct talk_answer answer =
-		init(f, "{\"accessToken\":\"t\",\"envVars\":{\"A\":\"1\"},\"caBundle\":\"one\"}");
+	struct talk_answer answer = init(
+		f, "{\"accessToken\":\"t\",\"envVars\":{\"A\":\"1\"},\"caBundle\":\"one\"}");
 	char wanted[512];
 
 	assert_int_equal(answer.status, 400);
-	snprintf(wanted, sizeof(wanted), "failed to install CA bundle: open %s: no such file or directory",
-		 f->bundle);
+	snprintf(wanted, sizeof(wanted),
+		 "failed to install CA bundle: open %s: no such file or directory", f->bundle);
 	assert_true(str_equal(answer.body, str_of(wanted)));
 	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "A"), "1");
 	assert_true(sandbox_token_matches(&f->agent.app.sandbox, STR("t")));
@@ -255,7 +256,8 @@ static void standalone_leaves_the_machine_alone(void **state)
 	write_file(f->bundle, BASE);
 	write_file(f->hosts, "127.0.0.1 localhost\n");
 	f->agent.app.sandbox.is_standalone = true;
-	assert_int_equal(init(f, "{\"caBundle\":\"one\",\"hyperloopIP\":\"192.0.2.1\"}").status, 204);
+	assert_int_equal(init(f, "{\"caBundle\":\"one\",\"hyperloopIP\":\"192.0.2.1\"}").status,
+			 204);
 	rest(f);
 	assert_file(f->bundle, BASE);
 	assert_file(f->hosts, "127.0.0.1 localhost\n");
@@ -312,11 +314,15 @@ static void case_146_two_inits_leave_one_entry(void **state)
 	write_file(f->hosts, "127.0.0.1 localhost");
 	assert_int_equal(chmod(f->hosts, 0604), 0);
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"192.0.2.7\"}").status, 204);
-	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "E2B_EVENTS_ADDRESS"), "http://192.0.2.7");
+	assert_string_equal(
+		environment_get(&f->agent.app.sandbox.environment, "E2B_EVENTS_ADDRESS"),
+		"http://192.0.2.7");
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"192.0.2.1\"}").status, 204);
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"not one\"}").status, 204);
 	assert_int_equal(init(f, "{\"hyperloopIP\":\"\"}").status, 204);
-	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "E2B_EVENTS_ADDRESS"), "http://192.0.2.1");
+	assert_string_equal(
+		environment_get(&f->agent.app.sandbox.environment, "E2B_EVENTS_ADDRESS"),
+		"http://192.0.2.1");
 	rest(f);
 	assert_file(f->hosts, "127.0.0.1 localhost\n" OURS);
 	struct stat st;
@@ -334,8 +340,8 @@ static int on_a_bind_mount(const char *folder, const char *hosts)
 	if (unshare(CLONE_NEWNS) < 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
 	    mount(source, hosts, NULL, MS_BIND, NULL) < 0)
 		return 77;
-	if (stat(source, &before) < 0 || hosts_file_set(hosts, "192.0.2.1", "events.e2b.local") < 0 ||
-	    stat(source, &after) < 0)
+	if (stat(source, &before) < 0 ||
+	    hosts_file_set(hosts, "192.0.2.1", "events.e2b.local") < 0 || stat(source, &after) < 0)
 		return 1;
 	return before.st_ino == after.st_ino ? 0 : 2;
 }

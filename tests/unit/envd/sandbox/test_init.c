@@ -133,9 +133,10 @@ static void conformance_029_fields_are_stored(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(parse(f, "{\"envVars\":{\"A\":\"1\",\"B\":null},\"defaultUser\":\"user\","
-				  "\"defaultWorkdir\":\"/code\",\"lifecycleID\":\"x\",\"unknown\":[{}]}"),
-			 0);
+	assert_int_equal(
+		parse(f, "{\"envVars\":{\"A\":\"1\",\"B\":null},\"defaultUser\":\"user\","
+			 "\"defaultWorkdir\":\"/code\",\"lifecycleID\":\"x\",\"unknown\":[{}]}"),
+		0);
 	init_apply(&f->sandbox, &f->request);
 	assert_string_equal(environment_get(&f->sandbox.environment, "A"), "1");
 	assert_string_equal(environment_get(&f->sandbox.environment, "B"), "");
@@ -151,10 +152,23 @@ static void conformance_029_fields_are_stored(void **state)
 static void conformance_031_malformed_bodies(void **state)
 {
 	static const char *const bodies[] = {
-		"{", "[]", "1", "\"x\"", "{\"envVars\":[]}", "{\"envVars\":{\"A\":1}}", "{\"timestamp\":1}",
-		"{\"timestamp\":\"yesterday\"}", "{\"defaultUser\":{}}", "{\"defaultWorkdir\":false}",
-		"{\"hyperloopIP\":1}", "{\"caBundle\":[]}", "{\"volumeMounts\":\"x\"}", "{\"lifecycleID\":2}",
-		"{} x", " ", "{\"defaultUser\":\"a\",\"DEFAULTUSER\":\"b\"}",
+		"{",
+		"[]",
+		"1",
+		"\"x\"",
+		"{\"envVars\":[]}",
+		"{\"envVars\":{\"A\":1}}",
+		"{\"timestamp\":1}",
+		"{\"timestamp\":\"yesterday\"}",
+		"{\"defaultUser\":{}}",
+		"{\"defaultWorkdir\":false}",
+		"{\"hyperloopIP\":1}",
+		"{\"caBundle\":[]}",
+		"{\"volumeMounts\":\"x\"}",
+		"{\"lifecycleID\":2}",
+		"{} x",
+		" ",
+		"{\"defaultUser\":\"a\",\"DEFAULTUSER\":\"b\"}",
 	};
 	struct fixture *f = *state;
 
@@ -191,13 +205,15 @@ static void later_fields_are_named(void **state)
 {
 	struct fixture *f = *state;
 
-	assert_int_equal(parse(f, "{\"hyperloopIP\":\"\",\"caBundle\":null,\"volumeMounts\":[]}"), 0);
+	assert_int_equal(parse(f, "{\"hyperloopIP\":\"\",\"caBundle\":null,\"volumeMounts\":[]}"),
+			 0);
 	assert_null(f->request.hyperloop_address);
 	assert_int_equal(parse(f, "{\"hyperloopIP\":\"192.0.2.1\"}"), 0);
 	assert_string_equal(f->request.hyperloop_address, "192.0.2.1");
 	assert_int_equal(parse(f, "{\"caBundle\":\"x\"}"), 0);
 	assert_string_equal(f->request.ca_bundle, "x");
-	assert_int_equal(parse(f, "{\"volumeMounts\":[{\"path\":\"/x\",\"nfs_target\":\"y\"}]}"), 0);
+	assert_int_equal(parse(f, "{\"volumeMounts\":[{\"path\":\"/x\",\"nfs_target\":\"y\"}]}"),
+			 0);
 	assert_int_equal(f->request.volume_count, 1);
 	assert_string_equal(f->request.volumes[0].path, "/x");
 	assert_string_equal(f->request.volumes[0].target, "y");
@@ -253,13 +269,15 @@ static void conformance_036_clock_window(void **state)
 		int64_t ahead_ms;
 		bool off;
 	} table[] = {
-		{-10000, true}, {-51, true}, {-50, false}, {-40, false}, {-10, false}, {0, false},
-		{1000, false}, {4000, false}, {5000, false}, {5001, true}, {60000, true},
+		{-10000, true}, {-51, true},  {-50, false},  {-40, false},
+		{-10, false},	{0, false},   {1000, false}, {4000, false},
+		{5000, false},	{5001, true}, {60000, true},
 	};
 	int64_t host_ns = INT64_C(1700000000000000000);
 
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++)
-		assert_int_equal(clock_is_off(host_ns + table[i].ahead_ms * 1000000, host_ns), table[i].off);
+		assert_int_equal(clock_is_off(host_ns + table[i].ahead_ms * 1000000, host_ns),
+				 table[i].off);
 	assert_true(clock_is_off(host_ns - 50000001, host_ns));
 	assert_true(clock_is_off(host_ns + INT64_C(5000000001), host_ns));
 	assert_true(clock_is_off(INT64_MIN, INT64_MAX));
@@ -288,9 +306,10 @@ static void conformance_037_token_spelling(void **state)
 		assert_null(f->request.token.p);
 		assert_null(strstr(f->err.message, "ab"));
 	}
-	assert_int_equal(parse(f, "{\"x\":\"\\\"accessToken\\\":\\\"no\\\"\",\"y\":{\"accessToken\":\"no\"},"
-				  "\"accessToken\" : \"p\xc3\xa4ss w\xc3\xb6rd{}[]:,\"}"),
-			 0);
+	assert_int_equal(
+		parse(f, "{\"x\":\"\\\"accessToken\\\":\\\"no\\\"\",\"y\":{\"accessToken\":\"no\"},"
+			 "\"accessToken\" : \"p\xc3\xa4ss w\xc3\xb6rd{}[]:,\"}"),
+		0);
 	assert_true(str_equal(f->request.token, STR("p\xc3\xa4ss w\xc3\xb6rd{}[]:,")));
 }
 
@@ -343,17 +362,33 @@ static void timestamps(void **state)
 		{"1677-09-21T00:12:44Z", INT64_C(-9223372036000000000)},
 	};
 	static const char *const bad[] = {
-		"", "2023-11-14", "2023-11-14T22:13:20", "2023-11-14 22:13:20Z", "2023-11-14t22:13:20Z",
-		"2023-11-14T22:13:20z", "2023-02-29T00:00:00Z", "2023-13-01T00:00:00Z",
-		"2023-00-01T00:00:00Z", "2023-01-00T00:00:00Z", "2023-01-01T24:00:00Z",
-		"2023-01-01T00:60:00Z", "2023-01-01T00:00:60Z", "2023-01-01T00:00:00.Z",
-		"2023-01-01T00:00:00+24:00", "2023-01-01T00:00:00+1:00", "2023-01-01T00:00:00Zx",
-		"1900-02-29T00:00:00Z", "0000-00-01T00:00:00Z", "9999-12-31t00:00:00Z",
-		"2023-01-01T00:00:00.5z", "+023-01-01T00:00:00Z",
+		"",
+		"2023-11-14",
+		"2023-11-14T22:13:20",
+		"2023-11-14 22:13:20Z",
+		"2023-11-14t22:13:20Z",
+		"2023-11-14T22:13:20z",
+		"2023-02-29T00:00:00Z",
+		"2023-13-01T00:00:00Z",
+		"2023-00-01T00:00:00Z",
+		"2023-01-00T00:00:00Z",
+		"2023-01-01T24:00:00Z",
+		"2023-01-01T00:60:00Z",
+		"2023-01-01T00:00:60Z",
+		"2023-01-01T00:00:00.Z",
+		"2023-01-01T00:00:00+24:00",
+		"2023-01-01T00:00:00+1:00",
+		"2023-01-01T00:00:00Zx",
+		"1900-02-29T00:00:00Z",
+		"0000-00-01T00:00:00Z",
+		"9999-12-31t00:00:00Z",
+		"2023-01-01T00:00:00.5z",
+		"+023-01-01T00:00:00Z",
 	};
 	static const char *const far[] = {
-		"3000-01-01T00:00:00Z", "0001-01-01T00:00:00Z", "0000-01-01T00:00:00Z", "0000-02-29T00:00:00Z",
-		"0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59.9999999999-01:00",
+		"3000-01-01T00:00:00Z",		  "0001-01-01T00:00:00Z",
+		"0000-01-01T00:00:00Z",		  "0000-02-29T00:00:00Z",
+		"0001-01-01T00:00:00+01:00",	  "9999-12-31T23:59:59.9999999999-01:00",
 		"2262-04-11T23:47:16.854775808Z", "1677-09-21T00:12:43Z",
 	};
 	int64_t ns;

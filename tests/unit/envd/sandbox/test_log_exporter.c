@@ -1,4 +1,5 @@
-/* The log on its way to the host's collector, which a server of this process plays (contract/envd.md 1.8). */
+/* The log on its way to the host's collector, which a server of this process plays
+ * (contract/envd.md 1.8). */
 #include <unistd.h>
 
 #include <pthread.h>
@@ -52,8 +53,8 @@ static void take_line(struct fixture *f)
 		f->lost += (uint64_t)json_int(json_get(object, STR("lines")));
 	}
 	arena_release(&arena);
-	snprintf(f->lines[f->count++ % LINES_MAX], sizeof(f->lines[0]), "%.*s", (int)buf_length(&f->body),
-		 buf_data(&f->body));
+	snprintf(f->lines[f->count++ % LINES_MAX], sizeof(f->lines[0]), "%.*s",
+		 (int)buf_length(&f->body), buf_data(&f->body));
 }
 
 static void copy_header(const struct http_exchange *ex, struct str name, char *to, size_t size)
@@ -68,7 +69,8 @@ static void on_body_end(struct http_exchange *ex)
 	struct fixture *f = ex->user;
 
 	assert_true(str_equal(ex->request.method, STR("POST")));
-	snprintf(f->target, sizeof(f->target), "%.*s", (int)ex->request.target.len, ex->request.target.p);
+	snprintf(f->target, sizeof(f->target), "%.*s", (int)ex->request.target.len,
+		 ex->request.target.p);
 	copy_header(ex, STR("Content-Type"), f->content_type, sizeof(f->content_type));
 	copy_header(ex, STR("Host"), f->host, sizeof(f->host));
 	copy_header(ex, STR("Connection"), f->connection, sizeof(f->connection));
@@ -102,7 +104,8 @@ static void open_collector(struct fixture *f)
 {
 	const struct http_server_config config = {.dispatch = collect, .user = f};
 
-	assert_int_equal(http_server_listen(&f->loop, &config, "127.0.0.1", f->port, &f->collector), 0);
+	assert_int_equal(http_server_listen(&f->loop, &config, "127.0.0.1", f->port, &f->collector),
+			 0);
 	f->port = http_server_port(f->collector);
 }
 
@@ -224,9 +227,18 @@ static void lines_wait_until_it_is_known_where_to(void **state)
 static void nothing_is_kept_where_there_is_no_collector(void **state)
 {
 	static const char *const addresses[] = {
-		"", "https://127.0.0.1/", "http://", "http://localhost:1/", "127.0.0.1", "http://127.0.0.1:0/",
-		"http://127.0.0.1:99999/", "http://127.0.0.1:1/ x", "http://[::1/", "http://1.2.3.4.5/",
-		"http://127.0.0.1:80\r\nX: y/", "http://[1234567890123456789012345678901234567890123456789012]/",
+		"",
+		"https://127.0.0.1/",
+		"http://",
+		"http://localhost:1/",
+		"127.0.0.1",
+		"http://127.0.0.1:0/",
+		"http://127.0.0.1:99999/",
+		"http://127.0.0.1:1/ x",
+		"http://[::1/",
+		"http://1.2.3.4.5/",
+		"http://127.0.0.1:80\r\nX: y/",
+		"http://[1234567890123456789012345678901234567890123456789012]/",
 	};
 	struct fixture *f = *state;
 
@@ -258,7 +270,8 @@ static void what_is_refused_is_dropped_and_counted(void **state)
 	assert_holds(f, 2, "\"lines\":1,\"error\":\"refused by the collector\"");
 }
 
-/* Three attempts for the first, in three quarters of a second; the second's begin a second later. */
+/* Three attempts for the first, in three quarters of a second; the second's begin a second
+ * later. */
 static bool the_second_line_is_the_first_to_come(struct fixture *f)
 {
 	uint64_t began;
@@ -489,19 +502,26 @@ static void a_flush_ends_with_the_exporter_or_its_collector(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(lines_wait_until_it_is_known_where_to, setup, teardown),
-		cmocka_unit_test_setup_teardown(nothing_is_kept_where_there_is_no_collector, setup, teardown),
-		cmocka_unit_test_setup_teardown(what_is_refused_is_dropped_and_counted, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_collector_that_is_not_there_is_tried_a_few_times, setup,
+		cmocka_unit_test_setup_teardown(lines_wait_until_it_is_known_where_to, setup,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_silent_collector_delays_nobody_and_costs_no_memory, setup,
+		cmocka_unit_test_setup_teardown(nothing_is_kept_where_there_is_no_collector, setup,
 						teardown),
+		cmocka_unit_test_setup_teardown(what_is_refused_is_dropped_and_counted, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_collector_that_is_not_there_is_tried_a_few_times,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_silent_collector_delays_nobody_and_costs_no_memory, setup, teardown),
 		cmocka_unit_test_setup_teardown(lines_come_from_any_thread, setup, teardown),
 		cmocka_unit_test_setup_teardown(it_can_be_closed_at_any_time, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_flush_ends_when_all_is_there_and_not_before, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_flush_does_not_wait_for_a_collector_that_is_gone, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_flush_gives_a_silent_collector_its_time_and_no_more, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_flush_ends_with_the_exporter_or_its_collector, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_flush_ends_when_all_is_there_and_not_before,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_flush_does_not_wait_for_a_collector_that_is_gone,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_flush_gives_a_silent_collector_its_time_and_no_more, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_flush_ends_with_the_exporter_or_its_collector,
+						setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* Process 1 at its end, in a process namespace; what it does at its beginning takes a whole machine and
- * is tested in tests/vm. */
+/* Process 1 at its end, in a process namespace; what it does at its beginning takes a whole machine
+ * and is tested in tests/vm. */
 #include <sched.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -30,8 +30,8 @@ static void no_bare_machine_here(void **state)
 	assert_false(machine_is_bare());
 }
 
-/* Runs `body` as process 1 of a namespace of its own and returns its exit code; -1 when there cannot be
- * one here. */
+/* Runs `body` as process 1 of a namespace of its own and returns its exit code; -1 when there
+ * cannot be one here. */
 static int as_process_1(int (*body)(void))
 {
 	pid_t outer = fork();
@@ -164,8 +164,13 @@ static void case_073_whoever_does_not_take_it_is_killed(void **state)
 static void host_names(void **state)
 {
 	static const char *const cases[][2] = {
-		{"box\n", "box"}, {"box", "box"}, {"# comment\n\n  box.example  \nother\n", "box.example"},
-		{"box\r\n", "box"}, {"", NULL}, {"\n\n", NULL}, {"# only\n", NULL},
+		{"box\n", "box"},
+		{"box", "box"},
+		{"# comment\n\n  box.example  \nother\n", "box.example"},
+		{"box\r\n", "box"},
+		{"", NULL},
+		{"\n\n", NULL},
+		{"# only\n", NULL},
 		{"0123456789012345678901234567890123456789012345678901234567890123\n",
 		 "0123456789012345678901234567890123456789012345678901234567890123"},
 		{"01234567890123456789012345678901234567890123456789012345678901234\n", NULL},

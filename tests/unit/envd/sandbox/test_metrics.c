@@ -65,7 +65,8 @@ static void load_is_a_share(void **state)
 	};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++)
-		assert_int_equal(metrics_load(&table[i].before, &table[i].after), table[i].hundredths);
+		assert_int_equal(metrics_load(&table[i].before, &table[i].after),
+				 table[i].hundredths);
 }
 
 static void json_has_the_agreed_form(void **state)
@@ -74,7 +75,8 @@ static void json_has_the_agreed_form(void **state)
 		struct metrics_cpu cpu;
 		const char *text;
 	} loads[] = {
-		{{0, 1000}, "0"}, {{75, 1000}, "7.5"}, {{1234, 10000}, "12.34"}, {{5, 10000}, "0.05"}, {{1, 1}, "100"},
+		{{0, 1000}, "0"},     {{75, 1000}, "7.5"}, {{1234, 10000}, "12.34"},
+		{{5, 10000}, "0.05"}, {{1, 1}, "100"},
 	};
 	struct metrics_sample sample = {
 		.unix_seconds = 1700000000,
@@ -93,7 +95,8 @@ static void json_has_the_agreed_form(void **state)
 		buf_init(&b, 4096);
 		assert_int_equal(metrics_write_json(&b, &sample, &before), 0);
 		snprintf(want, sizeof(want),
-			 "{\"ts\":1700000000,\"cpu_count\":2,\"cpu_used_pct\":%s,\"mem_total_mib\":2048,"
+			 "{\"ts\":1700000000,\"cpu_count\":2,\"cpu_used_pct\":%s,\"mem_total_mib\":"
+			 "2048,"
 			 "\"mem_used_mib\":511,\"mem_total\":2147483648,\"mem_used\":536870911,"
 			 "\"mem_cache\":5,\"disk_used\":7,\"disk_total\":9000000000000}\n",
 			 loads[i].text);
@@ -120,10 +123,8 @@ static void this_machine_is_read(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stat_is_read),
-		cmocka_unit_test(meminfo_is_read),
-		cmocka_unit_test(load_is_a_share),
-		cmocka_unit_test(json_has_the_agreed_form),
+		cmocka_unit_test(stat_is_read),		cmocka_unit_test(meminfo_is_read),
+		cmocka_unit_test(load_is_a_share),	cmocka_unit_test(json_has_the_agreed_form),
 		cmocka_unit_test(this_machine_is_read),
 	};
 

@@ -9,8 +9,9 @@
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"
 
-#define TOKEN_BODY "{\"code\":401,\"message\":\"unauthorized access, please provide a valid access " \
-		   "token or method signing if supported\"}\n"
+#define TOKEN_BODY \
+	"{\"code\":401,\"message\":\"unauthorized access, please provide a valid access " \
+	"token or method signing if supported\"}\n"
 
 static void set_token(struct agent *f, const char *token)
 {
@@ -34,7 +35,8 @@ static void health_is_open_and_empty(void **state)
 
 static void environment_is_sorted_and_html_safe(void **state)
 {
-	const struct environment_pair pairs[] = {{STR("Z"), STR("<a&b>")}, {STR("A"), STR("\"x\"\n\xff")}};
+	const struct environment_pair pairs[] = {{STR("Z"), STR("<a&b>")},
+						 {STR("A"), STR("\"x\"\n\xff")}};
 	struct agent *f = *state;
 	struct environment *env = &f->app.sandbox.environment;
 	struct talk_answer answer = agent_request(f, "GET", "/envs", "", NULL);
@@ -77,9 +79,20 @@ static void metrics_survive_a_client_that_leaves(void **state)
 static void unknown_paths_are_404_and_never_redirected(void **state)
 {
 	static const char *const paths[] = {
-		"/", "/health/", "//health", "/./health", "/HEALTH", "/%68ealth", "/init/", "/x",
-		"/process.Process/Nothing", "/process.Process", "/filesystem.Filesystem/Stat/",
-		"/files/", "//files", "/files/?path=/x",
+		"/",
+		"/health/",
+		"//health",
+		"/./health",
+		"/HEALTH",
+		"/%68ealth",
+		"/init/",
+		"/x",
+		"/process.Process/Nothing",
+		"/process.Process",
+		"/filesystem.Filesystem/Stat/",
+		"/files/",
+		"//files",
+		"/files/?path=/x",
 	};
 	struct agent *f = *state;
 
@@ -110,15 +123,16 @@ static void case_138_wrong_methods_name_the_right_ones(void **state)
 	static const struct {
 		const char *method, *path, *allow;
 	} table[] = {
-		{"POST", "/health", "GET"}, {"HEAD", "/health", "GET"},	    {"DELETE", "/metrics", "GET"},
-		{"GET", "/init", "POST"},   {"OPTIONS", "/health", "GET"},  {"GET", "/freeze", "POST"},
+		{"POST", "/health", "GET"},	   {"HEAD", "/health", "GET"},
+		{"DELETE", "/metrics", "GET"},	   {"GET", "/init", "POST"},
+		{"OPTIONS", "/health", "GET"},	   {"GET", "/freeze", "POST"},
 		{"DELETE", "/files", "GET, POST"},
 	};
 	struct agent *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
-		struct talk_answer answer =
-			agent_request(f, table[i].method, table[i].path, "", NULL);
+		struct talk_answer answer = agent_request(f, table[i].method, table[i].path, "",
+							  NULL);
 
 		if (answer.status != 405)
 			fail_msg("%s %s: %d", table[i].method, table[i].path, answer.status);
@@ -144,7 +158,8 @@ static void conformance_174_upgrade_is_refused_in_order(void **state)
 		{"X-Envd-Upgrade-Bin: /usr/bin/envd.next\r\n", 500,
 		 "live upgrade is not supported by this envd\n"},
 		{"X-Envd-Upgrade-Bin: /tmp/envd\r\n", 400, "unsupported upgrade target\n"},
-		{"X-Envd-Upgrade-Bin: /usr/bin/../bin/envd.next\r\n", 400, "unsupported upgrade target\n"},
+		{"X-Envd-Upgrade-Bin: /usr/bin/../bin/envd.next\r\n", 400,
+		 "unsupported upgrade target\n"},
 	};
 	struct agent *f = *state;
 	struct talk_answer answer = agent_request(f, "POST", "/upgrade", table[3].headers, "");
@@ -227,10 +242,10 @@ static void case_137_every_answer_may_be_read_by_a_page(void **state)
 			fail_msg("%s %s: %d", table[i].method, table[i].path, answer.status);
 		agent_assert_header(&answer, "Vary", "Origin");
 		agent_assert_header(&answer, "Access-Control-Allow-Origin", "*");
-		agent_assert_header(
-			&answer, "Access-Control-Expose-Headers",
-			"Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, Cache-Control, "
-			"X-Content-Type-Options");
+		agent_assert_header(&answer, "Access-Control-Expose-Headers",
+				    "Grpc-Status, Grpc-Message, Grpc-Status-Details-Bin, Location, "
+				    "Cache-Control, "
+				    "X-Content-Type-Options");
 	}
 	answer = agent_request(f, "GET", "/health", "", NULL);
 	agent_assert_header(&answer, "Access-Control-Allow-Origin", NULL);
@@ -257,8 +272,12 @@ static void case_141_the_gate_cannot_be_dodged(void **state)
 		{"", "?X-Access-Token=secret", 401},
 		{"Authorization: Bearer secret\r\n", "", 401},
 	};
-	static const char *const paths[] = {"/envs", "/process.Process/Start", "/filesystem.Filesystem/Stat",
-					    "/files/compose", "/freeze", "/nothing"};
+	static const char *const paths[] = {"/envs",
+					    "/process.Process/Start",
+					    "/filesystem.Filesystem/Stat",
+					    "/files/compose",
+					    "/freeze",
+					    "/nothing"};
 	struct agent *f = *state;
 	struct talk_answer answer;
 	char path[256];
@@ -302,9 +321,8 @@ static void conformance_006_conformance_008_files_have_their_own_gate(void **sta
 		answer = agent_request(f, methods[i], "/files?path=/x&signature=v1_x",
 				       "X-Access-Token: other\r\n", NULL);
 		assert_int_equal(answer.status, 401);
-		agent_assert_body(
-			&answer,
-			"{\"code\":401,\"message\":\"access token present in header but does not match\"}\n");
+		agent_assert_body(&answer, "{\"code\":401,\"message\":\"access token present in "
+					   "header but does not match\"}\n");
 		answer = agent_request(f, methods[i], "/files?path=/x",
 				       "X-Access-Token: secret\r\nX-Access-Token: x\r\n", NULL);
 		assert_int_equal(answer.status, 401);
@@ -351,7 +369,8 @@ static void conformance_009_to_conformance_014_signed_urls(void **state)
 {
 	struct agent *f = *state;
 	char directory[] = "/tmp/test_routes.XXXXXX", path[64], want[160];
-	int64_t now = f->app.sandbox.clock->now_ns() / 1000000000, later = now + 3600, earlier = later - 7200, never = INT64_MAX;
+	int64_t now = f->app.sandbox.clock->now_ns() / 1000000000, later = now + 3600,
+		earlier = later - 7200, never = INT64_MAX;
 	struct talk_answer answer;
 
 	assert_non_null(mkdtemp(directory));
@@ -393,15 +412,19 @@ static void odd_expirations_are_refused_first(void **state)
 	static const struct {
 		const char *query, *body;
 	} table[] = {
-		{"signature_expiration=x", "Invalid format for parameter signature_expiration: error binding string "
-					   "parameter: strconv.ParseInt: parsing \"x\": invalid syntax\n"},
-		{"signature_expiration=", "Invalid format for parameter signature_expiration: error binding string "
-					  "parameter: strconv.ParseInt: parsing \"\": invalid syntax\n"},
+		{"signature_expiration=x",
+		 "Invalid format for parameter signature_expiration: error binding string "
+		 "parameter: strconv.ParseInt: parsing \"x\": invalid syntax\n"},
+		{"signature_expiration=",
+		 "Invalid format for parameter signature_expiration: error binding string "
+		 "parameter: strconv.ParseInt: parsing \"\": invalid syntax\n"},
 		{"signature_expiration=99999999999999999999",
-		 "Invalid format for parameter signature_expiration: error binding string parameter: "
+		 "Invalid format for parameter signature_expiration: error binding string "
+		 "parameter: "
 		 "strconv.ParseInt: parsing \"99999999999999999999\": value out of range\n"},
-		{"signature=a&signature=a", "Invalid format for parameter signature: multiple values for single "
-					    "value parameter 'signature'\n"},
+		{"signature=a&signature=a",
+		 "Invalid format for parameter signature: multiple values for single "
+		 "value parameter 'signature'\n"},
 	};
 	struct agent *f = *state;
 
@@ -443,15 +466,15 @@ static void basic_users_must_exist(void **state)
 		const char *value;
 		int status;
 	} table[] = {
-		{"Basic dXNlcjo=", 204},	/* user: */
-		{"basic cm9vdDp4OnkK", 204},	/* root:x:y */
-		{"Basic bm9ib2R5MTo=", 401},	/* nobody1: */
-		{"Basic Og==", 401},		/* : */
-		{"Basic dXNlcg==", 204},	/* user, no colon: ignored */
-		{"Basic !!!", 204},		/* not base64: ignored */
-		{"Bearer dXNlcjo=", 204},	/* another scheme: ignored */
+		{"Basic dXNlcjo=", 204}, /* user: */
+		{"basic cm9vdDp4OnkK", 204}, /* root:x:y */
+		{"Basic bm9ib2R5MTo=", 401}, /* nobody1: */
+		{"Basic Og==", 401}, /* : */
+		{"Basic dXNlcg==", 204}, /* user, no colon: ignored */
+		{"Basic !!!", 204}, /* not base64: ignored */
+		{"Bearer dXNlcjo=", 204}, /* another scheme: ignored */
 		{"Basic", 204},
-		{"Basic cm9vdAB4Og==", 401},	/* root NUL x */
+		{"Basic cm9vdAB4Og==", 401}, /* root NUL x */
 	};
 	struct agent *f = *state;
 	char directory[] = "/tmp/test_routes.XXXXXX", headers[256];

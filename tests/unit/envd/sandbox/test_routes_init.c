@@ -40,7 +40,8 @@ static void init_sets_and_guards_the_token(void **state)
 	struct agent *f = *state;
 	struct talk_answer answer;
 
-	assert_int_equal(init(f, "{\"accessToken\":\"one\",\"envVars\":{\"A\":\"1\"}}").status, 204);
+	assert_int_equal(init(f, "{\"accessToken\":\"one\",\"envVars\":{\"A\":\"1\"}}").status,
+			 204);
 	assert_true(sandbox_token_matches(&f->app.sandbox, STR("one")));
 	answer = init(f, "{\"accessToken\":\"two\",\"envVars\":{\"B\":\"2\"}}");
 	assert_int_equal(answer.status, 401);
@@ -61,9 +62,13 @@ static void case_142_the_newest_init_wins(void **state)
 	struct agent *f = *state;
 
 	agent_clock_now = INT64_C(1700000002000000000);
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"new\"}}").status, 204);
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:21Z\",\"envVars\":{\"A\":\"old\"},"
-				 "\"accessToken\":\"x\"}")
+	assert_int_equal(
+		init(f, "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"new\"}}")
+			.status,
+		204);
+	assert_int_equal(init(f,
+			      "{\"timestamp\":\"2023-11-14T22:13:21Z\",\"envVars\":{\"A\":\"old\"},"
+			      "\"accessToken\":\"x\"}")
 				 .status,
 			 204);
 	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "new");
@@ -79,19 +84,28 @@ static void init_sets_a_clock_that_is_off(void **state)
 	struct agent *f = *state;
 
 	agent_clock_now = INT64_C(1600000000000000000);
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:20.5Z\",\"envVars\":{\"A\":\"1\"}}").status, 204);
+	assert_int_equal(
+		init(f, "{\"timestamp\":\"2023-11-14T22:13:20.5Z\",\"envVars\":{\"A\":\"1\"}}")
+			.status,
+		204);
 	assert_int_equal(agent_clock_set_calls, 1);
 	assert_int_equal(agent_clock_set_to, INT64_C(1700000000500000000));
 	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "1");
 	/* A clock that cannot be set is logged and hinders nothing. */
 	agent_clock_set_result = -EPERM;
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:21Z\",\"envVars\":{\"A\":\"2\"}}").status, 204);
+	assert_int_equal(
+		init(f, "{\"timestamp\":\"2023-11-14T22:13:21Z\",\"envVars\":{\"A\":\"2\"}}")
+			.status,
+		204);
 	assert_int_equal(agent_clock_set_calls, 2);
 	assert_string_equal(environment_get(&f->app.sandbox.environment, "A"), "2");
 	assert_non_null(strstr(f->log, "operation not permitted"));
 	/* Standalone, the machine's clock is nobody's to set. */
 	f->app.sandbox.is_standalone = true;
-	assert_int_equal(init(f, "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"3\"}}").status, 204);
+	assert_int_equal(
+		init(f, "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"3\"}}")
+			.status,
+		204);
 	assert_int_equal(agent_clock_set_calls, 2);
 }
 
@@ -146,7 +160,8 @@ static void case_142_parallel_inits_queue_and_those_who_leave_are_forgotten(void
 
 		talk_open(&talks[i], &f->app.loop, f->server);
 		len = snprintf(text, sizeof(text),
-			       "POST /init HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s",
+			       "POST /init HTTP/1.1\r\nHost: x\r\nConnection: "
+			       "close\r\nContent-Length: %d\r\n\r\n%s",
 			       len, body);
 		talk_send(&talks[i], text, (size_t)len);
 		TURN_UNTIL(&f->app.loop, queue->waiting_count >= i + 1);

@@ -43,7 +43,8 @@ static void conformance_003_conformance_004_conformance_005_what_is_accepted(voi
 	assert_null(signature_check(&subject, token, str_of(signature), NOW));
 	assert_string_equal(signature_check(&subject, token, str_of(signature), NOW + 1),
 			    "signature is already expired");
-	assert_string_equal(signature_check(&subject, token, STR("v1_wrong_signature"), NOW), "invalid signature");
+	assert_string_equal(signature_check(&subject, token, STR("v1_wrong_signature"), NOW),
+			    "invalid signature");
 	assert_string_equal(signature_check(&subject, token, STR(""), NOW), "invalid signature");
 	/* A wrong one is not told that it is expired, too. */
 	assert_string_equal(signature_check(&subject, token, STR("v1_wrong_signature"), NOW + 1),
@@ -54,7 +55,8 @@ static void conformance_003_conformance_004_conformance_005_what_is_accepted(voi
 		other[i] ^= 1;
 		assert_non_null(signature_check(&subject, token, str_of(other), NOW));
 	}
-	assert_non_null(signature_check(&subject, token, (struct str){signature, SIGNATURE_BYTES - 2}, NOW));
+	assert_non_null(signature_check(&subject, token,
+					(struct str){signature, SIGNATURE_BYTES - 2}, NOW));
 	assert_non_null(signature_check(&subject, STR("another token"), str_of(signature), NOW));
 	/* So does every part. */
 	changed = subject;

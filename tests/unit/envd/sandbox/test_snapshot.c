@@ -46,10 +46,11 @@ static void conformance_103_freeze_and_wait(void **state)
 	struct snapshot_lab *f = *state;
 	struct talk_answer answer = post(f, "/freeze?maxWaitMs=1000", "");
 
-	assert_frozen_answer(&answer,
-			     "{\"allowlisted\":0,\"failed\":0,\"frozen\":2,\"mode\":\"legacy\",\"notFrozen\":0,"
-			     "\"preFrozen\":0,\"requested\":2,\"sweepMs\":",
-			     ",\"truncated\":false,\"unobservable\":0,\"visited\":0,", "\"waitMs\":");
+	assert_frozen_answer(
+		&answer,
+		"{\"allowlisted\":0,\"failed\":0,\"frozen\":2,\"mode\":\"legacy\",\"notFrozen\":0,"
+		"\"preFrozen\":0,\"requested\":2,\"sweepMs\":",
+		",\"truncated\":false,\"unobservable\":0,\"visited\":0,", "\"waitMs\":");
 	assert_true(is_frozen(f));
 	assert_non_null(strstr(f->agent.log, "workload frozen"));
 	/* The order of the writes is that of the log of the tree: see the unit tests. */
@@ -62,8 +63,9 @@ static void conformance_103_freeze_and_wait(void **state)
 
 static void conformance_107_freeze_without_a_wait(void **state)
 {
-	static const char *const targets[] = {"/freeze", "/freeze?maxWaitMs=0", "/freeze?maxWaitMs=-5",
-					      "/freeze?mode=nonsense", "/freeze?mode="};
+	static const char *const targets[] = {"/freeze", "/freeze?maxWaitMs=0",
+					      "/freeze?maxWaitMs=-5", "/freeze?mode=nonsense",
+					      "/freeze?mode="};
 	struct snapshot_lab *f = *state;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(targets); i++) {
@@ -87,10 +89,11 @@ static void conformance_105_conformance_107_failed_writes_are_no_error(void **st
 	cgroup_lab_break(&f->lab, "ptys", "cgroup.freeze");
 	assert_status(f, "/freeze", "", 204);
 	answer = post(f, "/freeze?maxWaitMs=1000&mode=legacy", "");
-	assert_frozen_answer(&answer,
-			     "{\"allowlisted\":0,\"failed\":2,\"frozen\":0,\"mode\":\"legacy\",\"notFrozen\":0,"
-			     "\"preFrozen\":0,\"requested\":0,\"sweepMs\":",
-			     ",\"truncated\":false,\"unobservable\":0,\"visited\":0,", "\"waitMs\":");
+	assert_frozen_answer(
+		&answer,
+		"{\"allowlisted\":0,\"failed\":2,\"frozen\":0,\"mode\":\"legacy\",\"notFrozen\":0,"
+		"\"preFrozen\":0,\"requested\":0,\"sweepMs\":",
+		",\"truncated\":false,\"unobservable\":0,\"visited\":0,", "\"waitMs\":");
 	/* Nothing was frozen, so there is nothing to watch. */
 	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
 }
@@ -105,14 +108,18 @@ static void hierarchy_over_http(void **state)
 	cgroup_lab_freeze(&f->lab, "kept", true);
 	answer = post(f, "/freeze?mode=hierarchy&maxCgroups=100&maxWaitMs=1000", "");
 	assert_frozen_answer(&answer,
-			     "{\"allowlisted\":1,\"failed\":0,\"frozen\":3,\"mode\":\"hierarchy\",\"notFrozen\":0,"
+			     "{\"allowlisted\":1,\"failed\":0,\"frozen\":3,\"mode\":\"hierarchy\","
+			     "\"notFrozen\":0,"
 			     "\"preFrozen\":1,\"requested\":3,\"sweepMs\":",
-			     ",\"truncated\":false,\"unobservable\":0,\"visited\":5,", "\"waitMs\":");
+			     ",\"truncated\":false,\"unobservable\":0,\"visited\":5,",
+			     "\"waitMs\":");
 	answer = post(f, "/freeze?mode=hierarchy&maxCgroups=1&maxWaitMs=1000", "");
 	assert_frozen_answer(&answer,
-			     "{\"allowlisted\":0,\"failed\":0,\"frozen\":3,\"mode\":\"hierarchy\",\"notFrozen\":0,"
+			     "{\"allowlisted\":0,\"failed\":0,\"frozen\":3,\"mode\":\"hierarchy\","
+			     "\"notFrozen\":0,"
 			     "\"preFrozen\":1,\"requested\":3,\"sweepMs\":",
-			     ",\"truncated\":true,\"unobservable\":0,\"visited\":1,", "\"waitMs\":");
+			     ",\"truncated\":true,\"unobservable\":0,\"visited\":1,",
+			     "\"waitMs\":");
 	assert_status(f, "/unfreeze", "", 204);
 	assert_true(is_thawed(f));
 	assert_true(cgroup_lab_is_asked(&f->lab, "kept"));
@@ -124,17 +131,21 @@ static void parameters_are_checked(void **state)
 	static const struct {
 		const char *target, *body;
 	} table[] = {
-		{"/freeze?maxWaitMs=soon", "Invalid format for parameter maxWaitMs: error binding string parameter: "
-					   "strconv.ParseInt: parsing \"soon\": invalid syntax\n"},
-		{"/freeze?maxCgroups=", "Invalid format for parameter maxCgroups: error binding string parameter: "
-					"strconv.ParseInt: parsing \"\": invalid syntax\n"},
-		{"/freeze?maxWaitMs=1.5", "Invalid format for parameter maxWaitMs: error binding string parameter: "
-					  "strconv.ParseInt: parsing \"1.5\": invalid syntax\n"},
+		{"/freeze?maxWaitMs=soon",
+		 "Invalid format for parameter maxWaitMs: error binding string parameter: "
+		 "strconv.ParseInt: parsing \"soon\": invalid syntax\n"},
+		{"/freeze?maxCgroups=",
+		 "Invalid format for parameter maxCgroups: error binding string parameter: "
+		 "strconv.ParseInt: parsing \"\": invalid syntax\n"},
+		{"/freeze?maxWaitMs=1.5",
+		 "Invalid format for parameter maxWaitMs: error binding string parameter: "
+		 "strconv.ParseInt: parsing \"1.5\": invalid syntax\n"},
 		{"/freeze?maxWaitMs=99999999999999999999",
 		 "Invalid format for parameter maxWaitMs: error binding string parameter: "
 		 "strconv.ParseInt: parsing \"99999999999999999999\": value out of range\n"},
-		{"/freeze?mode=legacy&mode=legacy", "Invalid format for parameter mode: multiple values for single "
-						    "value parameter 'mode'\n"},
+		{"/freeze?mode=legacy&mode=legacy",
+		 "Invalid format for parameter mode: multiple values for single "
+		 "value parameter 'mode'\n"},
 	};
 	struct snapshot_lab *f = *state;
 
@@ -163,10 +174,11 @@ static void conformance_108_conformance_126_without_cgroups(void **state)
 	snapshot_lab_open_service(f, cgroups.root);
 	cgroups_fini(&cgroups);
 	answer = post(f, "/freeze?maxWaitMs=10000&mode=hierarchy", "");
-	assert_frozen_answer(&answer,
-			     "{\"allowlisted\":0,\"failed\":0,\"frozen\":0,\"mode\":\"legacy\",\"notFrozen\":0,"
-			     "\"preFrozen\":0,\"requested\":2,\"sweepMs\":",
-			     ",\"truncated\":false,\"unobservable\":2,\"visited\":0,", "\"waitMs\":");
+	assert_frozen_answer(
+		&answer,
+		"{\"allowlisted\":0,\"failed\":0,\"frozen\":0,\"mode\":\"legacy\",\"notFrozen\":0,"
+		"\"preFrozen\":0,\"requested\":2,\"sweepMs\":",
+		",\"truncated\":false,\"unobservable\":2,\"visited\":0,", "\"waitMs\":");
 	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
 	assert_status(f, "/unfreeze", "", 204);
 	assert_status(f, "/init", "", 204);
@@ -276,7 +288,8 @@ static bool is_disarmed(void *user)
 {
 	struct snapshot_lab *f = user;
 
-	return f->agent.app.snapshot.freezer.watchdog_state == WATCHDOG_NONE && !f->agent.app.snapshot.freezer.rescue;
+	return f->agent.app.snapshot.freezer.watchdog_state == WATCHDOG_NONE &&
+	       !f->agent.app.snapshot.freezer.rescue;
 }
 
 static void conformance_123_the_watchdog_thaws(void **state)
@@ -402,9 +415,11 @@ static void conformance_033_a_stale_init_thaws(void **state)
 	struct snapshot_lab *f = *state;
 
 	f->agent.app.sandbox.is_standalone = true; /* the clock stays as it is */
-	assert_status(f, "/init", "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"new\"}}", 204);
+	assert_status(f, "/init",
+		      "{\"timestamp\":\"2023-11-14T22:13:22Z\",\"envVars\":{\"A\":\"new\"}}", 204);
 	assert_status(f, "/freeze", "", 204);
-	assert_status(f, "/init", "{\"timestamp\":\"2023-11-14T22:12:22Z\",\"envVars\":{\"A\":\"old\"}}", 204);
+	assert_status(f, "/init",
+		      "{\"timestamp\":\"2023-11-14T22:12:22Z\",\"envVars\":{\"A\":\"old\"}}", 204);
 	assert_string_equal(environment_get(&f->agent.app.sandbox.environment, "A"), "new");
 	assert_true(is_thawed(f));
 	/* A thaw that fails does not make the host's /init fail. */
@@ -437,8 +452,9 @@ static void conformance_125_init_tells_whether_the_freeze_held(void **state)
 	assert_status(f, "/freeze?mode=hierarchy", "", 204);
 	answer = post(f, "/init", "");
 	assert_int_equal(answer.status, 204);
-	agent_assert_header(&answer, "X-Envd-Freeze-Audit",
-		      "{\"visited\":4,\"frozen\":3,\"escaped\":0,\"violations\":0,\"truncated\":false}");
+	agent_assert_header(
+		&answer, "X-Envd-Freeze-Audit",
+		"{\"visited\":4,\"frozen\":3,\"escaped\":0,\"violations\":0,\"truncated\":false}");
 	assert_true(is_thawed(f));
 	/* Once; not after a thaw; and not for a legacy freeze. */
 	answer = post(f, "/init", "");
@@ -455,14 +471,16 @@ static void conformance_125_init_tells_whether_the_freeze_held(void **state)
 	cgroup_lab_freeze(&f->lab, "guest", false);
 	cgroup_lab_freeze(&f->lab, "socats", true);
 	answer = post(f, "/init", "");
-	agent_assert_header(&answer, "X-Envd-Freeze-Audit",
-		      "{\"visited\":4,\"frozen\":2,\"escaped\":1,\"violations\":1,\"truncated\":false}");
+	agent_assert_header(
+		&answer, "X-Envd-Freeze-Audit",
+		"{\"visited\":4,\"frozen\":2,\"escaped\":1,\"violations\":1,\"truncated\":false}");
 	assert_non_null(strstr(f->agent.log, "\"cgroup\":\"guest\""));
 }
 
 static void the_gate_guards_them_all(void **state)
 {
-	static const char *const targets[] = {"/freeze", "/unfreeze", "/fsfreeze", "/fsthaw", "/collapse"};
+	static const char *const targets[] = {"/freeze", "/unfreeze", "/fsfreeze", "/fsthaw",
+					      "/collapse"};
 	struct snapshot_lab *f = *state;
 
 	sandbox_set_access_token(&f->agent.app.sandbox, STR("secret"));
@@ -484,8 +502,7 @@ static void standalone_leaves_the_machine_alone(void **state)
 	assert_status(f, "/fsthaw", "", 403);
 }
 
-#define TEST(name) \
-	cmocka_unit_test_setup_teardown(name, snapshot_lab_setup, snapshot_lab_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, snapshot_lab_setup, snapshot_lab_teardown)
 
 int main(void)
 {

@@ -1,4 +1,5 @@
-/* Freezing real processes in real cgroups, with the assembled envd, where this machine has version 2. */
+/* Freezing real processes in real cgroups, with the assembled envd, where this machine has
+ * version 2. */
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
@@ -59,7 +60,8 @@ static int setup(void **state)
 	const char *mount = find_mount();
 
 	log_init(LOG_ERROR, LOG_JSON, -1);
-	snprintf(f->root, sizeof(f->root), "%s/envd-snapshot-%d", mount ? mount : "/nonexistent", getpid());
+	snprintf(f->root, sizeof(f->root), "%s/envd-snapshot-%d", mount ? mount : "/nonexistent",
+		 getpid());
 	*state = f;
 	if (geteuid() != 0 || !mount || mkdir(f->root, 0755) < 0) {
 		f->root[0] = '\0';
@@ -96,8 +98,9 @@ static int teardown(void **state)
 		talk_wait(&f->app.loop, is_stopped, f);
 		app_fini(&f->app);
 		kill_all();
-		snprintf(command, sizeof(command), "find %s -mindepth 1 -depth -type d -exec rmdir {} + && rmdir %s",
-			 f->root, f->root);
+		snprintf(command, sizeof(command),
+			 "find %s -mindepth 1 -depth -type d -exec rmdir {} + && rmdir %s", f->root,
+			 f->root);
 		assert_int_equal(system(command), 0);
 	}
 	free(f);
@@ -108,8 +111,9 @@ static void ask(struct fixture *f, struct talk *talk, const char *method, const 
 		const char *type, struct str body)
 {
 	char head[512];
-	int len = snprintf(head, sizeof(head), "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
-					       "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n",
+	int len = snprintf(head, sizeof(head),
+			   "%s %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n"
+			   "Content-Type: %s\r\nContent-Length: %zu\r\n\r\n",
 			   method, target, type, body.len);
 
 	talk_open(talk, &f->app.loop, f->server);
@@ -240,8 +244,8 @@ static void case_079_a_frozen_workload_and_a_lively_envd(void **state)
 	assert_int_equal(status_of(f, "POST", "/unfreeze", "", ""), 204);
 	for (size_t i = 0; i < ARRAY_LENGTH(during); i++) {
 		talk_read_all(&during[i]);
-		assert_non_null(memmem(buf_data(&during[i].received), buf_length(&during[i].received),
-				       "dGhhd2VkCg==", 12));
+		assert_non_null(memmem(buf_data(&during[i].received),
+				       buf_length(&during[i].received), "dGhhd2VkCg==", 12));
 		assert_answer_has(&during[i], 200, "\"exited\":true");
 		talk_close(&during[i]);
 	}
@@ -302,15 +306,17 @@ static void conformance_118_conformance_124_real_guests(void **state)
 	wait_for_state(f, "kept", true);
 
 	freeze(f, "/freeze?mode=hierarchy&maxWaitMs=5000",
-	       "\"frozen\":3,\"mode\":\"hierarchy\",\"notFrozen\":0,\"preFrozen\":1,\"requested\":3,");
+	       "\"frozen\":3,\"mode\":\"hierarchy\",\"notFrozen\":0,\"preFrozen\":1,\"requested\":"
+	       "3,");
 	assert_true(is_in_state(f, "guest/inner", true));
 	assert_true(is_in_state(f, "socats", false));
 	ask(f, &talk, "POST", "/init", "", STR(""));
 	talk_read_all(&talk);
 	answer = talk_parse(&talk);
 	assert_int_equal(answer.status, 204);
-	assert_string_equal(talk_header(&answer, "X-Envd-Freeze-Audit"),
-			    "{\"visited\":6,\"frozen\":5,\"escaped\":0,\"violations\":0,\"truncated\":false}");
+	assert_string_equal(
+		talk_header(&answer, "X-Envd-Freeze-Audit"),
+		"{\"visited\":6,\"frozen\":5,\"escaped\":0,\"violations\":0,\"truncated\":false}");
 	talk_close(&talk);
 	wait_for_state(f, "guest/inner", false);
 	wait_for_state(f, "user", false);
@@ -349,7 +355,8 @@ static void stopping_while_frozen(void **state)
 	start(f, &talk, "trap : TERM; echo up; while :; do read nothing; done");
 	talk_read_until(&talk, "\"stdout\"");
 	freeze(f, "/freeze?maxWaitMs=5000", "\"frozen\":2");
-	/* The teardown does the rest: frozen commands can be killed, the watchdog keeps nothing alive. */
+	/* The teardown does the rest: frozen commands can be killed, the watchdog keeps nothing
+	 * alive. */
 	talk_close(&talk);
 }
 

@@ -41,7 +41,8 @@ static void use_fake_kernel(struct snapshot_lab *f)
 	f->agent.app.snapshot.filesystem = &filesystem;
 }
 
-static void check_filesystem_call(struct snapshot_lab *f, const char *target, const char *call, int fine)
+static void check_filesystem_call(struct snapshot_lab *f, const char *target, const char *call,
+				  int fine)
 {
 	struct talk_answer answer;
 	struct stat root;
@@ -61,7 +62,8 @@ static void check_filesystem_call(struct snapshot_lab *f, const char *target, co
 	answer = post(f, target, "");
 	assert_int_equal(answer.status, 500);
 	agent_assert_header(&answer, "Content-Type", "application/json; charset=utf-8");
-	snprintf(body, sizeof(body), "{\"code\":500,\"message\":\"%s /: operation not permitted\"}\n", call);
+	snprintf(body, sizeof(body),
+		 "{\"code\":500,\"message\":\"%s /: operation not permitted\"}\n", call);
 	agent_assert_body(&answer, body);
 }
 
@@ -174,8 +176,10 @@ static void conformance_130_a_real_file_system(void **state)
 		skip();
 	assert_non_null(mkdtemp(folder));
 	snprintf(command, sizeof(command),
-		 "cd %s && truncate -s 16M image && mkfs.ext4 -q image && mkdir m && mount -o loop image m "
-		 "&& echo old > m/file", folder);
+		 "cd %s && truncate -s 16M image && mkfs.ext4 -q image && mkdir m && mount -o loop "
+		 "image m "
+		 "&& echo old > m/file",
+		 folder);
 	if (system(command) != 0) {
 		snprintf(command, sizeof(command), "rm -rf %s", folder);
 		assert_int_equal(system(command), 0);
@@ -211,8 +215,9 @@ static void conformance_130_a_real_file_system(void **state)
 	assert_status(f, "/fsthaw", "", 204);
 	log_init(LOG_DEBUG, LOG_JSON, -1);
 	close(log_fd);
-	snprintf(command, sizeof(command), "grep -q 'lines dropped' %s/m/log && cd / && umount %s/m && rm -rf %s",
-		 folder, folder, folder);
+	snprintf(command, sizeof(command),
+		 "grep -q 'lines dropped' %s/m/log && cd / && umount %s/m && rm -rf %s", folder,
+		 folder, folder);
 	assert_int_equal(system(command), 0);
 }
 
@@ -228,10 +233,16 @@ static void conformance_131_which_regions_are_looked_at(void **state)
 		{"7f0000000000-7f0000400000 r--p 00000000 00:00 0 ", false},
 		{"7f0000000000-7f0000400000 ---p 00000000 00:00 0 ", false},
 		{"7f0000000000-7f0000400000 -w-p 00000000 00:00 0 ", false},
-		{"7f0000000000-7f0000400000 rw-p 00000000 00:00 0                          [heap]", false},
-		{"7f0000000000-7f0000400000 rw-p 00000000 00:00 0                          [stack]", false},
-		{"7f0000000000-7f0000400000 rw-p 00001000 fe:00 1234                       /usr/bin/envd", false},
-		{"7f0000000000-7f0000400000 rw-s 00000000 00:01 77                         /dev/zero (deleted)", false},
+		{"7f0000000000-7f0000400000 rw-p 00000000 00:00 0                          [heap]",
+		 false},
+		{"7f0000000000-7f0000400000 rw-p 00000000 00:00 0                          [stack]",
+		 false},
+		{"7f0000000000-7f0000400000 rw-p 00001000 fe:00 1234                       "
+		 "/usr/bin/envd",
+		 false},
+		{"7f0000000000-7f0000400000 rw-s 00000000 00:01 77                         "
+		 "/dev/zero (deleted)",
+		 false},
 		{"nonsense", false},
 		{"", false},
 	};
@@ -251,8 +262,9 @@ static void conformance_131_the_split_stays_in_bounds(void **state)
 		int64_t grown;
 		size_t collapsed, already_huge;
 	} table[] = {
-		{8, 8 << 21, 8, 0}, {8, 3 << 21, 3, 5}, {8, 100 << 21, 8, 0}, {8, -(5 << 21), 0, 8},
-		{8, 0, 0, 8}, {0, 4 << 21, 0, 0}, {1, (1 << 21) - 1, 0, 1},
+		{8, 8 << 21, 8, 0},	  {8, 3 << 21, 3, 5}, {8, 100 << 21, 8, 0},
+		{8, -(5 << 21), 0, 8},	  {8, 0, 0, 8},	      {0, 4 << 21, 0, 0},
+		{1, (1 << 21) - 1, 0, 1},
 	};
 
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
@@ -269,7 +281,8 @@ static bool can_collapse(void)
 {
 	size_t size = 2 * COLLAPSE_WINDOW_BYTES;
 	char *region = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	uintptr_t first = ((uintptr_t)region + COLLAPSE_WINDOW_BYTES - 1) & ~(COLLAPSE_WINDOW_BYTES - 1);
+	uintptr_t first = ((uintptr_t)region + COLLAPSE_WINDOW_BYTES - 1) &
+			  ~(COLLAPSE_WINDOW_BYTES - 1);
 	bool can;
 
 	assert_true(region != MAP_FAILED);
@@ -291,11 +304,13 @@ static void conformance_131_sparse_memory_becomes_huge(void **state)
 	struct talk_answer answer;
 
 	assert_true(region != MAP_FAILED);
-	first = (char *)(((uintptr_t)region + COLLAPSE_WINDOW_BYTES - 1) & ~(COLLAPSE_WINDOW_BYTES - 1));
+	first = (char *)(((uintptr_t)region + COLLAPSE_WINDOW_BYTES - 1) &
+			 ~(COLLAPSE_WINDOW_BYTES - 1));
 	for (size_t i = 0; i < WINDOWS; i++)
 		first[i * COLLAPSE_WINDOW_BYTES + 12345] = (char)(i + 1);
 	/* Begins and ends a page off the windows: what is not whole is left alone. */
-	snprintf(line, sizeof(line), "%lx-%lx rw-p 00000000 00:00 0 \n%lx-%lx r--p 00000000 00:00 0 \n",
+	snprintf(line, sizeof(line),
+		 "%lx-%lx rw-p 00000000 00:00 0 \n%lx-%lx r--p 00000000 00:00 0 \n",
 		 (unsigned long)first, (unsigned long)(first + WINDOWS * COLLAPSE_WINDOW_BYTES),
 		 (unsigned long)first, (unsigned long)(first + WINDOWS * COLLAPSE_WINDOW_BYTES));
 	cgroup_lab_write(&f->lab, "", "maps", line);
@@ -305,10 +320,12 @@ static void conformance_131_sparse_memory_becomes_huge(void **state)
 	assert_int_equal(answer.status, 200);
 	agent_assert_header(&answer, "Content-Type", "application/json");
 	snprintf(body, sizeof(body), "%.*s", (int)answer.body.len, answer.body.p);
-	assert_int_equal(sscanf(body, "{\"alreadyHuge\":%u,\"chunks\":%u,\"collapsed\":%u,\"elapsedMs\":%lld,"
-				      "\"regions\":%u,\"skipped\":%u}\n",
-				&huge, &chunks, &collapsed, &elapsed, &regions, &skipped),
-			 6);
+	assert_int_equal(
+		sscanf(body,
+		       "{\"alreadyHuge\":%u,\"chunks\":%u,\"collapsed\":%u,\"elapsedMs\":%lld,"
+		       "\"regions\":%u,\"skipped\":%u}\n",
+		       &huge, &chunks, &collapsed, &elapsed, &regions, &skipped),
+		6);
 	assert_int_equal(regions, 1);
 	assert_int_equal(chunks, WINDOWS);
 	assert_int_equal(huge + collapsed + skipped, WINDOWS);
@@ -319,7 +336,8 @@ static void conformance_131_sparse_memory_becomes_huge(void **state)
 	/* Once more: there is nothing left to do. */
 	if (skipped == 0) {
 		answer = post(f, "/collapse", "");
-		assert_true(str_starts_with(answer.body, STR("{\"alreadyHuge\":8,\"chunks\":8,\"collapsed\":0,")));
+		assert_true(str_starts_with(
+			answer.body, STR("{\"alreadyHuge\":8,\"chunks\":8,\"collapsed\":0,")));
 	}
 	munmap(region, size);
 }
@@ -335,14 +353,14 @@ static void conformance_131_what_cannot_be_read_is_an_error(void **state)
 	f->agent.app.snapshot.maps = "/nonexistent/maps";
 	answer = post(f, "/collapse", "");
 	assert_int_equal(answer.status, 500);
-	agent_assert_body(&answer, "{\"code\":500,\"message\":\"collapse: no such file or directory\"}\n");
+	agent_assert_body(&answer,
+			  "{\"code\":500,\"message\":\"collapse: no such file or directory\"}\n");
 	cgroup_lab_write(&f->lab, "", "maps", "10000000-20000000 rw-p 00000000 00:00 0 \n");
 	snprintf(path, sizeof(path), "%s/maps", f->lab.root);
 	assert_int_equal(collapse_memory(path, &cancelled, &result), -ECANCELED);
 }
 
-#define TEST(name) \
-	cmocka_unit_test_setup_teardown(name, snapshot_lab_setup, snapshot_lab_teardown)
+#define TEST(name) cmocka_unit_test_setup_teardown(name, snapshot_lab_setup, snapshot_lab_teardown)
 
 int main(void)
 {

@@ -121,7 +121,8 @@ static void conformance_124_the_guests_own_stay_frozen(void **state)
 		assert_int_equal(f->result.pre_frozen, 3);
 		assert_int_equal(f->freeze.guest.count, 3);
 		assert_string_equal(f->freeze.guest.paths[0], "guest");
-		assert_string_equal(f->freeze.guest.paths[1], "system.slice/docker.service/deep/deeper");
+		assert_string_equal(f->freeze.guest.paths[1],
+				    "system.slice/docker.service/deep/deeper");
 		assert_string_equal(f->freeze.guest.paths[2], "user/c1-1");
 		/* A second freeze does not take ours for the guest's. */
 		freeze_lab_sweep(f, mode, 0, 1000);
@@ -244,7 +245,8 @@ static void conformance_125_a_correct_guest_passes(void **state)
 	cgroup_lab_make(&f->lab, "guest/child");
 	cgroup_lab_freeze(&f->lab, "guest/child", true);
 	freeze_lab_sweep(f, FREEZE_HIERARCHY, 0, 1000);
-	/* user, its child, ptys, guest, its child, user.slice, one, cron, docker, deep, deeper, own */
+	/* user, its child, ptys, guest, its child, user.slice, one, cron, docker, deep, deeper,
+	 * own */
 	assert_audit(f, 12, 0, 0);
 	assert_int_equal(f->audit.visited, 22);
 	/* Asking changes nothing. */
@@ -261,9 +263,11 @@ static void conformance_125_offenders_are_found(void **state)
 	assert_audit(f, 11, 0, 1);
 	/* An allowlisted one that stands still because of what is above it. */
 	cgroup_lab_freeze(&f->lab, "system.slice/rpc-statd.service", false);
-	cgroup_lab_write(&f->lab, "system.slice/systemd-journald.service/child", "cgroup.events", "frozen 1");
+	cgroup_lab_write(&f->lab, "system.slice/systemd-journald.service/child", "cgroup.events",
+			 "frozen 1");
 	assert_audit(f, 11, 0, 1);
-	cgroup_lab_write(&f->lab, "system.slice/systemd-journald.service/child", "cgroup.events", "frozen 0");
+	cgroup_lab_write(&f->lab, "system.slice/systemd-journald.service/child", "cgroup.events",
+			 "frozen 0");
 	cgroup_lab_freeze(&f->lab, "user.slice", false);
 	assert_audit(f, 9, 2, 0);
 	cgroup_lab_write(&f->lab, "system.slice/envd.service", "cgroup.events", "frozen 1");

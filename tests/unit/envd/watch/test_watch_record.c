@@ -19,7 +19,9 @@ static void append(struct buf *b, enum watch_record_type type, struct str text)
 static void records_come_out_as_they_went_in(void **state)
 {
 	static const char odd[] = "a/\xc3(\n\0x";
-	struct watch_record record = {.type = WATCH_RECORD_FAILED, .cause = WATCH_CAUSE_WATCHES, .error = ENOSPC,
+	struct watch_record record = {.type = WATCH_RECORD_FAILED,
+				      .cause = WATCH_CAUSE_WATCHES,
+				      .error = ENOSPC,
 				      .text = STR("8192")};
 	struct buf b;
 	struct str bytes;
@@ -56,7 +58,9 @@ static void records_come_out_as_they_went_in(void **state)
 static void nonsense_is_no_record(void **state)
 {
 	static const char *const heads[] = {
-		"\xff\xff\xff\xff\1\0\0", "\1\0\0\0\x63\0\0", "\1\0\0\0\1\x63\0",
+		"\xff\xff\xff\xff\1\0\0",
+		"\1\0\0\0\x63\0\0",
+		"\1\0\0\0\1\x63\0",
 	};
 	struct watch_record record = make(WATCH_RECORD_CREATE, STR(""));
 	struct buf b;
@@ -72,7 +76,8 @@ static void nonsense_is_no_record(void **state)
 	assert_int_equal(watch_record_append(&b, &record), -ENAMETOOLONG);
 	record.text.len = 100;
 	b.max = 50;
-	record.text.p = "0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789";
+	record.text.p = "01234567890123456789012345678901234567890123456789012345678901234567890123"
+			"45678901234567890123456789";
 	assert_int_equal(watch_record_append(&b, &record), -ENOSPC);
 	assert_int_equal(buf_length(&b), 0);
 	buf_fini(&b);

@@ -69,7 +69,8 @@ static void entries_are_found_by_directory_and_name(void **state)
 
 static void case_116_moved_directories_keep_what_is_in_them(void **state)
 {
-	struct tree_node *a = add(tree.root, "a"), *deep = add(add(a, "x"), "y"), *b = add(tree.root, "b");
+	struct tree_node *a = add(tree.root, "a"), *deep = add(add(a, "x"), "y"),
+			 *b = add(tree.root, "b");
 	struct tree_node *moved;
 
 	(void)state;
@@ -183,7 +184,7 @@ static size_t doubted(void)
 	size_t count = 0;
 
 	LIST_FOR_EACH(node, &tree.doubts)
-		count++;
+	count++;
 	return count;
 }
 
@@ -215,10 +216,13 @@ static void a_doubt_moves_and_goes_with_its_entry(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(entries_are_found_by_directory_and_name, setup, teardown),
-		cmocka_unit_test_setup_teardown(case_116_moved_directories_keep_what_is_in_them, setup, teardown),
+		cmocka_unit_test_setup_teardown(entries_are_found_by_directory_and_name, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(case_116_moved_directories_keep_what_is_in_them,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(a_watch_belongs_to_one_directory, setup, teardown),
-		cmocka_unit_test_setup_teardown(a_doubt_moves_and_goes_with_its_entry, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_doubt_moves_and_goes_with_its_entry, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(walks_meet_everything_once, setup, teardown),
 		cmocka_unit_test_setup_teardown(case_119_the_difference_is_exact, setup, teardown),
 	};

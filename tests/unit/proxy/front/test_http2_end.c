@@ -1,4 +1,5 @@
-/* The orderly end of an HTTP/2 session: when its notice is sent, and which requests are still served. */
+/* The orderly end of an HTTP/2 session: when its notice is sent, and which requests are still
+ * served. */
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
 
@@ -121,8 +122,9 @@ static void s084_a_request_that_crosses_the_notice_is_served(void **state)
 	assert_int_equal(lab.goaways, 1);
 }
 
-/* A request may be on its way to who has given the sockets to a successor. The notice comes in one write with
- * its answer, so that none can cross it, and without the PING that such clients stumble over. */
+/* A request may be on its way to who has given the sockets to a successor. The notice comes in one
+ * write with its answer, so that none can cross it, and without the PING that such clients stumble
+ * over. */
 static void s084_s094_an_idle_client_is_told_with_its_next_answer(void **state)
 {
 	static const char notice[] = "\0\0\x8\7\0\0\0\0\0\x7f\xff\xff\xff";
@@ -213,7 +215,8 @@ int main(void)
 		TEST(s084_the_notice_waits_for_open_requests, http2_lab_set_up_patient),
 		TEST(s084_a_request_that_crosses_the_notice_is_served, http2_lab_set_up_patient),
 		TEST(s084_goaway_in_two_steps, set_up_impatient),
-		TEST(s084_s094_an_idle_client_is_told_with_its_next_answer, http2_lab_set_up_patient),
+		TEST(s084_s094_an_idle_client_is_told_with_its_next_answer,
+		     http2_lab_set_up_patient),
 		TEST(s084_s094_an_idle_client_that_asks_nothing_is_told_in_time, set_up_unquiet),
 		TEST(s084_the_notice_waits_for_the_requests_of_before, set_up_unquiet),
 		TEST(s084_later_requests_get_their_quiet_moment, http2_lab_set_up_patient),

@@ -61,7 +61,8 @@ static void s083_a_stream_without_a_window_holds_only_itself(void **state)
 	assert_true(http2_lab_seen(stalled)->ended);
 }
 
-/* With a length the end is framed with the last byte, before the maker has said that there are no more. */
+/* With a length the end is framed with the last byte, before the maker has said that there are no
+ * more. */
 static void an_answer_whose_last_bytes_fill_its_stream_is_ended(void **state)
 {
 	const size_t length = HTTP2_STREAM_HIGH_MARK_BYTES + 1000;
@@ -92,7 +93,8 @@ static void an_answer_whose_last_bytes_fill_its_stream_is_ended(void **state)
 
 static void s083_a_window_given_by_settings_later(void **state)
 {
-	static const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 50}};
+	static const nghttp2_settings_entry settings[] = {
+		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 50}};
 	int32_t id = http2_lab_get("/");
 
 	(void)state;
@@ -141,7 +143,8 @@ static void uploads_nobody_takes_hold_what_their_window_allows(void **state)
 		id[i] = http2_lab_ask(POST, true);
 		for (sent = 0; sent < HTTP2_STREAM_WINDOW_BYTES; sent += 32768)
 			http2_lab_send(id[i], block, 32768, false);
-		assert_int_equal(nghttp2_session_get_stream_remote_window_size(lab.client, id[i]), 0);
+		assert_int_equal(nghttp2_session_get_stream_remote_window_size(lab.client, id[i]),
+				 0);
 		assert_int_equal(buf_length(&lab.heard[i].body), 0);
 	}
 	/* That slows nobody else down ... */
@@ -283,8 +286,7 @@ static void a_client_that_takes_nothing_fills_no_memory(void **state)
 
 		nghttp2_submit_window_update(lab.client, NGHTTP2_FLAG_NONE, id, 100000000);
 		http2_lab_settle();
-		assert_int_equal(
-			http_response_begin(lab.heard[i].ex, 200, HTTP_LENGTH_CHUNKED), 0);
+		assert_int_equal(http_response_begin(lab.heard[i].ex, 200, HTTP_LENGTH_CHUNKED), 0);
 	}
 	http2_lab_settle();
 	lab.m->room = 0;
@@ -338,7 +340,8 @@ static void a_body_that_does_not_come_is_answered_408(void **state)
 
 static int set_up_all_short(void **state)
 {
-	/* What ends a connection that waits for its first request, or whose client is silent, is not that short. */
+	/* What ends a connection that waits for its first request, or whose client is silent, is
+	 * not that short. */
 	const struct http_server_timeouts timeouts = {300, 300, 30, 30, 30, 30, 20, 5000};
 
 	(void)state;
@@ -346,7 +349,8 @@ static int set_up_all_short(void **state)
 	return 0;
 }
 
-/* Neither the answer's pauses nor those of what the client says end it, as long as both are there. */
+/* Neither the answer's pauses nor those of what the client says end it, as long as both are
+ * there. */
 static void s074_a_stream_that_rests_is_not_cut(void **state)
 {
 	int32_t id;

@@ -221,7 +221,9 @@ static void open_that_rests(unsigned idle_ms)
 	struct http_server_timeouts timeouts = long_waits;
 
 	timeouts.rest = 1;
-	http2_lab_open((struct http_server_config){.timeouts = &timeouts, .idle_timeout_ms = idle_ms}, NULL, 0);
+	http2_lab_open(
+		(struct http_server_config){.timeouts = &timeouts, .idle_timeout_ms = idle_ms},
+		NULL, 0);
 	lab.answer = true;
 }
 
@@ -381,7 +383,8 @@ static void its_idle_end_comes_while_it_rests(void **state)
 }
 
 #define POOL_TEST(test) cmocka_unit_test_setup_teardown(test, set_up_pool, tear_down_pool)
-#define SESSION_TEST(test) cmocka_unit_test_setup_teardown(test, set_up_session, http2_lab_tear_down)
+#define SESSION_TEST(test) \
+	cmocka_unit_test_setup_teardown(test, set_up_session, http2_lab_tear_down)
 
 int main(void)
 {

@@ -1,4 +1,5 @@
-/* What HTTP/2 clients may not do: malformed requests, and floods (contract/proxy.md S76-S80, S87). */
+/* What HTTP/2 clients may not do: malformed requests, and floods (contract/proxy.md S76-S80,
+ * S87). */
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
@@ -104,7 +105,8 @@ static void requests_that_are_answered_by_a_status(void **state)
 		{":method: TRACE\n:scheme: http\n:authority: a\n:path: /\n", "405"},
 		{":method: FOO\n:scheme: http\n:authority: a\n:path: /\n", "501"},
 		{":method: get\n:scheme: http\n:authority: a\n:path: /\n", "501"},
-		{":method: CONNECT\n:protocol: connect-udp\n:scheme: http\n:authority: a\n:path: /\n",
+		{":method: CONNECT\n:protocol: connect-udp\n:scheme: http\n:authority: a\n:path: "
+		 "/\n",
 		 "501"},
 		{GET "expect: tea\n", "417"},
 	};
@@ -213,7 +215,8 @@ static void s076_rapid_reset(void **state)
 	size_t rounds = 0;
 
 	(void)state;
-	for (int32_t id = 1; rounds < 100000 && !lab.m->shut_wanted && !lab.m->closed; id += 2, rounds++) {
+	for (int32_t id = 1; rounds < 100000 && !lab.m->shut_wanted && !lab.m->closed;
+	     id += 2, rounds++) {
 		http2_lab_frame(sizeof(indexed_get), NGHTTP2_HEADERS, 5, id, indexed_get);
 		http2_lab_frame(4, NGHTTP2_RST_STREAM, 0, id, "\0\0\0\x8");
 		stream_mem_settle(&lab.loop);
@@ -230,8 +233,7 @@ static void answers_that_are_left_early_are_no_flood(void **state)
 	(void)state;
 	for (size_t i = 0; i < rounds; i++) {
 		id = http2_lab_get("/");
-		assert_int_equal(
-			http_response_begin(lab.heard[i].ex, 200, HTTP_LENGTH_CHUNKED), 0);
+		assert_int_equal(http_response_begin(lab.heard[i].ex, 200, HTTP_LENGTH_CHUNKED), 0);
 		http2_lab_settle();
 		nghttp2_submit_rst_stream(lab.client, NGHTTP2_FLAG_NONE, id, NGHTTP2_CANCEL);
 		http2_lab_settle();
@@ -248,8 +250,8 @@ static void s076_rapid_reset_in_one_go(void **state)
 	(void)state;
 	buf_init(&bytes, SIZE_MAX / 2);
 	for (int32_t i = 0; i < 10000; i++) {
-		unsigned char frames[] = {0,    0,    6,    1,    5, 0, 0, 0, 0, 0x82, 0x86, 0x84, 0x41,
-					  0x01, 'a', 0, 0, 4, 3, 0, 0, 0, 0, 0, 0, 0, 0, 8};
+		unsigned char frames[] = {0,   0, 6, 1, 5, 0, 0, 0, 0, 0x82, 0x86, 0x84, 0x41, 0x01,
+					  'a', 0, 0, 4, 3, 0, 0, 0, 0, 0,    0,	   0,	 0,    8};
 		int32_t id = 2 * i + 1;
 
 		frames[7] = frames[22] = (unsigned char)(id >> 8);
@@ -268,7 +270,8 @@ static void s077_resets_that_we_are_made_to_send(void **state)
 
 	(void)state;
 	lab.mute = true;
-	for (int32_t id = 1; rounds < 100000 && !lab.m->shut_wanted && !lab.m->closed; id += 2, rounds++) {
+	for (int32_t id = 1; rounds < 100000 && !lab.m->shut_wanted && !lab.m->closed;
+	     id += 2, rounds++) {
 		http2_lab_frame(sizeof(indexed_get), NGHTTP2_HEADERS, 5, id, indexed_get);
 		http2_lab_frame(4, NGHTTP2_WINDOW_UPDATE, 0, id, "\x7f\xff\xff\xff");
 		stream_mem_settle(&lab.loop);
@@ -303,7 +306,8 @@ static void data_right_behind_a_reset(void **state)
 	assert_int_equal(lab.heard[0].closed, 1);
 }
 
-/* What was under way when we reset a stream is passed over, until the client has reset it as well. */
+/* What was under way when we reset a stream is passed over, until the client has reset it as
+ * well. */
 static void data_after_both_have_reset(void **state)
 {
 	(void)state;
@@ -375,7 +379,8 @@ static void s078_unknown_frames_flood(void **state)
 
 static void s078_window_of_one(void **state)
 {
-	static const nghttp2_settings_entry settings[] = {{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 0}};
+	static const nghttp2_settings_entry settings[] = {
+		{NGHTTP2_SETTINGS_INITIAL_WINDOW_SIZE, 0}};
 	char data[10000];
 	struct iovec piece = {data, sizeof(data)};
 

@@ -1,4 +1,5 @@
-/* An HTTP/2 session cut at every byte, and with memory refused at every point, nghttp2's included. */
+/* An HTTP/2 session cut at every byte, and with memory refused at every point, nghttp2's
+ * included. */
 #include "proxy/front/http2.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/stream_mem.h"
@@ -73,8 +74,8 @@ static void on_stopped(void *user)
 	*(bool *)user = true;
 }
 
-/* Preface, SETTINGS with large windows; a POST with crumbs, two pieces of body and a trailer; a GET whose
- * stream is reset; a PING. */
+/* Preface, SETTINGS with large windows; a POST with crumbs, two pieces of body and a trailer; a GET
+ * whose stream is reset; a PING. */
 static const unsigned char bytes[] =
 	"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 	"\0\0\6\4\0\0\0\0\0\0\4\0\xf\0\0"
@@ -85,7 +86,8 @@ static const unsigned char bytes[] =
 	"\0\0\7\1\5\0\0\0\1\0\3x-t\1u"
 	"\0\0\6\1\5\0\0\0\3\x82\x87\x84\1\1a"
 	"\0\0\4\3\0\0\0\0\3\0\0\0\x8"
-	"\0\0\x8\6\0\0\0\0\0" "12345678";
+	"\0\0\x8\6\0\0\0\0\0"
+	"12345678";
 
 static bool output_has(const struct stream_mem *m, const char *text, size_t len)
 {
@@ -100,7 +102,8 @@ struct session {
 
 static void open_session(struct session *s)
 {
-	static const struct http_server_config config = {.dispatch = dispatch, .on_http2 = on_http2};
+	static const struct http_server_config config = {.dispatch = dispatch,
+							 .on_http2 = on_http2};
 	bool late = seen.late;
 
 	memset(&seen, 0, sizeof(seen));
@@ -141,7 +144,10 @@ static void expect_all(const struct session *s)
 	assert_int_equal(seen.begun, 2);
 	assert_str(buf_str(&seen.body), "held bytes");
 	/* The PING's answer, the trailer, the body. */
-	assert_true(output_has(s->m, "\0\0\x8\6\1\0\0\0\0" "12345678", 17));
+	assert_true(output_has(s->m,
+			       "\0\0\x8\6\1\0\0\0\0"
+			       "12345678",
+			       17));
 	assert_true(buf_length(&s->m->output) > 100000);
 	assert_true(seen.complete >= 1);
 }

@@ -6,7 +6,7 @@
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
 
-#define WEBSOCKET                                                                                \
+#define WEBSOCKET \
 	":method: CONNECT\n:protocol: websocket\n:scheme: https\n:authority: a\n:path: /chat\n" \
 	"sec-websocket-version: 13\nsec-websocket-protocol: p\norigin: http://x\n"
 
@@ -30,7 +30,8 @@ static void answer_to(size_t heard, char *ret_accept)
 
 	assert_int_equal(http_headers_count(headers, STR("sec-websocket-key")), 1);
 	assert_int_equal(key.len, HTTP2_WEBSOCKET_KEY_BYTES);
-	snprintf(joined, sizeof(joined), "%.*s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", (int)key.len, key.p);
+	snprintf(joined, sizeof(joined), "%.*s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", (int)key.len,
+		 key.p);
 	SHA1((unsigned char *)joined, strlen(joined), digest);
 	EVP_EncodeBlock((unsigned char *)ret_accept, digest, sizeof(digest));
 }

@@ -60,8 +60,8 @@ static void write_text(const char *name, const char *text)
 	fclose(file);
 }
 
-/* A self-signed certificate with these alternative names ("DNS:a,DNS:b"; NULL: none) and this common
- * name, appended to a file, and its key to another. */
+/* A self-signed certificate with these alternative names ("DNS:a,DNS:b"; NULL: none) and this
+ * common name, appended to a file, and its key to another. */
 static void make_pair(const char *certificate_name, const char *key_name, const char *names,
 		      const char *common_name, bool rsa)
 {
@@ -75,13 +75,13 @@ static void make_pair(const char *certificate_name, const char *key_name, const 
 	ASN1_INTEGER_set(X509_get_serialNumber(c), 1);
 	X509_gmtime_adj(X509_getm_notBefore(c), -60);
 	X509_gmtime_adj(X509_getm_notAfter(c), 3600);
-	X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)common_name, -1,
-				   -1, 0);
+	X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, (const unsigned char *)common_name,
+				   -1, -1, 0);
 	X509_set_issuer_name(c, subject);
 	X509_set_pubkey(c, key);
 	if (names) {
-		X509_EXTENSION *extension =
-			X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name, names);
+		X509_EXTENSION *extension = X509V3_EXT_conf_nid(NULL, NULL, NID_subject_alt_name,
+								names);
 
 		assert_non_null(extension);
 		X509_add_ext(c, extension, -1);
@@ -247,7 +247,8 @@ static void what_cannot_be_used_is_named(void **state)
 	write_text("garbage", "garbage");
 	assert_int_equal(mkdir(path, 0700), 0);
 	file = create("locked", "w");
-	assert_true(PEM_write_PKCS8PrivateKey(file, key, EVP_aes_128_cbc(), "secret", 6, NULL, NULL));
+	assert_true(
+		PEM_write_PKCS8PrivateKey(file, key, EVP_aes_128_cbc(), "secret", 6, NULL, NULL));
 	fclose(file);
 	EVP_PKEY_free(key);
 	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
@@ -400,8 +401,8 @@ static void development_certificates_stay_while_they_are_good(void **state)
 
 static void development_domains_are_checked(void **state)
 {
-	static const char *const domains[] = {"", ".", "a..b", "a.", "-a.b", "A.b", "a b", "a,DNS:evil.test",
-					      "*.a", "a/b"};
+	static const char *const domains[] = {
+		"", ".", "a..b", "a.", "-a.b", "A.b", "a b", "a,DNS:evil.test", "*.a", "a/b"};
 	struct err err;
 	bool made;
 
@@ -413,15 +414,16 @@ static void development_domains_are_checked(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(s088_names_get_their_certificate, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(a_directory_has_an_order_and_only_pairs_count, set_up,
+		cmocka_unit_test_setup_teardown(s088_names_get_their_certificate, set_up,
 						tear_down),
+		cmocka_unit_test_setup_teardown(a_directory_has_an_order_and_only_pairs_count,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(what_cannot_be_used_is_named, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(s090_a_reload_keeps_what_it_cannot_replace, set_up,
 						tear_down),
 		cmocka_unit_test_setup_teardown(the_first_to_expire_is_known, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(development_certificates_stay_while_they_are_good, set_up,
-						tear_down),
+		cmocka_unit_test_setup_teardown(development_certificates_stay_while_they_are_good,
+						set_up, tear_down),
 		cmocka_unit_test_setup_teardown(development_domains_are_checked, set_up, tear_down),
 	};
 

@@ -1,4 +1,5 @@
-/* TLS around a memory stream, against OpenSSL's own client: what is cut, half-closed, broken, flooded. */
+/* TLS around a memory stream, against OpenSSL's own client: what is cut, half-closed, broken,
+ * flooded. */
 #include "tests/support/cmocka.h"
 
 #include <openssl/err.h>
@@ -53,7 +54,8 @@ static size_t count_records(struct str bytes)
 	size_t count = 0;
 
 	while (bytes.len >= 5) {
-		size_t len = 5 + ((size_t)(unsigned char)bytes.p[3] << 8 | (unsigned char)bytes.p[4]);
+		size_t len = 5 +
+			     ((size_t)(unsigned char)bytes.p[3] << 8 | (unsigned char)bytes.p[4]);
 
 		assert_true(len <= bytes.len);
 		bytes = (struct str){bytes.p + len, bytes.len - len};
@@ -65,7 +67,8 @@ static size_t count_records(struct str bytes)
 
 static void small_pieces_share_a_record_and_a_write(void **state)
 {
-	struct iovec pieces[] = {{(void *)"head ", 5}, {(void *)"", 0}, {(void *)"body ", 5}, {(void *)"end", 3}};
+	struct iovec pieces[] = {
+		{(void *)"head ", 5}, {(void *)"", 0}, {(void *)"body ", 5}, {(void *)"end", 3}};
 	size_t before;
 
 	(void)state;
@@ -279,7 +282,8 @@ static void a_forged_record_ends_in_an_alert(void **state)
 		assert_int_equal(tls_lab.end, -EPROTO);
 		assert_int_equal(tls_lab.ends, 1);
 		assert_true(SSL_read(tls_lab.client, record, sizeof(record)) <= 0);
-		assert_int_equal(ERR_GET_REASON(ERR_peek_last_error()), SSL_R_SSLV3_ALERT_BAD_RECORD_MAC);
+		assert_int_equal(ERR_GET_REASON(ERR_peek_last_error()),
+				 SSL_R_SSLV3_ALERT_BAD_RECORD_MAC);
 		ERR_clear_error();
 		tls_lab_close();
 	}
@@ -443,15 +447,16 @@ static void s090_tickets_of_the_last_key_still_resume(void **state)
 			tls_lab_exchange(0);
 			assert_int_equal(tls_lab.ready, 0);
 			if (SSL_session_reused(tls_lab.client) != (rotations < 2))
-				fail_msg("%s after %d rotations", SSL_get_version(tls_lab.client), rotations);
+				fail_msg("%s after %d rotations", SSL_get_version(tls_lab.client),
+					 rotations);
 			tls_lab_say("x", 1);
 			tls_lab_exchange(0);
 			tls_lab_expect("x");
 			/* Which certificate counts is known without having been shown again. */
 			assert_true(tls_lab.stream->security->covers(tls_lab.stream->security,
-								 STR("b.sbx.localhost")));
+								     STR("b.sbx.localhost")));
 			assert_false(tls_lab.stream->security->covers(tls_lab.stream->security,
-								  STR("b.other.localhost")));
+								      STR("b.other.localhost")));
 			tls_lab_close();
 			SSL_SESSION_free(session);
 		}
@@ -492,7 +497,8 @@ static void s090_a_successor_with_the_keys_resumes_and_renews_them(void **state)
 
 	(void)state;
 	for (size_t v = 0; v < ARRAY_LENGTH(versions); v++) {
-		SSL_SESSION *older = take_session(versions[v], 1), *newer = take_session(versions[v], 0);
+		SSL_SESSION *older = take_session(versions[v], 1),
+			    *newer = take_session(versions[v], 0);
 		struct tls *predecessor = tls_lab_tls;
 		unsigned char keys[TLS_TICKET_KEYS_BYTES];
 		size_t len = tls_export_tickets(predecessor, keys);
@@ -528,7 +534,8 @@ static void s090_a_successor_with_the_keys_resumes_and_renews_them(void **state)
 	}
 }
 
-/* A client uses a ticket once (RFC 8446 appendix C.4), so whoever resumes needs another one for the next time. */
+/* A client uses a ticket once (RFC 8446 appendix C.4), so whoever resumes needs another one for the
+ * next time. */
 static void s090_who_resumes_gets_a_ticket_for_the_next_time(void **state)
 {
 	SSL_SESSION *session = take_session(TLS1_3_VERSION, 0);

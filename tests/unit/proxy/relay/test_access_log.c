@@ -1,4 +1,5 @@
-/* When lines of the access log reach their descriptor: soon, whatever delays the writing of those before. */
+/* When lines of the access log reach their descriptor: soon, whatever delays the writing of those
+ * before. */
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>

@@ -46,9 +46,13 @@ static void a_client_is_an_address_or_a_network_of_64_bits(void **state)
 	struct clients_totals totals;
 	struct stream_peer *v4 = peer_of(clients, "192.0.2.1");
 	struct stream_peer *peers[] = {
-		v4, peer_of(clients, "192.0.2.1"), peer_of(clients, "::ffff:192.0.2.1"),
-		peer_of(clients, "192.0.2.2"), peer_of(clients, "2001:db8:0:1::1"),
-		peer_of(clients, "2001:db8:0:1:ffff::2"), peer_of(clients, "2001:db8:0:2::1"),
+		v4,
+		peer_of(clients, "192.0.2.1"),
+		peer_of(clients, "::ffff:192.0.2.1"),
+		peer_of(clients, "192.0.2.2"),
+		peer_of(clients, "2001:db8:0:1::1"),
+		peer_of(clients, "2001:db8:0:1:ffff::2"),
+		peer_of(clients, "2001:db8:0:2::1"),
 	};
 	struct sockaddr local = {.sa_family = AF_UNIX};
 
@@ -95,7 +99,8 @@ static void peers_for_many_clients_are_nobodys(void **state)
 static void exchanges_are_shared_by_what_is_left(void **state)
 {
 	struct clients *clients = open_clients(MANY);
-	struct stream_peer *first = peer_of(clients, "192.0.2.1"), *second = peer_of(clients, "192.0.2.2");
+	struct stream_peer *first = peer_of(clients, "192.0.2.1"),
+			   *second = peer_of(clients, "192.0.2.2");
 	enum client_bound bounds[MANY];
 	struct clients_totals totals;
 
@@ -142,7 +147,8 @@ static void nobody_enters_where_all_is_taken(void **state)
 {
 	struct clients *clients = open_clients(1);
 	struct stream_peer *peer = peer_of(clients, "192.0.2.1");
-	enum client_bound nobody = clients_enter(clients, NULL), bound = clients_enter(clients, peer);
+	enum client_bound nobody = clients_enter(clients, NULL),
+			  bound = clients_enter(clients, peer);
 
 	assert_int_equal(nobody, CLIENT_BOUND_NONE);
 	assert_int_equal(bound, CLIENT_BOUND_ALL);
@@ -177,7 +183,8 @@ static void who_leaves_refusals_waiting_floods(void **state)
 static void heads_count_for_their_client_and_for_all(void **state)
 {
 	struct clients *clients = open_clients(1);
-	struct stream_peer *first = peer_of(clients, "192.0.2.1"), *second = peer_of(clients, "192.0.2.2");
+	struct stream_peer *first = peer_of(clients, "192.0.2.1"),
+			   *second = peer_of(clients, "192.0.2.2");
 	struct clients_totals totals;
 	struct share share, other;
 

@@ -37,8 +37,8 @@ static int tear_down(void **state)
 
 static void add(struct fixture *f, const char *name, const char *value)
 {
-	assert_int_equal(http_headers_add(&f->request.headers, &f->arena, str_of(name), str_of(value)),
-			 0);
+	assert_int_equal(
+		http_headers_add(&f->request.headers, &f->arena, str_of(name), str_of(value)), 0);
 }
 
 /* The ten cases of contract/proxy.md 1.6, and what lies between them. */
@@ -106,23 +106,27 @@ static void bodies_for_programs(void **state)
 	struct fixture *f = *state;
 	struct error_answer answer = {.cause = ERROR_NOT_FOUND, .sandbox_id = "abc", .port = 3000};
 
-	check_body(f, &answer, false,
-		   "{\"sandboxId\":\"abc\",\"message\":\"The sandbox was not found\",\"code\":502}");
+	check_body(
+		f, &answer, false,
+		"{\"sandboxId\":\"abc\",\"message\":\"The sandbox was not found\",\"code\":502}");
 	answer.cause = ERROR_PORT_CLOSED;
 	check_body(f, &answer, false,
-		   "{\"sandboxId\":\"abc\",\"message\":\"The sandbox is running but port is not open\","
+		   "{\"sandboxId\":\"abc\",\"message\":\"The sandbox is running but port is not "
+		   "open\","
 		   "\"port\":3000,\"code\":502}");
 	answer.cause = ERROR_LIMIT;
 	answer.connection_limit = 7;
 	check_body(f, &answer, false,
-		   "{\"sandboxId\":\"abc\",\"message\":\"Too many connections to the sandbox (limit: 7)\","
+		   "{\"sandboxId\":\"abc\",\"message\":\"Too many connections to the sandbox "
+		   "(limit: 7)\","
 		   "\"code\":429,\"connectionLimit\":7}");
 	answer.cause = ERROR_INTERNAL_PATH;
 	f->request.path = STR("/<init>\"\\\xff&");
 	check_body(f, &answer, false,
 		   "{\"message\":\"This endpoint is reserved for the control plane\","
 		   "\"path\":\"/\\u003cinit\\u003e\\\"\\\\\xef\xbf\xbd\\u0026\",\"code\":404}");
-	answer = (struct error_answer){.cause = ERROR_BAD_REQUEST, .status = 431, .detail = "too much"};
+	answer = (struct error_answer){
+		.cause = ERROR_BAD_REQUEST, .status = 431, .detail = "too much"};
 	check_body(f, &answer, false, "{\"message\":\"too much\",\"code\":431}");
 	assert_int_equal(error_answer_status(&answer), 431);
 }
@@ -134,7 +138,8 @@ static void s006_pages_are_escaped_and_whole(void **state)
 	f->request.path = STR("/<script>alert('1')</script>&\"\xff\n");
 	f->request.authority = STR("<b>.d");
 	for (int i = 0; i < ERROR_CAUSES; i++) {
-		struct error_answer answer = {.cause = (enum error_cause)i, .sandbox_id = "abc", .port = 80};
+		struct error_answer answer = {
+			.cause = (enum error_cause)i, .sandbox_id = "abc", .port = 80};
 		struct str page;
 
 		buf_clear(&f->body);

@@ -50,8 +50,8 @@ static int tear_down(void **state)
 
 static void add(struct fixture *f, const char *name, const char *value)
 {
-	assert_int_equal(http_headers_add(&f->request.headers, &f->arena, str_of(name), str_of(value)),
-			 0);
+	assert_int_equal(
+		http_headers_add(&f->request.headers, &f->arena, str_of(name), str_of(value)), 0);
 }
 
 /* The fields as "name: value|name: value". */
@@ -63,9 +63,10 @@ static const char *run(struct fixture *f)
 	head_summarise(&f->request, &f->summary);
 	assert_int_equal(head_for_sandbox(&f->head, &f->arena, f->items, &f->out), 0);
 	for (size_t i = 0; i < f->out.count; i++)
-		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%.*s: %.*s", i ? "|" : "",
-					(int)f->out.items[i].name.len, f->out.items[i].name.p,
-					(int)f->out.items[i].value.len, f->out.items[i].value.p);
+		len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%.*s: %.*s",
+					i ? "|" : "", (int)f->out.items[i].name.len,
+					f->out.items[i].name.p, (int)f->out.items[i].value.len,
+					f->out.items[i].value.p);
 	return text;
 }
 
@@ -75,7 +76,8 @@ static void s047_hop_by_hop_fields(void **state)
 
 	add(f, "host", "3000-abc.d:80");
 	add(f, "X-One", "1");
-	add(f, "Connection", "keep-alive, X-One, , x-two,Authorization, Cookie, Host, Content-Length");
+	add(f, "Connection",
+	    "keep-alive, X-One, , x-two,Authorization, Cookie, Host, Content-Length");
 	add(f, "X-Two", "2");
 	add(f, "X-Two", "3");
 	add(f, "Authorization", "Bearer x");
@@ -110,7 +112,8 @@ static void case_164_platform_fields_end_here(void **state)
 	add(f, "E2b-Sandbox-Port", "80");
 	add(f, "E2b-Sandbox-Portx", "kept");
 	add(f, "X-Access-Token", "kept");
-	assert_string_equal(run(f), "Host: 3000-abc.d:80|E2b-Sandbox-Portx: kept|X-Access-Token: kept");
+	assert_string_equal(run(f),
+			    "Host: 3000-abc.d:80|E2b-Sandbox-Portx: kept|X-Access-Token: kept");
 	assert_int_equal(f->summary.traffic_tokens, 1);
 	assert_true(str_equal(f->summary.traffic_token, STR("t")));
 	assert_true(str_equal(f->summary.routing.e2b_id, STR("abc")));
@@ -218,7 +221,8 @@ static void targets_in_origin_form(void **state)
 		f->request.target = str_of(rows[i].target);
 		f->request.path = str_of(rows[i].path);
 		f->request.query = str_of(rows[i].query);
-		assert_true(str_equal(head_target(&f->request, false, &f->arena), str_of(rows[i].expected)));
+		assert_true(str_equal(head_target(&f->request, false, &f->arena),
+				      str_of(rows[i].expected)));
 	}
 }
 
@@ -245,18 +249,56 @@ static void s041_trailers(void **state)
 /* RFC 9110 section 6.5.1, what this proxy and the platform say, and what Connection named. */
 static void case_184_case_186_fields_that_may_not_trail(void **state)
 {
-	static const char *const refused[] = {
-		"content-length", "Transfer-Encoding", "Host", "Connection", "Upgrade", "Trailer", "TE",
-		"Keep-Alive", "Proxy-Connection", "Expect", "Max-Forwards", "Pragma", "Range", "If-Match",
-		"If-None-Match", "If-Modified-Since", "If-Unmodified-Since", "If-Range", "Cache-Control",
-		"Authorization", "Proxy-Authorization", "Proxy-Authenticate", "WWW-Authenticate", "Cookie",
-		"Set-Cookie", "Age", "Date", "Expires", "Location", "Retry-After", "Vary", "Warning",
-		"Content-Encoding", "Content-Type", "Content-Range", "X-Proxy-Error", "E2b-Sandbox-Id",
-		"E2b-Sandbox-Port", "Novita-Sandbox-Id", "Novita-Sandbox-Port", "E2b-Traffic-Access-Token",
-		"X-Access-Token", "Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto",
-		"HTTP2-Settings", "X-Hop"};
-	static const char *const passing[] = {"Grpc-Status", "ETag", "Content-Digest", "Server-Timing",
-					      "X-Sum", "Authentication-Info"};
+	static const char *const refused[] = {"content-length",
+					      "Transfer-Encoding",
+					      "Host",
+					      "Connection",
+					      "Upgrade",
+					      "Trailer",
+					      "TE",
+					      "Keep-Alive",
+					      "Proxy-Connection",
+					      "Expect",
+					      "Max-Forwards",
+					      "Pragma",
+					      "Range",
+					      "If-Match",
+					      "If-None-Match",
+					      "If-Modified-Since",
+					      "If-Unmodified-Since",
+					      "If-Range",
+					      "Cache-Control",
+					      "Authorization",
+					      "Proxy-Authorization",
+					      "Proxy-Authenticate",
+					      "WWW-Authenticate",
+					      "Cookie",
+					      "Set-Cookie",
+					      "Age",
+					      "Date",
+					      "Expires",
+					      "Location",
+					      "Retry-After",
+					      "Vary",
+					      "Warning",
+					      "Content-Encoding",
+					      "Content-Type",
+					      "Content-Range",
+					      "X-Proxy-Error",
+					      "E2b-Sandbox-Id",
+					      "E2b-Sandbox-Port",
+					      "Novita-Sandbox-Id",
+					      "Novita-Sandbox-Port",
+					      "E2b-Traffic-Access-Token",
+					      "X-Access-Token",
+					      "Forwarded",
+					      "X-Forwarded-For",
+					      "X-Forwarded-Host",
+					      "X-Forwarded-Proto",
+					      "HTTP2-Settings",
+					      "X-Hop"};
+	static const char *const passing[] = {"Grpc-Status",   "ETag",	"Content-Digest",
+					      "Server-Timing", "X-Sum", "Authentication-Info"};
 	struct http_header named = {STR("Connection"), STR("close, x-hop")};
 	const struct http_headers head = {&named, 1, 1};
 	struct http_header kept[HTTP_TRAILERS_MAX];

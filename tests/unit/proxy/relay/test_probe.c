@@ -6,7 +6,8 @@
 
 #include "proxy/relay/probe.h"
 
-static bool match(const struct probe_rules *rules, const char *method, unsigned port, const char *path)
+static bool match(const struct probe_rules *rules, const char *method, unsigned port,
+		  const char *path)
 {
 	const struct http_request request = {.method = str_of(method), .path = str_of(path)};
 
@@ -33,8 +34,9 @@ static void s031_rules(void **state)
 
 static void s031_what_is_no_rule(void **state)
 {
-	static const char *const bad[] = {"",	    "GET",	    "GET 49983", "GET /health", "GET 0 /",
-					  "GET x /", "GET 65536 /", "GET 80 x",	 " 80 /",	"GET  80 /"};
+	static const char *const bad[] = {"",	     "GET",	 "GET 49983",	"GET /health",
+					  "GET 0 /", "GET x /",	 "GET 65536 /", "GET 80 x",
+					  " 80 /",   "GET  80 /"};
 	struct probe_rules rules = {0};
 
 	(void)state;

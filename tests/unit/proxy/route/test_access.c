@@ -6,8 +6,7 @@
 
 #include "proxy/route/access.h"
 
-static const struct access_scope scope = {
-	.token = {"t0p", 3}, .id = {"abc", 3}, .port = 3000};
+static const struct access_scope scope = {.token = {"t0p", 3}, .id = {"abc", 3}, .port = 3000};
 
 /* Made by Python's hmac from what the header says, so that others can make it, too. */
 static const char link[] =
@@ -50,7 +49,8 @@ static void case_172_bound_to_what_it_is_for(void **state)
 
 		memcpy(changed, text, sizeof(text));
 		changed[i] ^= 1;
-		assert_false(access_verify(ACCESS_BY_COOKIE, &scope, str_of(changed), 900, 1000000));
+		assert_false(
+			access_verify(ACCESS_BY_COOKIE, &scope, str_of(changed), 900, 1000000));
 		assert_false(access_verify(ACCESS_BY_COOKIE, &scope, (struct str){text, i}, 900,
 					   1000000));
 	}
@@ -59,14 +59,26 @@ static void case_172_bound_to_what_it_is_for(void **state)
 static void case_172_what_is_no_credential(void **state)
 {
 	static const char *const bad[] = {
-		"", "v1", "v1.", "v1..", "v1.1764300000", "v1.1764300000.", "v2.1764300000.00", ".",
-		"v1.-1.00", "v1.99999999999999999999.00", "v1.0x10.00", "v1. 1764300000.00", "t0p",
+		"",
+		"v1",
+		"v1.",
+		"v1..",
+		"v1.1764300000",
+		"v1.1764300000.",
+		"v2.1764300000.00",
+		".",
+		"v1.-1.00",
+		"v1.99999999999999999999.00",
+		"v1.0x10.00",
+		"v1. 1764300000.00",
+		"t0p",
 	};
 	char longer[sizeof(link) + 1];
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
-		assert_false(access_verify(ACCESS_LINK, &scope, str_of(bad[i]), 1764299000, INT64_MAX));
+		assert_false(
+			access_verify(ACCESS_LINK, &scope, str_of(bad[i]), 1764299000, INT64_MAX));
 	snprintf(longer, sizeof(longer), "%sa", link);
 	assert_false(access_verify(ACCESS_LINK, &scope, str_of(longer), 1764299000, 2000));
 	assert_false(access_verify(ACCESS_LINK, &scope, (struct str){0}, 1764299000, 2000));
@@ -85,14 +97,17 @@ static void queries(void **state)
 		{"sandbox_access=x&a=1&sandbox_access=y", "a=1", "x", 2},
 		{"sandbox_access", NULL, "", 1},
 		{"sandbox_access=", NULL, "", 1},
-		{"sandbox_accessx=1&xsandbox_access=2", "sandbox_accessx=1&xsandbox_access=2", NULL, 0},
+		{"sandbox_accessx=1&xsandbox_access=2", "sandbox_accessx=1&xsandbox_access=2", NULL,
+		 0},
 		{"Sandbox_access=1;sandbox_access=2", "Sandbox_access=1;sandbox_access=2", NULL, 0},
 		{"", "", NULL, 0},
 		{"sandbox_access=x&", "", "x", 1},
 		{"a&sandbox%5Faccess=x&%73%61ndbox%5faccess=y", "a", "x", 2},
 		{"sandbox%5Faccess", NULL, "", 1},
-		{"sandbox%255Faccess=x&sandbox%5access=x&sandbox%5", "sandbox%255Faccess=x&sandbox%5access=x&sandbox%5", NULL, 0},
-		{"sandbox_acces%73%3Dx&sandbox%5_access=1", "sandbox_acces%73%3Dx&sandbox%5_access=1", NULL, 0},
+		{"sandbox%255Faccess=x&sandbox%5access=x&sandbox%5",
+		 "sandbox%255Faccess=x&sandbox%5access=x&sandbox%5", NULL, 0},
+		{"sandbox_acces%73%3Dx&sandbox%5_access=1",
+		 "sandbox_acces%73%3Dx&sandbox%5_access=1", NULL, 0},
 	};
 	struct arena arena;
 
@@ -130,8 +145,10 @@ static void cookies(void **state)
 		{"\"sandbox-access=x\"", "\"sandbox-access=x\""},
 		{"", ""},
 	};
-	struct str rest = STR("sandbox-access=1; a=sandbox-access=2;sandbox-access=\"3\"; sandbox-access=;"
-			      "sandbox-access = 4=4 ; sandbox access=5"), value;
+	struct str rest = STR("sandbox-access=1; a=sandbox-access=2;sandbox-access=\"3\"; "
+			      "sandbox-access=;"
+			      "sandbox-access = 4=4 ; sandbox access=5"),
+		   value;
 	struct arena arena;
 
 	(void)state;
@@ -189,8 +206,16 @@ static void case_172_locations_stay_on_the_host(void **state)
 static void origins(void **state)
 {
 	static const char *const good[] = {"https://a", "http://a.b:81", "https://[::1]:8443"};
-	static const char *const bad[] = {"", "https://", "a.b", "ftp://a", "https://a/", "https://a b",
-					  "https://u@a", "https://a?b", "https://a\\b", "HTTPS://a"};
+	static const char *const bad[] = {"",
+					  "https://",
+					  "a.b",
+					  "ftp://a",
+					  "https://a/",
+					  "https://a b",
+					  "https://u@a",
+					  "https://a?b",
+					  "https://a\\b",
+					  "HTTPS://a"};
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(good); i++)

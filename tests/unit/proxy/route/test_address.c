@@ -63,12 +63,14 @@ static void s005_address_guard(void **state)
 		union address address = parse(rows[i].text, 80);
 
 		if (address_guard_check(&guard, &address, false) != rows[i].verdict)
-			fail_msg("%s is judged as %s", rows[i].text,
-				 address_verdict_text(address_guard_check(&guard, &address, false)));
+			fail_msg(
+				"%s is judged as %s", rows[i].text,
+				address_verdict_text(address_guard_check(&guard, &address, false)));
 	}
 }
 
-/* Every form that has an IPv4 address in it, with addresses that may not be dialled and with one that may. */
+/* Every form that has an IPv4 address in it, with addresses that may not be dialled and with one
+ * that may. */
 static void case_185_ipv4_inside_ipv6(void **state)
 {
 	static const struct {
@@ -88,11 +90,11 @@ static void case_185_ipv4_inside_ipv6(void **state)
 		{"64:ff9b:1::7f00:1", ADDRESS_LOOPBACK},
 		{"64:ff9b:1:fffe::7f00:1", ADDRESS_LOOPBACK},
 		{"64:ff9b:1::100.100.100.200", ADDRESS_LINK_LOCAL},
-		{"64:ff9b:1:7f00:0:100::", ADDRESS_LOOPBACK},		/* 127.0.0.1 behind /48 */
+		{"64:ff9b:1:7f00:0:100::", ADDRESS_LOOPBACK}, /* 127.0.0.1 behind /48 */
 		{"64:ff9b:1:a9fe:a9:fe00::", ADDRESS_LINK_LOCAL},
-		{"64:ff9b:1:7f:0:1::", ADDRESS_LOOPBACK},			/* behind /56 */
+		{"64:ff9b:1:7f:0:1::", ADDRESS_LOOPBACK}, /* behind /56 */
 		{"64:ff9b:1:a9:fe:a9fe::", ADDRESS_LINK_LOCAL},
-		{"64:ff9b:1:5:7f:0:100::", ADDRESS_LOOPBACK},		/* behind /64 */
+		{"64:ff9b:1:5:7f:0:100::", ADDRESS_LOOPBACK}, /* behind /64 */
 		{"64:ff9b:1:5:a9:fea9:fe00::", ADDRESS_LINK_LOCAL},
 		{"64:ff9b:1::10.0.0.5", ADDRESS_OK},
 		{"64:ff9b:1:fffe::10.0.0.5", ADDRESS_OK},
@@ -140,8 +142,9 @@ static void case_185_ipv4_inside_ipv6(void **state)
 /* A port of the proxy's own is not reached by another spelling of its address. */
 static void case_185_own_listeners_inside_ipv6(void **state)
 {
-	static const char *const texts[] = {"::ffff:0:127.0.0.1", "64:ff9b:1::127.0.0.1", "2002:7f00:1::1",
-					    "2001:0:7f00:1::", "fd00::5efe:127.0.0.1", "64:ff9b::127.0.0.1"};
+	static const char *const texts[] = {
+		"::ffff:0:127.0.0.1", "64:ff9b:1::127.0.0.1", "2002:7f00:1::1",
+		"2001:0:7f00:1::",    "fd00::5efe:127.0.0.1", "64:ff9b::127.0.0.1"};
 	struct address_guard guard;
 	union address listener = parse("127.0.0.1", 3002);
 
@@ -228,8 +231,9 @@ static void s005_own_listeners_at_addresses_that_came_later(void **state)
 
 static void case_169_texts(void **state)
 {
-	static const char *const bad[] = {"",	   "localhost", "10.0.0",    "10.0.0.1:80", "[fd00::5",
-					  "fd00:", "010.0.0.1", "[fd00::5]:80", "fe80::1%nosuchif", "1"};
+	static const char *const bad[] = {
+		"",	 "localhost", "10.0.0",	      "10.0.0.1:80",	  "[fd00::5",
+		"fd00:", "010.0.0.1", "[fd00::5]:80", "fe80::1%nosuchif", "1"};
 	union address address = parse("[fd00::5]", 8080);
 	char text[ADDRESS_TEXT_BYTES];
 

@@ -86,11 +86,11 @@ static void entries_are_checked(void **state)
 {
 	struct catalog *catalog = catalog_new(1, 2, 4);
 	struct sandbox_entry entries[] = {
-		entry_of("", "10.0.0.5"),	   entry_of("A", "10.0.0.5"),
-		entry_of("a-b", "10.0.0.5"),	   entry_of("a", ""),
-		entry_of("a", "10.0.0.5:80"),	   entry_of("a", "http://x"),
-		entry_of("a", "host name"),	   entry_of("a", "10.0.0.5"),
-		entry_of("a", "10.0.0.5"),	   entry_of("a", "10.0.0.5"),
+		entry_of("", "10.0.0.5"),     entry_of("A", "10.0.0.5"),
+		entry_of("a-b", "10.0.0.5"),  entry_of("a", ""),
+		entry_of("a", "10.0.0.5:80"), entry_of("a", "http://x"),
+		entry_of("a", "host name"),   entry_of("a", "10.0.0.5"),
+		entry_of("a", "10.0.0.5"),    entry_of("a", "10.0.0.5"),
 	};
 	struct err err;
 
@@ -274,8 +274,8 @@ static void *admit_many(void *user)
 	return NULL;
 }
 
-/* The number is one's own, whoever else comes at that moment: numbers of a sandbox's connections are
- * counted by it. */
+/* The number is one's own, whoever else comes at that moment: numbers of a sandbox's connections
+ * are counted by it. */
 static void every_admission_is_told_a_number_of_its_own(void **state)
 {
 	struct catalog *catalog = catalog_new(1, 10, 4);
@@ -428,7 +428,8 @@ static void *look_up(void *user)
 		if (catalog_find(churn->catalog, str_of(id), &record) < 0)
 			continue;
 		atomic_fetch_add(&churn->found, 1);
-		if (strcmp(record->entry.id, id) != 0 || strcmp(record->entry.address, "10.0.0.5") != 0)
+		if (strcmp(record->entry.id, id) != 0 ||
+		    strcmp(record->entry.address, "10.0.0.5") != 0)
 			atomic_fetch_add(&churn->wrong, 1);
 		int active = catalog_admit(record);
 

@@ -8,11 +8,13 @@ static void templates(void **state)
 		const char *template, *id, *name; /* NULL: no name */
 	} rows[] = {
 		{"{id}.sandboxes.svc.cluster.local", "i1abc", "i1abc.sandboxes.svc.cluster.local"},
-		{"{id}.sandboxes.svc.cluster.local.", "i1abc", "i1abc.sandboxes.svc.cluster.local."},
+		{"{id}.sandboxes.svc.cluster.local.", "i1abc",
+		 "i1abc.sandboxes.svc.cluster.local."},
 		{"sandbox-{id}-0.ns.svc", "a", "sandbox-a-0.ns.svc"},
 		{"{id}", "a", "a"},
 		{"a.{id}", "b", "a.b"},
-		{"prefix-{id}.test", "0123456789012345678901234567890123456789012345678901234567890123456789", NULL},
+		{"prefix-{id}.test",
+		 "0123456789012345678901234567890123456789012345678901234567890123456789", NULL},
 	};
 
 	(void)state;
@@ -24,7 +26,8 @@ static void templates(void **state)
 		if (dns_template_parse(str_of(rows[i].template), &template, &err) < 0)
 			fail_msg("%s: %s", rows[i].template, err.message);
 		if (!rows[i].name)
-			assert_int_equal(dns_template_expand(&template, rows[i].id, name), -ENAMETOOLONG);
+			assert_int_equal(dns_template_expand(&template, rows[i].id, name),
+					 -ENAMETOOLONG);
 		else
 			assert_int_equal(dns_template_expand(&template, rows[i].id, name), 0);
 		if (rows[i].name)
@@ -34,9 +37,10 @@ static void templates(void **state)
 
 static void templates_that_are_none(void **state)
 {
-	static const char *const rows[] = {"",	   "id",	 "{id",	      "id}",	   "{ID}.x",   "{id}.{id}", "{id}..x",
-					   ".{id}", "{id}x y",	 "{id}:80",   "{id}/x",	   "%s{id}",   "{id}.x..",  "{}.{id}",
-					   "{id}.\xc3\xa4"};
+	static const char *const rows[] = {"",	       "id",	    "{id",	    "id}",
+					   "{ID}.x",   "{id}.{id}", "{id}..x",	    ".{id}",
+					   "{id}x y",  "{id}:80",   "{id}/x",	    "%s{id}",
+					   "{id}.x..", "{}.{id}",   "{id}.\xc3\xa4"};
 	char large[600];
 
 	(void)state;
@@ -53,7 +57,8 @@ static void templates_that_are_none(void **state)
 
 		memset(large, 'a', sizeof(large));
 		memcpy(large + len, "{id}", 5);
-		assert_int_equal(dns_template_parse(str_of(large), &template, &err) == 0, len + 1 <= 63);
+		assert_int_equal(dns_template_parse(str_of(large), &template, &err) == 0,
+				 len + 1 <= 63);
 	}
 }
 

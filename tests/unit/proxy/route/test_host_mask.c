@@ -29,7 +29,8 @@ static void case_189_what_a_port_is_called(void **state)
 	(void)state;
 	arena_init(&arena, 65536);
 	for (size_t i = 0; i < ARRAY_LENGTH(rows); i++) {
-		assert_int_equal(host_mask_covers(rows[i].masks, rows[i].port), rows[i].host != NULL);
+		assert_int_equal(host_mask_covers(rows[i].masks, rows[i].port),
+				 rows[i].host != NULL);
 		if (rows[i].host)
 			assert_true(str_equal(host_mask_apply(rows[i].masks, rows[i].port, &arena),
 					      str_of(rows[i].host)));
@@ -39,12 +40,13 @@ static void case_189_what_a_port_is_called(void **state)
 
 static void case_189_masks_that_make_no_sense(void **state)
 {
-	static const char *const good[] = {"",	      "a",	     "a:1",	"[::1]:${PORT}",
-					   "1=",      "1=a;2=b;c",   "${PORT}", "127.0.0.1:65535"};
-	static const char *const bad[] = {":",	   "a:",   "a:x",  "a:0",   "a:65536", "a/b", ".a",
-					  "a;",	   ";a",   "a;b",  "1=a;1=a", "=a",    "0=a", "70000=a",
-					  "49983=a", "01=a", "1=;1=", "[::1",  "[]",	"::1", "a=b",
-					  "1=2=a", "u@a",  "${PORT", "$a",    "[1.2.3.4]", "\x80"};
+	static const char *const good[] = {"",	 "a",	      "a:1",	 "[::1]:${PORT}",
+					   "1=", "1=a;2=b;c", "${PORT}", "127.0.0.1:65535"};
+	static const char *const bad[] = {
+		":",	   "a:",   "a:x",    "a:0",	"a:65536",   "a/b", ".a",
+		"a;",	   ";a",   "a;b",    "1=a;1=a", "=a",	     "0=a", "70000=a",
+		"49983=a", "01=a", "1=;1=",  "[::1",	"[]",	     "::1", "a=b",
+		"1=2=a",   "u@a",  "${PORT", "$a",	"[1.2.3.4]", "\x80"};
 	char longest[300];
 	struct err err;
 
@@ -105,8 +107,8 @@ static void case_189_whose_page_it_is(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_LENGTH(rows); i++)
-		assert_int_equal(host_mask_own_origin(str_of(rows[i].url), str_of(rows[i].authority),
-						      rows[i].secure),
+		assert_int_equal(host_mask_own_origin(str_of(rows[i].url),
+						      str_of(rows[i].authority), rows[i].secure),
 				 rows[i].own);
 	assert_int_equal(host_mask_masked_origin(STR("http://l:1/x"), STR("l:1")), 10);
 	assert_int_equal(host_mask_masked_origin(STR("https://l:1"), STR("l:1")), 11);

@@ -28,14 +28,15 @@ static struct host_name_headers headers_of(const char *id, const char *port)
 static void check_rows(const struct row *rows, size_t count)
 {
 	for (size_t i = 0; i < count; i++) {
-		struct host_name_headers headers =
-			headers_of(rows[i].id_header, rows[i].port_header);
+		struct host_name_headers headers = headers_of(rows[i].id_header,
+							      rows[i].port_header);
 		struct host_name target;
-		enum host_name_result result =
-			host_name_route(str_of(rows[i].host), &headers, &target);
+		enum host_name_result result = host_name_route(str_of(rows[i].host), &headers,
+							       &target);
 
 		if (result != rows[i].result)
-			fail_msg("%s: result %d instead of %d", rows[i].host, result, rows[i].result);
+			fail_msg("%s: result %d instead of %d", rows[i].host, result,
+				 rows[i].result);
 		if (result != HOST_NAME_OK)
 			continue;
 		assert_string_equal(target.id, rows[i].id);
@@ -152,9 +153,21 @@ static void case_147_host_name_variants(void **state)
 
 static void case_148_invalid_ports(void **state)
 {
-	static const char *const bad[] = {"x",	   "0",	    "-1",    "+80",	    "080",
-					  "08",	   "65536", "70000", "99999999999", "00000000000000000080",
-					  "\xef\xbc\x98\xef\xbc\x90", "8 0", "0x50", "80.", ""};
+	static const char *const bad[] = {"x",
+					  "0",
+					  "-1",
+					  "+80",
+					  "080",
+					  "08",
+					  "65536",
+					  "70000",
+					  "99999999999",
+					  "00000000000000000080",
+					  "\xef\xbc\x98\xef\xbc\x90",
+					  "8 0",
+					  "0x50",
+					  "80.",
+					  ""};
 	char host[100];
 	struct host_name_headers none = {0};
 	struct host_name target;

@@ -9,14 +9,14 @@
 static void s008_case_143_refused_forms(void **state)
 {
 	static const char *const refused[] = {
-		"/init",	"/init/",	 "//init",	   "/./init",	    "/files/../init",
-		"init",		"/%69nit",	 "/init;a",	   "/init%2f",	    "/init%2F%2f",
-		"\\init",	"/\\init",	 "/%5cinit",	   "/init#",	    "/init%23x",
-		"/init%3fx",	"/init%00",	 "/init%20",	   "/x/../init",    "/x%2f..%2finit",
-		"/../init",	"/init/.",	 "/init/x/..",	   "/%2e%2e/init",  "/;p/init",
-		"/..;/init",	"/%2finit",	 "/a/b/../../init", "/freeze",	    "/unfreeze",
-		"/fsfreeze",	"/fsthaw",	 "/collapse",	   "/upgrade",	    "/%75pgrade/",
-		"///init///",	"/init\t",	 "/.%2e/init",	   "/init/%2e",	    "/x\\..\\init",
+		"/init",      "/init/",	  "//init",	     "/./init",	     "/files/../init",
+		"init",	      "/%69nit",  "/init;a",	     "/init%2f",     "/init%2F%2f",
+		"\\init",     "/\\init",  "/%5cinit",	     "/init#",	     "/init%23x",
+		"/init%3fx",  "/init%00", "/init%20",	     "/x/../init",   "/x%2f..%2finit",
+		"/../init",   "/init/.",  "/init/x/..",	     "/%2e%2e/init", "/;p/init",
+		"/..;/init",  "/%2finit", "/a/b/../../init", "/freeze",	     "/unfreeze",
+		"/fsfreeze",  "/fsthaw",  "/collapse",	     "/upgrade",     "/%75pgrade/",
+		"///init///", "/init\t",  "/.%2e/init",	     "/init/%2e",    "/x\\..\\init",
 	};
 
 	(void)state;
@@ -28,11 +28,30 @@ static void s008_case_143_refused_forms(void **state)
 static void s008_ordinary_paths_pass(void **state)
 {
 	static const char *const ordinary[] = {
-		"/",	    "",		    "/initialize",     "/init/nested", "/INIT",
-		"/%2569nit", "/files",	    "/health",	       "/x/init",      "/initx/..",
-		"/a/init/..", "/init/../health", "/process.Process/Start", "*", "/.init",
-		"/in%69",   "/init.",	    "/init%",	       "/init%zz",     "/%init",
-		"/xinit",   "/freezer/init", "/abcdefghijklmnopqrstuvwxyz/init", "/unfreezeunfreezeun",
+		"/",
+		"",
+		"/initialize",
+		"/init/nested",
+		"/INIT",
+		"/%2569nit",
+		"/files",
+		"/health",
+		"/x/init",
+		"/initx/..",
+		"/a/init/..",
+		"/init/../health",
+		"/process.Process/Start",
+		"*",
+		"/.init",
+		"/in%69",
+		"/init.",
+		"/init%",
+		"/init%zz",
+		"/%init",
+		"/xinit",
+		"/freezer/init",
+		"/abcdefghijklmnopqrstuvwxyz/init",
+		"/unfreezeunfreezeun",
 	};
 
 	(void)state;

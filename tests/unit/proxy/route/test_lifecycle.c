@@ -61,7 +61,8 @@ static void s033_a_clock_that_lags_makes_no_age(void **state)
 
 struct worker {
 	struct lifecycle *lifecycle;
-	_Atomic uint64_t begun; /* requests, one after the other; each ends at its number in milliseconds */
+	_Atomic uint64_t
+		begun; /* requests, one after the other; each ends at its number in milliseconds */
 	atomic_bool over;
 };
 
@@ -79,8 +80,8 @@ static void *serve_requests(void *user)
 	return NULL;
 }
 
-/* A host pauses what rests: the end of a long request, seen while the worker notes it, is no rest since its
- * beginning. */
+/* A host pauses what rests: the end of a long request, seen while the worker notes it, is no rest
+ * since its beginning. */
 static void s030_a_request_that_ends_just_now_is_no_long_rest(void **state)
 {
 	enum { READS = 3 * 1000 * 1000 };

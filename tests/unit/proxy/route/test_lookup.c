@@ -1,4 +1,5 @@
-/* Lookups over two loops: the sources' and a worker's. Everything runs on one thread, loop by loop. */
+/* Lookups over two loops: the sources' and a worker's. Everything runs on one thread, loop by
+ * loop. */
 #include "lib/limits.h"
 #include "proxy/route/lookup.h"
 #include "tests/support/cmocka.h"
@@ -261,7 +262,8 @@ static void numbers_are_bounded(void **state)
 	free(same);
 }
 
-/* A client that has asked about many asks about no more, though others may; and still waits for what others ask. */
+/* A client that has asked about many asks about no more, though others may; and still waits for
+ * what others ask. */
 static void case_181_one_client_leaves_some_for_others(void **state)
 {
 	struct request *requests = xcalloc(PROXY_LOOKUPS_MAX, sizeof(*requests));

@@ -162,7 +162,8 @@ static void nothing_is_kept_alive(void **state)
 
 		inside = false;
 		while ((thread = readdir(threads))) {
-			snprintf(name, sizeof(name), "/proc/self/task/%.20s/ns/net", thread->d_name);
+			snprintf(name, sizeof(name), "/proc/self/task/%.20s/ns/net",
+				 thread->d_name);
 			inside |= readlink(name, helper_link, sizeof(helper_link)) == len &&
 				  memcmp(helper_link, space_link, (size_t)len) == 0;
 		}
@@ -242,7 +243,8 @@ static void cost(void **state)
 	clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &after);
 	print_message("%.1f us of CPU a socket, closing it included\n",
 		      ((double)(after.tv_sec - before.tv_sec) * 1e6 +
-		       (double)(after.tv_nsec - before.tv_nsec) / 1e3) / SOCKETS);
+		       (double)(after.tv_nsec - before.tv_nsec) / 1e3) /
+			      SOCKETS);
 	close_desk(&desk, &loop);
 	close_space(&a);
 	close_space(&b);

@@ -6,8 +6,13 @@
 static void keys(void **state)
 {
 	char key[REDIS_RECORD_KEY_BYTES], id[HOST_NAME_ID_BYTES_MAX + 2];
-	static const char *const none[] = {"",	"sandbox:catalog:",	"sandbox:catalog:A", "sandbox:catalog:a-b",
-					   "sandbox:catalog:a:b", "Sandbox:catalog:a", "x:sandbox:catalog:a",
+	static const char *const none[] = {"",
+					   "sandbox:catalog:",
+					   "sandbox:catalog:A",
+					   "sandbox:catalog:a-b",
+					   "sandbox:catalog:a:b",
+					   "Sandbox:catalog:a",
+					   "x:sandbox:catalog:a",
 					   "sandbox:catalog:\xc3\xa4"};
 
 	(void)state;
@@ -38,9 +43,12 @@ static void as_e2b_writes_it(void **state)
 
 	(void)state;
 	arena_init(&arena, ARENA_BYTES);
-	assert_int_equal(read("{\"orchestrator_id\":\"n\",\"orchestrator_ip\":\"10.0.0.5\",\"execution_id\":\"e1\","
-			      "\"sandbox_started_at\":\"2026-01-01T00:00:00Z\",\"sandbox_max_length_in_hours\":24}",
-			      &arena, &entry), 0);
+	assert_int_equal(read("{\"orchestrator_id\":\"n\",\"orchestrator_ip\":\"10.0.0.5\","
+			      "\"execution_id\":\"e1\","
+			      "\"sandbox_started_at\":\"2026-01-01T00:00:00Z\",\"sandbox_max_"
+			      "length_in_hours\":24}",
+			      &arena, &entry),
+			 0);
 	assert_string_equal(entry.id, "abc");
 	assert_string_equal(entry.address, "10.0.0.5");
 	assert_string_equal(entry.lifecycle_id, "e1");
@@ -60,9 +68,13 @@ static void our_keys_have_precedence(void **state)
 
 	(void)state;
 	arena_init(&arena, ARENA_BYTES);
-	assert_int_equal(read("{\"orchestrator_ip\":\"10.0.0.5\",\"execution_id\":\"e1\",\"address\":\"10.0.0.6\","
-			      "\"lifecycle_id\":\"l1\",\"state\":\"paused\",\"auto_resume\":\"any\",\"envd_port\":50000,"
-			      "\"traffic_access_token\":\"t\",\"other\":{\"address\":1}}", &arena, &entry), 0);
+	assert_int_equal(read("{\"orchestrator_ip\":\"10.0.0.5\",\"execution_id\":\"e1\","
+			      "\"address\":\"10.0.0.6\","
+			      "\"lifecycle_id\":\"l1\",\"state\":\"paused\",\"auto_resume\":"
+			      "\"any\",\"envd_port\":50000,"
+			      "\"traffic_access_token\":\"t\",\"other\":{\"address\":1}}",
+			      &arena, &entry),
+			 0);
 	assert_string_equal(entry.address, "10.0.0.6");
 	assert_string_equal(entry.lifecycle_id, "l1");
 	assert_int_equal(entry.state, SANDBOX_PAUSED);
@@ -75,9 +87,22 @@ static void our_keys_have_precedence(void **state)
 static void unreadable_ones(void **state)
 {
 	static const char *const values[] = {
-		"", "{", "[]", "null", "5", "\"x\"", "{}x", "{\"orchestrator_ip\":5}", "{\"execution_id\":[]}",
-		"{\"state\":\"flying\"}", "{\"envd_port\":0}", "{\"envd_port\":\"80\"}", "{\"connection_limit\":-2}",
-		"{\"traffic_access_token\":1}", "{\"orchestrator_ip\":\"a\\u0000b\"}", "{\"a\":1,\"a\":1}",
+		"",
+		"{",
+		"[]",
+		"null",
+		"5",
+		"\"x\"",
+		"{}x",
+		"{\"orchestrator_ip\":5}",
+		"{\"execution_id\":[]}",
+		"{\"state\":\"flying\"}",
+		"{\"envd_port\":0}",
+		"{\"envd_port\":\"80\"}",
+		"{\"connection_limit\":-2}",
+		"{\"traffic_access_token\":1}",
+		"{\"orchestrator_ip\":\"a\\u0000b\"}",
+		"{\"a\":1,\"a\":1}",
 	};
 
 	(void)state;
@@ -96,9 +121,16 @@ static void unreadable_ones(void **state)
 static void written_is_read(void **state)
 {
 	struct sandbox_entry entry = {
-		.id = "abc", .state = SANDBOX_PAUSED, .address = "netns:/run/netns/a,127.0.0.1", .envd_port = 1234,
-		.lifecycle_id = "l\\\"1", .traffic_token = "t<&>", .mask_host = "localhost:${PORT}",
-		.envd_token_hash = "", .connection_limit = 7, .auto_resume = true,
+		.id = "abc",
+		.state = SANDBOX_PAUSED,
+		.address = "netns:/run/netns/a,127.0.0.1",
+		.envd_port = 1234,
+		.lifecycle_id = "l\\\"1",
+		.traffic_token = "t<&>",
+		.mask_host = "localhost:${PORT}",
+		.envd_token_hash = "",
+		.connection_limit = 7,
+		.auto_resume = true,
 	};
 	struct sandbox_entry again;
 	struct arena arena;

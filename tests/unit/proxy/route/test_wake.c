@@ -102,7 +102,8 @@ static struct catalog_record *put(struct bench *b, const char *id, enum sandbox_
 	return record;
 }
 
-static int join_record(struct wake_desk *desk, struct client *c, const struct catalog_record *record)
+static int join_record(struct wake_desk *desk, struct client *c,
+		       const struct catalog_record *record)
 {
 	struct wake_request request;
 
@@ -221,7 +222,8 @@ static void s029_paused_again_after_the_answer(void **state)
 	finish(b, 0, WAKE_LOOK_AGAIN, "");
 	catalog_record_release(put(b, "abc", SANDBOX_PAUSED));
 	turn(b);
-	assert_int_equal(client.told, 1); /* who looks again finds it paused, and may ask once more */
+	assert_int_equal(client.told,
+			 1); /* who looks again finds it paused, and may ask once more */
 	assert_int_equal(b->call_count, 1);
 }
 
@@ -248,8 +250,10 @@ static void unknown_ones_are_asked_about_by_credentials(void **state)
 
 	for (size_t i = 0; i < 3; i++) {
 		clients[i].waiter.on_woken = on_woken;
-		snprintf(request.traffic_token, sizeof(request.traffic_token), "%s", i < 2 ? "a" : "b");
-		assert_int_equal(wake_join(&b->desk, &clients[i].waiter, &request, SANDBOX_PAUSED), 0);
+		snprintf(request.traffic_token, sizeof(request.traffic_token), "%s",
+			 i < 2 ? "a" : "b");
+		assert_int_equal(wake_join(&b->desk, &clients[i].waiter, &request, SANDBOX_PAUSED),
+				 0);
 	}
 	turn(b);
 	assert_int_equal(b->call_count, 2);
