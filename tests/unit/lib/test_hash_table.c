@@ -88,7 +88,7 @@ static void a_small_table_takes_little_memory_again_after_a_large_one(void **sta
 static void hashes_of_texts_differ_in_all_their_bits(void **state)
 {
 	uint64_t ones = 0, zeros = 0;
-	char text[16];
+	char text[24];
 
 	for (int i = 0; i < 64; i++) {
 		snprintf(text, sizeof(text), "sandbox%d", i);
