@@ -343,10 +343,9 @@ def excerpt(text):
 def in_turn(tallies):
     """Steps of all suites, one of each in turn, so that what computes runs beside what waits."""
     queues = [(tally, [step for step in tally.steps if not step.is_alone]) for tally in tallies]
-    while queues:
+    while queues := [(tally, steps) for tally, steps in queues if steps]:
         for tally, steps in queues:
             yield tally, steps.pop(0)
-        queues = [(tally, steps) for tally, steps in queues if steps]
 
 
 def main():
