@@ -1,11 +1,18 @@
 #include "lib/digest.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sodium/crypto_auth_hmacsha256.h>
 #include <sodium/crypto_hash_sha256.h>
 #include <sodium/crypto_hash_sha512.h>
 #include <sodium/crypto_shorthash.h>
 #include <sys/random.h>
+#include <unistd.h>
+
+/* Since Linux 5.6. */
+#ifndef GRND_INSECURE
+#define GRND_INSECURE 0x0004
+#endif
 
 void digest_sha256(const struct str *pieces, size_t count,
 		   unsigned char ret_digest[DIGEST_SHA256_BYTES])
@@ -51,9 +58,18 @@ static unsigned char short_key[crypto_shorthash_KEYBYTES];
 
 static void make_short_key(void)
 {
-	/* Before the kernel has gathered randomness, as early in a machine's life as process 1
-	 * runs, what it has by then is good enough for this. */
-	(void)!getrandom(short_key, sizeof(short_key), GRND_NONBLOCK);
+	int device;
+
+	/* Early in a machine's life, when process 1 runs, the kernel has not gathered its
+	 * randomness yet. What it has by then is good enough for this; it gives that with this flag
+	 * alone or, where it does not know the flag, through the device. */
+	if (getrandom(short_key, sizeof(short_key), GRND_INSECURE) == sizeof(short_key))
+		return;
+	device = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+	if (device < 0)
+		return;
+	(void)!read(device, short_key, sizeof(short_key));
+	close(device);
 }
 
 uint64_t digest_short(struct str text)

@@ -1,5 +1,10 @@
 #include "lib/digest.h"
+
+#include <sys/random.h>
+#include <sys/syscall.h>
+
 #include "tests/support/cmocka.h"
+#include "tests/support/refusal.h"
 
 static void check_sha256(const struct str *pieces, size_t count, const char *want)
 {
@@ -66,12 +71,40 @@ static void hmac_of_pieces(void **state)
 	assert_int_equal(mac[31], 0x54);
 }
 
+/* SipHash-2-4 of nothing, under a key of zeros. */
+#define SHORT_UNDER_NO_KEY 0x1e924b9d737700d7u
+
+/* As before the kernel has gathered its randomness. */
+static int early_in_a_machines_life(void)
+{
+	refusal_of_call(SYS_getrandom, 2, GRND_NONBLOCK, EAGAIN);
+	return digest_short(STR("")) == SHORT_UNDER_NO_KEY;
+}
+
+/* ... where the kernel does not know how to give what it has by then. */
+static int early_on_an_old_kernel(void)
+{
+	refusal_of_call(SYS_getrandom, 2, GRND_INSECURE, EINVAL);
+	return early_in_a_machines_life();
+}
+
+static void short_digests_are_under_a_key_from_the_first_on(void **state)
+{
+	(void)state;
+	refusal_in_child(early_in_a_machines_life);
+	refusal_in_child(early_on_an_old_kernel);
+	assert_true(digest_short(STR("")) != SHORT_UNDER_NO_KEY);
+	assert_true(digest_short(STR("a")) == digest_short(STR("a")));
+	assert_true(digest_short(STR("a")) != digest_short(STR("b")));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sha256_of_pieces),
 		cmocka_unit_test(sha512_in_hex),
 		cmocka_unit_test(hmac_of_pieces),
+		cmocka_unit_test(short_digests_are_under_a_key_from_the_first_on),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
