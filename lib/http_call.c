@@ -174,9 +174,13 @@ static void send_request(struct http_call *call, struct stream *stream)
 	start_alarm(call, UINT64_MAX);
 	call->is_connected = true;
 	call->client = http_client_open(call->loop, stream, &client_handler, call);
-	/* What fails here comes as on_closed, or the server has answered before it stopped
-	 * reading. */
 	status = http_client_send(call->client, &call->request);
+	if (status == -ENOMEM) {
+		finish(call, status);
+		return;
+	}
+	/* What else fails comes as on_closed, or the server has answered before it stopped
+	 * reading. */
 	if (call->is_streamed) {
 		if (call->handler->on_room)
 			call->handler->on_room(call);

@@ -10,6 +10,7 @@
 #include "lib/stream_uv.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/sockets.h"
+#include "tests/support/torture.h"
 #include "tests/support/turn.h"
 
 #define ANSWER_MAX 64
@@ -503,6 +504,42 @@ static void a_connection_can_be_made_by_somebody_else(void **state)
 	assert_int_equal(f->status, -EACCES);
 }
 
+/* Without a deadline: nothing but its own failure ends it. */
+static void call_with_refused_memory(void *user)
+{
+	struct fixture f = {.status = 1, .listener = -1};
+	const struct http_header headers[] = {{STR("Host"), STR("a")}, {STR("X-A"), STR("b")}};
+	const struct http_call_settings settings = {
+		.connect = connect_myself,
+		.method = STR("GET"),
+		.target = STR("/"),
+		.headers = headers,
+		.header_count = ARRAY_LENGTH(headers),
+		.answer_bytes_max = ANSWER_MAX,
+		.user = &f,
+	};
+
+	(void)user;
+	loop_init(&f.loop);
+	http_call_open(&f.loop, &settings, &handler);
+	TURN_UNTIL(&f.loop,
+		   f.status != 1 || (f.listener >= 0 && has_received(&f, f.listener, "\r\n\r\n")));
+	if (f.status == 1)
+		answer(f.listener, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+	TURN_UNTIL(&f.loop, f.status != 1);
+	assert_true(f.status == 0 || torture_refused());
+	loop_run(&f.loop);
+	loop_fini(&f.loop);
+	close_fd(&f.listener);
+}
+
+static void it_ends_without_memory_for_anything(void **state)
+{
+	(void)state;
+	alarm(120);
+	assert_true(torture(call_with_refused_memory, NULL) > 3);
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -522,6 +559,7 @@ int main(void)
 		TEST(it_can_be_closed_in_every_callback),
 		TEST(a_request_that_is_too_long_is_refused),
 		TEST(a_connection_can_be_made_by_somebody_else),
+		cmocka_unit_test(it_ends_without_memory_for_anything),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
