@@ -4,7 +4,8 @@
 
 static const struct str placeholder = STR("${PORT}");
 
-/* The mask for that port; {NULL, 0} when there is none, empty when it is exempt. */
+/* The mask for that port (0: for all that have none of their own); {NULL, 0} when there is none,
+ * empty when the port is exempt. */
 static struct str find(const char *masks, unsigned port)
 {
 	struct str rest = str_of(masks), item, for_others = {0};
@@ -15,7 +16,7 @@ static struct str find(const char *masks, unsigned port)
 
 		if (!equals) {
 			for_others = item;
-		} else if (host_name_port(number) == port) {
+		} else if (port && host_name_port(number) == port) {
 			str_skip(&item, number.len + 1);
 			return item;
 		}

@@ -58,6 +58,10 @@ static void case_189_masks_that_make_no_sense(void **state)
 		assert_int_equal(err.kind, ERR_INVALID_ARGUMENT);
 		assert_non_null(strstr(err.message, "mask"));
 	}
+	/* The reason is that of the item which is wrong, whatever stands beside it. */
+	assert_true(host_mask_check("a;x=b", &err) < 0);
+	assert_string_equal(err.message,
+			    "mask \"x=b\": before \"=\" stands a port from 1 to 65535");
 	memset(longest, 'a', sizeof(longest));
 	longest[255] = '\0';
 	assert_int_equal(host_mask_check(longest, &err), 0);
