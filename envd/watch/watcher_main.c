@@ -49,15 +49,17 @@ static bool parse(struct watcher *watcher, int argc, char **argv)
 
 static const char *working_directory(struct watcher *watcher)
 {
-	char *path = NULL;
+	char *path = NULL, *found;
 	size_t size = 128;
 
 	do {
 		size *= 2;
 		path = xrealloc(path, size);
-	} while (!getcwd(path, size) && errno == ERANGE);
-	if (path[0] != '/')
-		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, ENOENT, "getcwd");
+		found = getcwd(path, size);
+	} while (!found && errno == ERANGE);
+	/* Removed meanwhile, or out of reach from this process's root. */
+	if (!found || path[0] != '/')
+		watcher_fail(watcher, WATCH_CAUSE_SYSTEM, found ? ENOENT : errno, "getcwd");
 	return path;
 }
 

@@ -88,6 +88,8 @@ check("case_115_a_watched_directory_that_goes_ends_its_watch", async (t) => {
 	await eventually("it sits there", () => existsSync(`/proc/${sitting.pid}/cwd`));
 	rmdirSync(at("used"));
 	await end(used, "REMOVE .", /was removed/);
+	// What still leads there has no path that could be watched.
+	assert.match((await refusal(user, `/proc/${sitting.pid}/cwd`)).message, /getcwd: no such file or directory/);
 
 	// Polled: what happened first, then the reason, each time.
 	mkdirSync(at("z"));
