@@ -1,7 +1,7 @@
 /*
- * Something to be done later, once. An alarm is embedded by its owner and holds nothing of the
- * loop's: it can be set anew, cancelled and its memory freed at any moment, without a last callback
- * to wait for. All alarms of a loop share one timer.
+ * An alarm calls a function later, once. It is embedded by its owner and holds nothing of the
+ * loop's: it can be set anew or cancelled at any moment, and its memory freed once it is not set,
+ * without a last callback to wait for. All alarms of a loop share one timer.
  *
  * An alarm rings on the loop's thread, never from within alarm_set, and in the order in which
  * alarms become due; one that is set while others ring waits for the next turn, LOOP_LOOK_AGAIN_MS

@@ -28,8 +28,8 @@ struct share {
 	size_t exempt;
 	size_t held;
 	bool refused; /* since share_init: the budget, not the machine, said no */
-	/* Granted whatever there is, and counted: to say that nothing more is. Arenas take no more
-	 * than they must then. */
+	/* It is granted and counted even beyond the budget, so that the answer which refuses a
+	 * client can be made. Arenas then take no more than they must. */
 	bool always;
 };
 

@@ -27,7 +27,7 @@ struct http_call {
 	int response_status;
 	int status; /* why it failed, as far as that is known */
 	bool is_connected, is_complete, is_over; /* is_over: nobody is called any more */
-	unsigned parts; /* whoever holds it until the end, and the connection */
+	unsigned parts; /* its owner until the end, and the connection */
 };
 
 static void release_part(struct http_call *call)

@@ -4,7 +4,7 @@
 
 #define ERROR_MESSAGE_BYTES 2048
 
-/* Of all requests of a loop whose clients nobody counts, whatever server they came to. */
+/* For all requests of a loop, at whatever server, whose clients are not counted. */
 static _Thread_local struct budget arenas = {.max = HTTP_EXCHANGES_BYTES_MAX};
 
 void http_exchange_begin(struct http_exchange *ex, struct stream_peer *client)
@@ -53,7 +53,7 @@ void http_exchange_forget_head(struct http_exchange *ex)
 	static const struct str names[] = {STR("User-Agent"), STR("Traceparent")};
 	const struct str values[] = {
 		http_headers_get(&r->headers, names[0]),
-		/* Who repeats it has none. */
+		/* A client that repeats it has none. */
 		http_headers_count(&r->headers, names[1]) == 1
 			? http_headers_get(&r->headers, names[1])
 			: (struct str){0},

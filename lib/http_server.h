@@ -48,8 +48,8 @@ struct http_server_config {
 	/* Both may be NULL: HTTP/1 in plain text, and the preface is a bad request. */
 	void (*on_accept)(struct http_server *server, struct stream *stream, const char *peer);
 	void *accept_user; /* for on_accept, by http_server_config_of */
-	/* Whose an accepted connection is, for struct stream's `peer`; it may be nobody's (NULL).
-	 * May be NULL. */
+	/* Finds the client of an accepted connection, for struct stream's `peer`; NULL: it is not
+	 * counted. May be NULL. */
 	struct stream_peer *(*identify)(void *user, const struct sockaddr *address);
 	void *identify_user;
 	/* `early` (preface included) and `peer` are valid during the call only. */

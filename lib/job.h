@@ -82,8 +82,8 @@ bool job_cancel(struct job *job);
 bool job_is_awaited(const struct job *job);
 /* Sets the pool's size; once, before the first job. */
 void job_pool_configure(void);
-/* Starts the threads of the pool now, and with all signals blocked (lib/thread.h). By itself libuv
- * starts them when they are first needed, with the signals of whichever thread that is. */
+/* Starts the threads of the pool now, and with all signals blocked (lib/thread.h). Otherwise libuv
+ * starts them when they are first needed, with the signal mask of the thread that needs them. */
 void job_pool_start(void);
 
 /* For loop_init and loop_fini. */

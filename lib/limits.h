@@ -33,9 +33,8 @@
  * send. */
 #define HTTP_EXCHANGES_BYTES_MAX (64 * 1024 * 1024)
 #define HTTP_EXCHANGE_EXEMPT_BYTES (8 * 1024)
-/* Where it is counted what the heads of one client hold together, these first bytes of each
- * exchange are not, and as many of its request to the sandbox: ordinary heads pass, whatever others
- * hold. */
+/* Where the memory for the heads of one client is counted, the first bytes of each exchange are
+ * not, nor as many of its request to the sandbox: ordinary heads pass, whatever others hold. */
 #define HTTP_HEADS_EXEMPT_BYTES (4 * 1024)
 /* A request of ours to another server: head and body as they are kept until it is connected, and
  * how many of its addresses are tried. */
@@ -53,7 +52,7 @@
 #define HTTP_BODY_IDLE_TIMEOUT_MS (120 * 1000)
 #define HTTP_BODY_PROGRESS_BYTES 1024
 /* Bytes are waiting for a peer that takes none. Longer than PROCESS_SUBSCRIBER_ALONE_STALL_MS, so
- * that a reader who comes back after that learns why he was cut, also through the proxy. */
+ * that a reader that comes back after that learns why it was cut, also through the proxy. */
 #define HTTP_WRITE_STALL_TIMEOUT_MS (150 * 1000)
 /* What is read and thrown away of a request body nobody wanted, before the connection closes. */
 #define HTTP_DISCARD_BYTES_MAX (1024 * 1024)
@@ -72,7 +71,7 @@
 #define HTTP_EVICT_IDLE_MS 500
 /* When there is no room, how long others may wait in the kernel's queue before they are told. */
 #define HTTP_QUEUE_PATIENCE_MS 1000
-/* How often it is told that connections without a request are closed for others. */
+/* How often the log says that connections without a request are closed to make room. */
 #define HTTP_EVICT_REPORT_MS (60 * 1000)
 #define LISTEN_BACKLOG 1024
 
@@ -99,8 +98,8 @@
 #define HTTP2_STREAM_WINDOW_BYTES (256 * 1024)
 #define HTTP2_STREAM_WINDOW_BYTES_MAX (1024 * 1024)
 #define HTTP2_CONNECTION_WINDOW_BYTES (1024 * 1024)
-/* ... for all streams at first, and what they may hold then (see below), until there is need of
- * more, and that much left for the client. */
+/* ... at first, for all streams together, and what they may hold then (see below). Both grow when
+ * more is needed, if the client has that much left. */
 #define HTTP2_CONNECTION_WINDOW_BYTES_FIRST (128 * 1024)
 #define HTTP2_HELD_BYTES_FIRST (64 * 1024)
 /* What streams that nobody takes from may hold together without slowing the others down; beyond, it
@@ -207,10 +206,10 @@
 #define PROCESS_LOGS_BYTES_MAX (64 * 1024 * 1024)
 #define PROCESS_READ_BYTES LOOP_SCRATCH_BYTES
 #define PROCESS_SUBSCRIBERS_MAX 1024
-/* A process is paced by its slowest reader. Who holds other readers up is cut when in so long
- * ... */
+/* A process is paced by its slowest reader. A reader that holds other readers up is cut when in so
+ * long ... */
 #define PROCESS_SUBSCRIBER_STALL_MS (10 * 1000)
-/* ... he has not taken as much as this; who holds up the process alone, when in so long he has
+/* ... it has not taken as much as this; one that holds up only the process, when in so long it has
  * taken nothing. */
 #define PROCESS_SUBSCRIBER_PROGRESS_BYTES 1024
 #define PROCESS_SUBSCRIBER_ALONE_STALL_MS (120 * 1000)
@@ -363,8 +362,8 @@
 #define FILE_COMPRESSIONS_MAX 64
 /* ... and who takes nothing but gzip is told to come again. */
 #define FILE_COMPRESSIONS_FORCED_MAX 256
-/* How long a file is waited for that somebody has a lease on, between two looks, and by how many
- * threads of the pool at a time; beyond that the client is told at once that it is taken. */
+/* How long a file under a lease is waited for, the time between two looks, and how many threads of
+ * the pool may wait at a time; beyond that the client is told at once that the file is taken. */
 #define FILE_LEASE_WAIT_MS 2000
 #define FILE_LEASE_LOOK_MS 5
 #define FILE_LEASE_WAITS_MAX 2
@@ -408,7 +407,7 @@
 #define WATCH_STALE_MAX 20000
 /* From the start of the helper to "armed"; a large tree on a slow disk takes its time. */
 #define WATCH_READY_MS (5 * 60 * 1000)
-/* What is read of a helper in one go; of a client who takes nothing so much and the beginning of a
+/* What is read of a helper in one go. While a client takes nothing, so much and the beginning of a
  * record wait in envd, and the rest in the pipe and the kernel. */
 #define WATCH_READ_BYTES 4096
 /* Names a watch leaves out, and how long each may be (NAME_MAX, in the form that clients see). */
@@ -420,10 +419,10 @@
 /* What is kept for a poller; beyond, the helper waits and then tells the difference. */
 #define WATCHER_EVENTS_MAX 32768
 #define WATCHER_BYTES_MAX (8 * 1024 * 1024)
-/* What waits in envd for all pollers and all streams together; beyond, the one who was polled
- * longest ago loses what he has, and is told so. */
+/* What waits in envd for all pollers and all streams together; beyond, the watcher that was polled
+ * longest ago loses what it has, and its next poll says so. */
 #define WATCHERS_BYTES_MAX (32 * 1024 * 1024)
-/* That this has happened is logged once in such a time. */
+/* It is logged once in such a time that this has happened. */
 #define WATCHERS_LOST_LOG_MS (60 * 1000)
 /* How long a poll waits for the helper to tell what has happened before it. */
 #define WATCHER_POLL_MS 5000
@@ -466,8 +465,8 @@
 #define LOG_EXPORT_RETRY_MS_MAX (60 * 1000)
 #define LOG_EXPORT_REPORT_MS (60 * 1000)
 #define LOG_EXPORT_ADDRESS_BYTES_MAX 2048
-/* How long a freeze waits at most until they are there: hosts give it two seconds, and want the
- * cgroups to be waited for during one and a half of them. */
+/* How long a freeze waits for the log to be delivered, at most: hosts give it two seconds, of which
+ * the wait for the cgroups takes one and a half. */
 #define LOG_EXPORT_FLUSH_MS 250
 
 /* Volumes (contract/envd.md 1.11): those of one /init, all of them; how long one /init may mount,

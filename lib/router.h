@@ -19,8 +19,8 @@ struct route_call {
 	/* The segments for the path's "{...}", in order, as they were sent; one may be empty. They
 	 * live as long as the exchange. */
 	struct str parameters[ROUTE_PARAMETERS_MAX];
-	/* The whole body, of routes that collect it; who needs it after the call detaches it.
-	 * Otherwise it is overwritten, since it may hold secrets, and freed. */
+	/* The whole body, of routes that collect it; a function that needs it after the call
+	 * detaches it. Otherwise it is overwritten, since it may hold secrets, and freed. */
 	struct buf *body;
 };
 

@@ -24,7 +24,8 @@
 
 struct stream;
 
-/* Whom a connection comes from, for who counts what clients have together; embedded there. */
+/* The client that a connection comes from; embedded by the code that counts what clients have
+ * together. */
 struct stream_peer {
 	struct budget heads; /* memory for the heads of its messages */
 	struct budget bodies; /* ... for bytes of bodies that it may have under way */
@@ -85,8 +86,8 @@ struct stream {
 	 * that count; NULL: the kernel does. */
 	struct stream *carrier;
 	const struct stream_security *security; /* NULL: plain text */
-	/* Whose connection it is, and that of what it carries; NULL: nobody counts. Lives as long
-	 * as the stream that has the descriptor, which tells of its end. */
+	/* The client whose connection this is; NULL: it is not counted. It lives as long as the
+	 * stream that has the descriptor, which tells of its end. */
 	struct stream_peer *peer;
 };
 

@@ -173,7 +173,7 @@ static int parse_admin(struct str text, struct config_endpoint *ret_endpoint)
 	return 0;
 }
 
-/* Who reaches the admin API may lead every sandbox's requests anywhere and read their tokens. */
+/* A client of the admin API may lead every sandbox's requests anywhere and read their tokens. */
 static bool is_for_this_machine(const struct config_endpoint *admin)
 {
 	union address address;

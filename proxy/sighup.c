@@ -54,7 +54,8 @@ static void on_reopened(struct job *job)
 
 static void start(struct sighup *sighup)
 {
-	/* It may have opened the file already that was moved away since. */
+	/* The job under way may have opened the file before it was moved away, so another one
+	 * follows. */
 	sighup->again = sighup->job.active;
 	if (sighup->again)
 		return;

@@ -6,7 +6,7 @@
 
 #include "lib/limits.h"
 
-/* How many threads wait: what they wait for may never come, and others need them. */
+/* How many threads wait. What they wait for may never come, and other work needs them. */
 static atomic_uint waits;
 
 static int try_open(int directory, const char *name, int flags, mode_t mode)

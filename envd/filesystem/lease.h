@@ -1,6 +1,7 @@
 /*
- * Opening a file that somebody may have a lease on (man 2 fcntl, F_SETLEASE): he is told by the
- * kernel and has to give it up, mostly within milliseconds; who does not is waited for for a while.
+ * Opens files that another process may have a lease on (man 2 fcntl, F_SETLEASE). The kernel tells
+ * the holder, which has to give it up and mostly does within milliseconds; a slower one is waited
+ * for.
  */
 #ifndef ENVD_FILESYSTEM_LEASE_H
 #define ENVD_FILESYSTEM_LEASE_H

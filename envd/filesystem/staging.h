@@ -43,9 +43,9 @@ void staging_turn_end(struct staging_turn *turn, int status);
 /* Nothing has changed. */
 #define STAGING_UNCHANGED 1
 
-/* The one upload that writes into a file directly, of which others of the same file know: who
- * replaces the content meanwhile comes after it, so that what it still brings is not written any
- * more. */
+/* The one upload that writes into a file directly. Others of the same file know of it: one that
+ * replaces the content meanwhile comes after it, so what the direct one still brings is not written
+ * any more. */
 struct staging_direct {
 	struct staging_turn turn;
 	struct staging_direct *next;

@@ -555,7 +555,7 @@ RAW_CODE pid_t child_clone3(struct child_plan *plan, int cgroup_fd, int *ret_pid
 	return pid;
 }
 
-/* The child has another stack than who called, so it cannot return from here: it calls. */
+/* The child has a stack of its own, so it cannot return from here: it calls. */
 RAW_CODE static long clone_and_run(struct clone_arguments *args, struct child_plan *plan)
 {
 #if defined(__x86_64__)

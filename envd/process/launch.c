@@ -113,14 +113,14 @@ bool launch(struct launch_pad *pad, struct spawn_plan *plan)
 
 /* ---- the loop's side ---- */
 
-/* Locked. What is born has its descriptor; what is not yet, is met by the next look. */
+/* Locked. A child that is born has its descriptor; one that is not yet is met by the next look. */
 static void end_birth(struct launch_pad *pad)
 {
 	if (atomic_load(&pad->plan->born) > 0 && pidfd_signal(pad->plan->pidfd, SIGKILL) == 0)
 		pad->was_killed = true;
 }
 
-/* Looks instead of time: a loop that stood still has not seen how long it took. */
+/* Counts looks rather than time: a loop that stood still has not seen how long the launch took. */
 static void on_look(uv_timer_t *timer)
 {
 	struct launch_pad *pad = container_of(timer, struct launch_pad, timer);

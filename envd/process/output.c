@@ -287,7 +287,8 @@ uint64_t output_check_stalls(struct output *output)
 {
 	uint64_t now = loop_now_ms(output->loop), next = UINT64_MAX;
 	struct list_node *node, *following;
-	/* Asked once, so that of several who hold the same reader up none gets time of his own. */
+	/* Asked once, so that of several readers which hold the same one up none gets time of its
+	 * own. */
 	bool others = !output->finished && others_wait(output);
 
 	LIST_FOR_EACH_SAFE(node, following, &output->readers)

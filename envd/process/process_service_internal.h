@@ -15,7 +15,7 @@ struct process *service_find(const struct rpc_call *call, const Process__Process
 struct process *service_need(struct rpc_call *call, const Process__ProcessSelector *selector);
 /* err for a selector that found nothing. */
 void service_set_not_found(const Process__ProcessSelector *selector, struct err *err);
-/* What of it says nothing is as in `otherwise`. */
+/* Sides that are 0 or missing are as in `otherwise`. */
 struct terminal_size service_terminal_size(const Process__PTY *pty, struct terminal_size otherwise);
 
 void service_list(struct rpc_call *call, const ProtobufCMessage *message);

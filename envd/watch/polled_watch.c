@@ -126,7 +126,7 @@ static void log_lost(struct watch_table *table)
 	table->lost_logged_ms = now;
 }
 
-/* Who has nothing has nothing to lose. */
+/* Skips those that keep nothing. */
 static struct polled_watch *polled_longest_ago(struct watch_table *table)
 {
 	struct list_node *node;
@@ -174,7 +174,7 @@ static void on_events(struct watch *watch, struct watch_batch *batch)
 	tell(watcher, true);
 }
 
-/* ---- who waits ---- */
+/* ---- polls that wait ---- */
 
 static bool ask(struct polled_watch *watcher)
 {
@@ -193,7 +193,7 @@ static void on_told(struct watch *watch)
 
 	watcher->is_late = false;
 	tell(watcher, false);
-	/* Those who came after the question. */
+	/* Polls that came after the question. */
 	if (!list_is_empty(&watcher->polls) && !ask(watcher))
 		tell(watcher, true);
 }

@@ -6,7 +6,8 @@
  *
  * All of them together keep WATCHERS_BYTES_MAX. Beyond, the one that was polled longest ago forgets
  * what it has and keeps nothing more; its next poll says so (data_loss), once, and everything that
- * happens after that poll is kept again. Who looks at the directory then has missed nothing.
+ * happens after that poll is kept again. A client that looks at the directory then has missed
+ * nothing.
  *
  * When its watch ends, it first gives what it has kept and then the reason, every time.
  */
@@ -36,11 +37,11 @@ struct polled_watch {
 	void *on_made_user;
 };
 
-/* Somebody who waits for the helper to tell what has happened before he came. */
+/* A poll that waits for the helper to tell what has happened before it came. */
 struct watch_poll {
 	struct list_node node;
 	struct polled_watch *watcher; /* NULL: it was removed meanwhile */
-	bool is_asked; /* the question that is under way was asked after he came */
+	bool is_asked; /* the question that is under way was asked after it came */
 	/* What there will be is there: take it. Not called from inside polled_watch_await. */
 	void (*on_told)(struct watch_poll *poll);
 };
@@ -57,7 +58,7 @@ struct polled_watch *polled_watch_find(struct watch_table *table, const char *id
  * is nothing to wait for: it has as much as it may have, or its watch is over, or the helper has
  * not answered others in time. */
 bool polled_watch_await(struct polled_watch *watcher, struct watch_poll *poll);
-/* He does not wait any longer; `is_late`: because he has waited for WATCHER_POLL_MS. */
+/* It does not wait any longer; `is_late`: because it has waited for WATCHER_POLL_MS. */
 void polled_watch_give_up(struct watch_poll *poll, bool is_late);
 /* Everything it has, which is the caller's. Negative with err filled when there is nothing and
  * never will be, and when events were lost. */

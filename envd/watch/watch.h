@@ -27,7 +27,7 @@ struct watch_settings {
 	const struct spawn_settings *spawn;
 	struct reaper *reaper;
 	const char *helper; /* path; NULL: beside envd's own program, else in /usr/bin */
-	/* by all watches and those who poll them: events that nobody has taken */
+	/* events that no client has taken, of all watches and polled watchers */
 	size_t *held_bytes;
 };
 
@@ -49,7 +49,7 @@ struct watch_ops {
 	void (*on_ready)(struct watch *watch);
 	/* The batch is the receiver's. */
 	void (*on_events)(struct watch *watch, struct watch_batch *batch);
-	/* The answer to watch_ask. NULL for those who do not. */
+	/* The answer to watch_ask. NULL where nothing is asked. */
 	void (*on_told)(struct watch *watch);
 	/* The watch is over: it could not be set up, or the directory is gone, or something broke.
 	 * The last call; the watch is still to be closed. */

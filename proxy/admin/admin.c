@@ -321,6 +321,7 @@ static void handle_metrics(struct http_exchange *ex, const struct route_call *ca
 static void handle_health(struct http_exchange *ex, const struct route_call *call)
 {
 	struct admin *admin = admin_of(ex);
+
 	http_respond(ex, admin->draining ? 503 : 200, "text/plain; charset=utf-8",
 		     admin->draining ? STR("draining\n") : STR("healthy\n"));
 }

@@ -122,7 +122,7 @@ static size_t descriptors_left(const struct front_config *config)
 	return config->descriptors > taken ? config->descriptors - taken : 0;
 }
 
-/* Who says how many clients there may be knows how many of them rest. */
+/* An operator that sets the number of clients knows how many of them rest. */
 static size_t clients_max(const struct front_config *config)
 {
 	size_t rest = descriptors_left(config);

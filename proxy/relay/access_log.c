@@ -51,8 +51,8 @@ int access_sink_replace(struct access_sink *sink, int fd)
 
 	pthread_mutex_lock(&sink->lock);
 	if (write_rest(sink) < 0)
-		counter_add(&sink->dropped); /* where its beginning is there is no room, or nobody
-						any more */
+		counter_add(&sink->dropped); /* the file with its beginning is full, or has no
+						reader any more */
 	buf_clear(&sink->rest);
 	former = sink->fd;
 	sink_close(&sink->sink);

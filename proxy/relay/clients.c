@@ -19,8 +19,8 @@ struct client {
 	struct clients *clients;
 	struct list_node node;
 	struct network network;
-	/* Exchanges, and in the upper half all others who need the client. It becomes 0 under the
-	 * lock alone, since it is found there. */
+	/* Exchanges, and in the upper half everything else that needs the client. It becomes 0
+	 * under the lock alone, because clients are found under it. */
 	_Atomic uint64_t holds;
 	atomic_size_t waits; /* requests that wait for a source, or for their sandbox to run */
 	_Atomic uint64_t refusals; /* exchanges that are open only to be told */

@@ -1,14 +1,14 @@
 /*
- * Who the clients are, and what each has at once, so that none takes what the others need. A client
- * is an IPv4 address, or a network of 64 bits of IPv6, which is what one machine has there.
+ * Tells clients apart and counts what each has at once, so that none takes what the others need. A
+ * client is an IPv4 address, or a network of 64 bits of IPv6, which is what one machine has there.
  *
  * Two things are counted. *Exchanges*, because each may take a connection to a sandbox and so a
  * descriptor: they are shared out by what is left. One more is for a client that has less than
  * PROXY_CLIENT_PARTS times that, and for a sandbox that has less than that. So nothing has to be
  * configured, one client alone may have two thirds and one sandbox half, and there is always some
- * left for who comes next, whose share grows as others leave. And *heads*: memory for decoded
- * message heads, beyond what is exempt of each exchange. (And what connections of HTTP/2 may have
- * under way when they need more than at first; without it they are slower.)
+ * left for the client that comes next, whose share grows as others leave. And *heads*: memory for
+ * decoded message heads, beyond what is exempt of each exchange. (And what connections of HTTP/2
+ * may have under way when they need more than at first; without it they are slower.)
  *
  * Connections of clients are not counted here: those that rest, and those that have asked nothing
  * yet, yield when there is no room (lib/http_server.h), and the others have an exchange.
@@ -28,7 +28,7 @@
 
 struct clients;
 
-/* What bounded somebody. */
+/* The bound that was reached. */
 enum client_bound {
 	CLIENT_BOUND_NONE,
 	CLIENT_BOUND_CLIENT,
@@ -47,15 +47,15 @@ bool clients_is_network(struct str text);
 /* For struct http_server_config's `identify`, with the clients as the user. */
 struct stream_peer *clients_identify(void *clients, const struct sockaddr *address);
 
-/* One exchange more of that client (NULL: nobody's); clients_leave follows in any case, with what
- * this has returned: that it is one too many, and of whom, or CLIENT_BOUND_NONE. The client exists
- * at least until then. */
+/* Counts one exchange more of that client (NULL: of none); returns the bound that it is beyond, or
+ * CLIENT_BOUND_NONE. clients_leave follows in any case, with what this has returned. The client
+ * exists at least until then. */
 enum client_bound clients_enter(struct clients *clients, struct stream_peer *client);
 void clients_leave(struct clients *clients, struct stream_peer *client, enum client_bound bound);
 /* Whether a sandbox may have so many exchanges; counted when not. */
 bool clients_allow_sandbox(struct clients *clients, size_t exchanges);
-/* One of its requests begins to wait for what others wait for, too; how many do already. NULL:
- * 0. */
+/* A request of the client begins to wait for a source or a sandbox; returns how many do already.
+ * NULL: 0. */
 size_t clients_wait(struct stream_peer *client);
 void clients_wait_over(struct stream_peer *client);
 /* It does not even take its refusals. */

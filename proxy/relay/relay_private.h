@@ -19,9 +19,8 @@ struct relay {
 	struct relay_context *context;
 	struct http_exchange *ex;
 	struct stream_peer
-		*peer; /* the exchange's client, who is kept with the relay; NULL: nobody's */
-	enum client_bound
-		bound; /* that its client or all have too many already; it is only told so */
+		*peer; /* the exchange's client, kept with the relay; NULL: it is not counted */
+	enum client_bound bound; /* beyond which the exchange is: then the client is only told so */
 	struct http_client *client; /* the sandbox's side, NULL while there is none */
 	struct catalog_record *record;
 	struct lifecycle *admitted; /* counted in its `active` */

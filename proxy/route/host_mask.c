@@ -59,8 +59,8 @@ struct str host_mask_apply(const char *masks, unsigned port, struct arena *arena
 	char host[CATALOG_TEXT_BYTES_MAX + 1];
 	struct str expanded = {host, expand(find(masks, port), port, host)};
 
-	/* Nobody calls a server "localhost:80", and who compares Origin with Host expects neither
-	 * to. */
+	/* A browser does not say "localhost:80", and servers that compare Origin with Host expect
+	 * the same of both. */
 	return arena_str(arena, without_suffix(expanded, STR(":80")));
 }
 

@@ -71,7 +71,7 @@ struct lookup_waiter {
 	void (*on_answer)(struct lookup_waiter *waiter, enum lookup_answer answer);
 	struct list_node node;
 	struct lookup_desk *desk;
-	size_t of_client; /* set by who asks: how many requests of the same client wait already */
+	size_t of_client; /* how many requests of the same client wait already; set by the caller */
 	enum lookup_answer answer;
 	bool waiting; /* until on_answer or lookup_cancel; the worker's */
 	bool answered; /* under the lock of struct lookups */

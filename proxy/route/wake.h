@@ -129,7 +129,7 @@ void wake_desk_close(struct wake_desk *desk);
 /* Embedded by whoever waits. */
 struct wake_waiter {
 	struct list_node node;
-	size_t of_client; /* set by who joins: how many requests of the same client wait already */
+	size_t of_client; /* how many requests of the same client wait already; set by the caller */
 	struct wake_desk *desk; /* NULL when not waiting */
 	struct wake_flight *flight; /* NULL when the verdict is there */
 	struct wake_result *result; /* then */

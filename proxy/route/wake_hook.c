@@ -219,8 +219,7 @@ static void on_call_done(struct http_call *http, int status)
 	struct question *q = http_call_user(http);
 
 	if (status == 0 || (status == -EMSGSIZE && http_call_status(http) / 100 != 2))
-		take_answer(
-			q); /* who says no may show a page with it: what matters is the status */
+		take_answer(q); /* a refusal may come with a page: what matters is the status */
 	else if (status == -EMSGSIZE)
 		fail(q, WAKE_UNAVAILABLE, "the answer is too large");
 	else if (status == -ETIMEDOUT)
