@@ -13,6 +13,12 @@ void buf_fini(struct buf *b)
 	*b = (struct buf){.max = 0};
 }
 
+void buf_fini_wiped(struct buf *b)
+{
+	wipe(b->memory, b->memory ? b->capacity : 0);
+	buf_fini(b);
+}
+
 void buf_reset(struct buf *b)
 {
 	size_t max = b->max;

@@ -18,6 +18,8 @@ struct buf {
 
 void buf_init(struct buf *b, size_t max);
 void buf_fini(struct buf *b);
+/* The same of one that may have held secrets: its memory is overwritten before. */
+void buf_fini_wiped(struct buf *b);
 /* Empties and gives the memory back. */
 void buf_reset(struct buf *b);
 static inline size_t buf_length(const struct buf *b)

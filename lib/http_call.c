@@ -34,8 +34,7 @@ static void release_part(struct http_call *call)
 {
 	if (--call->parts)
 		return;
-	wipe(call->answer.memory, call->answer.memory ? call->answer.capacity : 0);
-	buf_fini(&call->answer);
+	buf_fini_wiped(&call->answer);
 	arena_release_wiped(&call->arena);
 	free(call);
 }

@@ -64,9 +64,7 @@ const char *router_allowed(const struct router *router, struct http_exchange *ex
 
 static void drop_body(struct collection *c)
 {
-	if (c->body.memory)
-		wipe(c->body.memory, c->body.capacity);
-	buf_fini(&c->body);
+	buf_fini_wiped(&c->body);
 	share_release(&c->share);
 }
 

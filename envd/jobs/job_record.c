@@ -294,9 +294,7 @@ int job_record_write(const struct job_record *record, struct buf *b)
 	}
 	if (status == 0)
 		status = buf_append_str(b, buf_str(&object));
-	if (object.memory)
-		wipe(object.memory, object.capacity);
-	buf_fini(&object);
+	buf_fini_wiped(&object);
 	return status;
 }
 

@@ -105,8 +105,7 @@ static char *value_of(struct sandbox_entry *entry)
 	buf_init(&b, PROXY_REDIS_RECORD_BYTES_MAX);
 	if (redis_record_write(&b, entry, now_text) == 0)
 		value = xstrndup(buf_str(&b).p, buf_str(&b).len);
-	wipe(b.memory, b.memory ? b.capacity : 0);
-	buf_fini(&b);
+	buf_fini_wiped(&b);
 	return value;
 }
 

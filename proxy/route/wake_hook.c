@@ -310,8 +310,7 @@ static void ask(struct question *q)
 		fail(q, WAKE_UNAVAILABLE, "out of memory");
 	else
 		open_call(q, buf_str(&text));
-	wipe(text.memory, text.memory ? text.capacity : 0); /* it may hold tokens */
-	buf_fini(&text);
+	buf_fini_wiped(&text); /* it may hold tokens */
 }
 
 static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *found)

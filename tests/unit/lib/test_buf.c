@@ -156,6 +156,20 @@ static void reset_gives_memory_back_and_detach_hands_it_over(void **state)
 	buf_fini(&b);
 }
 
+static void a_wiped_one_is_as_one_that_was_ended(void **state)
+{
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, 100);
+	buf_fini_wiped(&b); /* without memory */
+	buf_init(&b, 100);
+	assert_int_equal(buf_append_str(&b, STR("secret")), 0);
+	buf_fini_wiped(&b);
+	assert_null(b.memory);
+	assert_int_equal(buf_length(&b), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -166,6 +180,7 @@ int main(void)
 		cmocka_unit_test(formatted_text_may_fill_it_to_the_last_byte),
 		cmocka_unit_test(reserved_room_is_committed_as_far_as_written),
 		cmocka_unit_test(reset_gives_memory_back_and_detach_hands_it_over),
+		cmocka_unit_test(a_wiped_one_is_as_one_that_was_ended),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
