@@ -270,6 +270,15 @@ check("conformance_142_a_new_start_with_the_same_tag", async () => {
 	const kept = user.stream("Connect", { process: { tag: "c142-other" } });
 	assert.equal((await kept.next()).event.start.pid, other.pid);
 	await kept.done;
+	// Of two that run it is the newer one.
+	const pair = [];
+	for (let i = 0; i < 2; i++)
+		pair.push(await user.start("sleep", ["100"], { message: { tag: "c142-pair" } }));
+	const newer = user.stream("Connect", { process: { tag: "c142-pair" } });
+	assert.equal((await newer.next()).event.start.pid, pair[1].pid);
+	for (const { pid } of pair)
+		await user.signal(pid);
+	assert.equal((await drain(newer)).end.status, "signal: killed");
 });
 
 check("conformance_145_two_subscribers_see_the_same", async () => {
