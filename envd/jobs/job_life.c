@@ -52,7 +52,7 @@ static void on_keeper_poll_closed(uv_handle_t *handle)
 static void forget_watches(struct job_life *run)
 {
 	for (int i = 0; i < JOB_STREAMS; i++)
-		list_remove(&run->watches[i].bucket);
+		hash_table_remove(&run->table->watches, &run->watches[i].by_number);
 }
 
 /* Nothing comes after this but what is in flight. */
@@ -113,7 +113,6 @@ struct job_life *job_life_new(struct background_job *job)
 	run->child.on_exit = on_keeper_exit;
 	run->child.on_untracked = on_untracked;
 	for (int i = 0; i < JOB_STREAMS; i++) {
-		list_init(&run->watches[i].bucket);
 		run->watches[i].number = -1;
 		run->watches[i].run = run;
 	}

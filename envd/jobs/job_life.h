@@ -25,7 +25,7 @@ struct job_spec {
 /* For one event of one output file. Not of the folder: what the kernel notes there about the files
  * in it can get lost when a watch is set anew while they are written. */
 struct job_watch {
-	struct list_node bucket;
+	struct hash_node by_number;
 	int number; /* -1: not armed */
 	struct job_life *run;
 };

@@ -103,14 +103,14 @@ static void dispatch_all(struct job_table *table)
 
 static void dispatch_watch(struct job_table *table, int watch)
 {
-	struct list_node *head = &table->watches[(size_t)watch % JOB_BUCKETS], *node, *following;
+	struct hash_node *node;
 
-	LIST_FOR_EACH_SAFE(node, following, head)
+	HASH_TABLE_FOR_EACH(node, &table->watches, hash_number((uint64_t)watch))
 	{
-		struct job_watch *found = container_of(node, struct job_watch, bucket);
+		struct job_watch *found = container_of(node, struct job_watch, by_number);
 
 		if (found->number == watch) {
-			list_remove(&found->bucket);
+			hash_table_remove(&table->watches, node);
 			job_life_on_watch(found->run,
 					  (enum job_stream)(found - found->run->watches));
 			return;
@@ -132,7 +132,7 @@ bool job_notice_watch(struct job_table *table, struct job_watch *watch)
 		table->early_count = count - 1;
 		return false;
 	}
-	list_append(&table->watches[(size_t)watch->number % JOB_BUCKETS], &watch->bucket);
+	hash_table_insert(&table->watches, &watch->by_number, hash_number((uint64_t)watch->number));
 	return true;
 }
 

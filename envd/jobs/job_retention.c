@@ -150,8 +150,8 @@ static void take_out(struct background_job *job)
 	assert(!job->is_removed);
 	job->is_removed = true;
 	list_remove(&job->all);
-	list_remove(&job->id_bucket);
-	list_remove(&job->key_bucket);
+	hash_table_remove(&job->table->ids, &job->by_id);
+	hash_table_remove(&job->table->keys, &job->by_key);
 	list_remove(&job->change.node);
 	if (job_state_is_end(job->record.state)) {
 		list_remove(&job->ended);

@@ -7,22 +7,13 @@
 /* So many changes can have numbers before they reach into the next millisecond's envd. */
 #define REVISIONS_PER_MS_BITS 16
 
-static struct list_node *bucket_of(struct list_node *buckets, struct str text)
-{
-	uint32_t sum = 2166136261U;
-
-	for (size_t i = 0; i < text.len; i++)
-		sum = (sum ^ (unsigned char)text.p[i]) * 16777619U;
-	return &buckets[sum % JOB_BUCKETS];
-}
-
 struct background_job *job_table_find(struct job_table *table, struct str id)
 {
-	struct list_node *head = bucket_of(table->ids, id), *node;
+	struct hash_node *node;
 
-	LIST_FOR_EACH(node, head)
+	HASH_TABLE_FOR_EACH(node, &table->ids, hash_text(id))
 	{
-		struct background_job *job = container_of(node, struct background_job, id_bucket);
+		struct background_job *job = container_of(node, struct background_job, by_id);
 
 		if (str_equal(str_of(job->record.id), id))
 			return job;
@@ -32,13 +23,13 @@ struct background_job *job_table_find(struct job_table *table, struct str id)
 
 struct background_job *job_table_find_key(struct job_table *table, const char *key)
 {
-	struct list_node *head = bucket_of(table->keys, str_of(key)), *node;
+	struct hash_node *node;
 
 	if (!*key)
 		return NULL;
-	LIST_FOR_EACH(node, head)
+	HASH_TABLE_FOR_EACH(node, &table->keys, hash_text(str_of(key)))
 	{
-		struct background_job *job = container_of(node, struct background_job, key_bucket);
+		struct background_job *job = container_of(node, struct background_job, by_key);
 
 		if (strcmp(job->record.client_key, key) == 0)
 			return job;
@@ -100,12 +91,11 @@ struct background_job *job_table_add(struct job_table *table, const struct job_r
 	list_init(&job->listeners);
 	list_init(&job->ended);
 	list_init(&job->change.node);
-	list_init(&job->key_bucket);
 	list_prepend(&table->all, &job->all);
-	list_prepend(bucket_of(table->ids, str_of(job->record.id)), &job->id_bucket);
+	hash_table_insert(&table->ids, &job->by_id, hash_text(str_of(job->record.id)));
 	if (*job->record.client_key)
-		list_prepend(bucket_of(table->keys, str_of(job->record.client_key)),
-			     &job->key_bucket);
+		hash_table_insert(&table->keys, &job->by_key,
+				  hash_text(str_of(job->record.client_key)));
 	table->count++;
 	table->live++;
 	return job;
@@ -309,11 +299,6 @@ struct job_table *job_table_new(const struct job_table_settings *settings)
 	list_init(&table->load_waiters);
 	list_init(&table->webhooks_waiting);
 	list_init(&table->webhooks_active);
-	for (size_t i = 0; i < JOB_BUCKETS; i++) {
-		list_init(&table->ids[i]);
-		list_init(&table->keys[i]);
-		list_init(&table->watches[i]);
-	}
 	later_init(&table->tell_watchers, job_table_tell_watchers);
 	table->next_sequence = 1;
 	table->revision = (uint64_t)wall_clock_ms() << REVISIONS_PER_MS_BITS;
@@ -354,8 +339,8 @@ static void forget_jobs(struct job_table *table)
 		job->is_removed = true;
 		list_remove(&job->all);
 		list_remove(&job->ended);
-		list_remove(&job->id_bucket);
-		list_remove(&job->key_bucket);
+		hash_table_remove(&table->ids, &job->by_id);
+		hash_table_remove(&table->keys, &job->by_key);
 		list_remove(&job->change.node);
 		background_job_tell(job);
 		background_job_release(job);

@@ -17,10 +17,9 @@
 #include "envd/jobs/job_store.h"
 #include "envd/process/reaper.h"
 #include "envd/process/spawn.h"
+#include "lib/hash_table.h"
 #include "lib/job.h"
 #include "lib/limits.h"
-
-#define JOB_BUCKETS 256
 
 struct background_job;
 struct job_life;
@@ -64,7 +63,7 @@ struct job_table {
 	char boot_id[JOB_BOOT_ID_BYTES];
 	struct list_node all; /* newest first */
 	struct list_node ended; /* oldest end first */
-	struct list_node ids[JOB_BUCKETS], keys[JOB_BUCKETS];
+	struct hash_table ids, keys;
 	size_t count, running_count, ended_count;
 	uint64_t next_sequence, stored_bytes;
 	size_t webhooks_busy;
@@ -82,7 +81,7 @@ struct job_table {
 
 	int inotify_fd; /* -1: none; then output is looked at by the clock */
 	uv_poll_t inotify;
-	struct list_node watches[JOB_BUCKETS]; /* by their number */
+	struct hash_table watches; /* by their number */
 	/* Watches that told of something before their look was back from the pool. */
 	int early_watches[JOB_STREAMS * JOBS_RUNNING_MAX];
 	size_t early_count;
@@ -117,7 +116,8 @@ struct job_listener {
 struct background_job {
 	struct job_table *table;
 	struct job_record record;
-	struct list_node all, id_bucket, key_bucket, ended;
+	struct list_node all, ended;
+	struct hash_node by_id, by_key;
 	struct job_change change;
 	unsigned holds;
 	bool is_removed; /* not in the table any more */
