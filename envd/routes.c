@@ -4,6 +4,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/filesystem_service.h"
 #include "envd/jobs/jobs_service.h"
+#include "envd/numbers.h"
 #include "envd/process/process_service.h"
 #include "envd/rpc/rpc.h"
 #include "envd/sandbox/auth_http.h"
@@ -28,7 +29,7 @@ static void serve_health(struct http_exchange *ex, const struct route_call *call
 
 static void serve_metrics(struct http_exchange *ex, const struct route_call *call)
 {
-	sandbox_service_metrics(ex, &app_of(ex)->sandbox);
+	sandbox_service_metrics(ex, &app_of(ex)->sandbox, numbers_write);
 }
 
 static void serve_environment(struct http_exchange *ex, const struct route_call *call)

@@ -40,6 +40,11 @@ void share_init(struct share *share, struct budget *budget, size_t exempt)
 	*share = (struct share){.budget = budget, .exempt = exempt};
 }
 
+size_t share_exempt(size_t sum, size_t count, size_t least, size_t most)
+{
+	return size_max(least, size_min(most, sum / size_max(count, 1)));
+}
+
 bool share_take(struct share *share, size_t bytes)
 {
 	size_t more;

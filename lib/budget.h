@@ -36,6 +36,8 @@ struct share {
 void share_init(struct share *share, struct budget *budget, size_t exempt);
 /* False, with nothing changed but `refused`, when the budget does not have that much left. */
 bool share_take(struct share *share, size_t bytes) NODISCARD;
+/* What is exempt of a share where there are `count`: a part of `sum` for each, within bounds. */
+size_t share_exempt(size_t sum, size_t count, size_t least, size_t most);
 /* Gives all of it back. */
 void share_release(struct share *share);
 

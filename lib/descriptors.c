@@ -1,5 +1,6 @@
 #include "lib/descriptors.h"
 
+#include <stdatomic.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -23,6 +24,8 @@ size_t descriptors_share(unsigned parts)
 	return descriptors_max() / DESCRIPTORS_PARTS * parts;
 }
 
+static _Atomic uint64_t refused;
+
 int descriptors_check(struct err *err)
 {
 	size_t max = descriptors_max();
@@ -35,8 +38,14 @@ int descriptors_check(struct err *err)
 		close(lowest);
 	if (lowest >= 0 && (size_t)lowest < max - kept)
 		return 0;
+	atomic_fetch_add(&refused, 1);
 	return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, EMFILE,
 			   "of %zu descriptors (RLIMIT_NOFILE) the last %zu are kept for what "
 			   "needs them shortly",
 			   max, kept);
+}
+
+uint64_t descriptors_refused(void)
+{
+	return atomic_load(&refused);
 }

@@ -15,4 +15,7 @@ size_t descriptors_share(unsigned parts);
  * stays. Any thread; two system calls. */
 int descriptors_check(struct err *err) NODISCARD;
 
+/* How often that was so, in this process. */
+uint64_t descriptors_refused(void);
+
 #endif

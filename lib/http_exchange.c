@@ -7,6 +7,11 @@
 /* For all requests of a loop, at whatever server, whose clients are not counted. */
 static _Thread_local struct budget arenas = {.max = HTTP_EXCHANGES_BYTES_MAX};
 
+const struct budget *http_exchange_budget(void)
+{
+	return &arenas;
+}
+
 void http_exchange_begin(struct http_exchange *ex, struct stream_peer *client)
 {
 	ex->client = client;
@@ -194,6 +199,8 @@ void http_respond_error(struct http_exchange *ex, int status, const char *format
 	memcpy(at, "\"}\n", 3);
 	at += 3;
 	http_response_header(ex, STR("X-Content-Type-Options"), STR("nosniff"));
+	if (status == 503)
+		http_response_header(ex, STR("Retry-After"), STR("1"));
 	http_respond(ex, status, "application/json; charset=utf-8",
 		     (struct str){body, (size_t)(at - body)});
 }

@@ -228,4 +228,8 @@ void http_respond(struct http_exchange *ex, int status, const char *content_type
 void http_respond_error(struct http_exchange *ex, int status, const char *format, ...)
 	PRINTF_LIKE(3, 4);
 
+/* What exchanges of this thread hold together of heads and what is made of them, where nobody
+ * counts what clients do. */
+const struct budget *http_exchange_budget(void);
+
 #endif

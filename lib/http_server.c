@@ -25,6 +25,7 @@ struct http_server {
 	int fd;
 	int reserve; /* a descriptor to let in whom there is no room for, and say so */
 	uint64_t full_since_ms;
+	struct http_server_totals totals;
 	uint64_t told_ms; /* when it was told that connections make room */
 	unsigned port;
 	unsigned handles; /* open uv handles of the server itself */
@@ -74,6 +75,7 @@ static bool make_room(struct http_server *server)
 	struct list_node *node;
 
 	if (http_conn_evict_idle(&server->shared)) {
+		server->totals.evicted++;
 		tell_that_some_go(server, now);
 		return true;
 	}
@@ -88,6 +90,7 @@ static bool make_room(struct http_server *server)
 	}
 	if (!longest || now - longest->idle_since_ms < HTTP_EVICT_IDLE_MS)
 		return false;
+	server->totals.evicted++;
 	longest->on_stop(longest);
 	return true;
 }
@@ -129,6 +132,7 @@ static void turn_away_waiting(struct http_server *server)
 		count++;
 	}
 	server->reserve = fcntl(server->fd, F_DUPFD_CLOEXEC, 0);
+	server->totals.turned_away += count;
 	if (count)
 		log_warn("http", "no room for new connections", LOG_I("turned_away", count),
 			 LOG_I("connections", server->shared.count));
@@ -461,6 +465,11 @@ void http_server_leave(struct http_server_guest *guest)
 	list_remove(&guest->node);
 	http_conn_count(&server->shared, -1);
 	on_gone(&server->shared);
+}
+
+struct http_server_totals http_server_totals(const struct http_server *server)
+{
+	return server->totals;
 }
 
 size_t http_server_connections(const struct http_server *server)

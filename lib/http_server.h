@@ -126,6 +126,12 @@ void http_server_leave(struct http_server_guest *guest);
 /* A server without a listening socket, for http_server_adopt alone. */
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config);
 size_t http_server_connections(const struct http_server *server);
+/* What became of those that there was no room for, ever. */
+struct http_server_totals {
+	uint64_t evicted; /* connections without a request, closed for others */
+	uint64_t turned_away;
+};
+struct http_server_totals http_server_totals(const struct http_server *server);
 /* Stops accepting; idle connections close, busy ones finish their exchange and close ("Connection:
  * close"). `stopped` is called once nothing is left. */
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user);

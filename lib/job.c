@@ -422,8 +422,10 @@ int job_run(struct loop *loop, struct job *job, enum job_class class, void (*fn)
 	    void (*done)(struct job *job))
 {
 	assert(!job->active);
-	if (is_crowded(loop, class))
+	if (is_crowded(loop, class)) {
+		loop->jobs_refused++;
 		return -EAGAIN;
+	}
 	job->loop = loop;
 	job->class = class;
 	job->fn = fn;

@@ -200,6 +200,10 @@
 /* Processes. */
 #define PROCESS_MAX 16384
 #define PROCESS_TAG_BYTES_MAX 4096
+/* Arguments and environment: of all commands as long as they run, and of all starts (there with
+ * the sandbox's environment) until they are born. Of each these first bytes are not counted. */
+#define PROCESS_TEXTS_BYTES_MAX (256 * 1024 * 1024)
+#define PROCESS_TEXTS_EXEMPT_BYTES (16 * 1024)
 #define PROCESS_LOG_BYTES (256 * 1024)
 /* When all processes together keep so much for readers that are behind, one that has some kept
  * reads no more. */
@@ -434,6 +438,10 @@
 #define INIT_BODY_BYTES_MAX (4 * 1024 * 1024)
 /* All bodies of /init together, and what is parsed from one of them. */
 #define INIT_BODIES_BYTES_MAX (16 * 1024 * 1024)
+/* Of each these first bytes are not counted, so that nobody who sends large ones slowly keeps the
+ * host's out, which has a kilobyte or two; less where there are very many. */
+#define INIT_EXEMPT_BYTES (16 * 1024)
+#define INIT_EXEMPT_BYTES_MAX (8 * 1024 * 1024)
 #define INIT_ARENA_BYTES (64 * 1024 * 1024)
 #define INIT_WAITERS_MAX 256
 

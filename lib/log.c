@@ -17,7 +17,8 @@ static struct {
 	bool files_held;
 	bool is_torn; /* the last line went out in part */
 	pthread_mutex_t lock; /* held from asking for room to using it */
-	atomic_ulong dropped;
+	atomic_ulong dropped; /* since that was told */
+	atomic_ulong lost; /* ever */
 	void (*hook)(const char *line, size_t len, void *user);
 	void *hook_user;
 	atomic_int copy_level; /* -1: no copies */
@@ -265,6 +266,17 @@ static void copy_line(const struct line *line)
 	pthread_mutex_unlock(&logger_state.copy_lock);
 }
 
+static void drop(void)
+{
+	atomic_fetch_add(&logger_state.dropped, 1);
+	atomic_fetch_add(&logger_state.lost, 1);
+}
+
+uint64_t log_lines_lost(void)
+{
+	return atomic_load(&logger_state.lost);
+}
+
 static void write_line(enum log_level level, const char *logger, const char *message,
 		       const struct log_field *fields)
 {
@@ -277,13 +289,14 @@ static void write_line(enum log_level level, const char *logger, const char *mes
 		format(&line, LOG_WARN, "log", "lines dropped", lost);
 		if (!emit(&line)) {
 			/* No room for that, then none for the next line either. */
-			atomic_fetch_add(&logger_state.dropped, dropped + 1);
+			atomic_fetch_add(&logger_state.dropped, dropped);
+			drop();
 			return;
 		}
 	}
 	format(&line, level, logger, message, fields);
 	if (!emit(&line))
-		atomic_fetch_add(&logger_state.dropped, 1);
+		drop();
 }
 
 void log_write(enum log_level level, const char *logger, const char *message,

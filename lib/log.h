@@ -34,6 +34,8 @@ void log_hold_files(bool held);
  * Once this returns the function before it is not called any more; NULL: nowhere. */
 void log_set_copy(enum log_level level, void (*copy)(const char *line, size_t len, void *user),
 		  void *user);
+/* Lines that found no room, ever. */
+uint64_t log_lines_lost(void);
 bool log_enabled(enum log_level level);
 /* `fields` ends with a LOG_FIELD_END entry. Use the macros below. */
 void log_write(enum log_level level, const char *logger, const char *message,

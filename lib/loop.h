@@ -33,6 +33,7 @@ struct loop {
 	size_t file_jobs, start_jobs, other_jobs;
 	struct list_node jobs_waiting[LOOP_JOB_QUEUES]; /* held back; see lib/job.h */
 	uint64_t jobs_held_back; /* so many have been, ever */
+	uint64_t jobs_refused;
 	_Atomic size_t
 		file_jobs_waiting; /* of these, those that touch files; the pool looks at it */
 	size_t bulk_running, long_running, files_running, compute_running, starts_running;

@@ -61,6 +61,11 @@ static int descriptor(const struct stream *stream)
 /* By all streams of the loop. */
 static _Thread_local size_t queued_bytes;
 
+size_t stream_uv_queued_bytes(void)
+{
+	return queued_bytes;
+}
+
 static void count_queued(struct stream_uv *s, ssize_t change)
 {
 	s->stream.queued += (size_t)change;

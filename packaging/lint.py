@@ -33,7 +33,7 @@ WRAPPED = [
 # Files of a domain that speak HTTP or RPC; everything else in a domain is plain functions and structs.
 FACES = r"envd/[a-z]+/([a-z_]*_service[a-z_]*|files[a-z_]*|[a-z_]*_http|[a-z_]*rest)\.[ch]"
 # envd/cli is a client of envd: it knows HTTP and RPC, and none of the domains.
-ROOFS = r"envd/(main|app|routes)\.[ch]|envd/cli/[a-z_]+\.[ch]"
+ROOFS = r"envd/(main|app|numbers|routes)\.[ch]|envd/cli/[a-z_]+\.[ch]"
 
 # What a folder's inside may include of the others: those that stand before it. The order of README.md.
 READING_ORDERS = (
@@ -146,7 +146,7 @@ def check_include_direction():
                 continue
             # A service file reaches its domain's state through the app that comes with every call.
             if name == "envd/routes.h" or (name == "envd/app.h" and not re.fullmatch(FACES, path)):
-                yield where + f"only main, app and routes know {name}"
+                yield where + f"only main, app, numbers and routes know {name}"
             is_inside = not path.startswith("envd/rpc/") and not re.fullmatch(FACES, path)
             if is_inside and re.match(r"envd/rpc/|lib/http|proto/", name):
                 yield where + f"a domain's inside does not know {name}; that belongs in its *_service.c"

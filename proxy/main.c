@@ -3,14 +3,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "build_info.h"
 #include "lib/json.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/process_metrics.h"
 #include "proxy/app.h"
 #include "proxy/front/metrics.h"
 #include "proxy/front/tls_development.h"
 #include "proxy/privileges.h"
-#include "proxy/process_metrics.h"
 #include "proxy/service_notify.h"
 
 static int complain(const struct err *err)
@@ -96,13 +97,17 @@ static int add_sandboxes(struct app *app, struct err *err)
 
 static int write_metrics(struct buf *b, void *user)
 {
+	struct prometheus p = {.b = b};
 	struct app *app = user;
 
 	if (metrics_write(b, app->front, app->catalog, app->certificates) < 0)
 		return -1;
 	if (waking_write_metrics(b, &app->waking) < 0 || sighup_write_metrics(b, &app->sighup) < 0)
 		return -1;
-	if (process_metrics_write(b) < 0)
+	process_metrics_write_build(&p, "proxy_build_info", BUILD_VERSION, BUILD_COMMIT,
+				    BUILD_PROFILE);
+	process_metrics_write(&p);
+	if (p.status < 0)
 		return -1;
 	return sources_write_metrics(app->sources, b);
 }

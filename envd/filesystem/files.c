@@ -18,6 +18,11 @@ void files_transfer_ended(void)
 	transfers--;
 }
 
+size_t files_transfer_count(void)
+{
+	return transfers;
+}
+
 /* Two chunks a transfer. */
 size_t files_chunk_bytes(size_t most)
 {
@@ -55,7 +60,7 @@ bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
 		ret_query->default_workdir = arena_strdup(&ex->arena, sandbox->default_workdir);
 	if (ret_query->user_name && (!sandbox->default_workdir || ret_query->default_workdir))
 		return true;
-	http_respond_error(ex, 500, "query: %s", errno_text(ENOMEM));
+	http_respond_error(ex, 431, "the request's head needs too much memory");
 	return false;
 }
 

@@ -7,6 +7,7 @@
 #define ENVD_FILESYSTEM_FILES_H
 
 #include "envd/sandbox/sandbox.h"
+#include "lib/budget.h"
 #include "lib/http_exchange.h"
 #include "lib/job.h"
 
@@ -14,6 +15,12 @@ void files_get(struct http_exchange *ex, struct sandbox *sandbox);
 void files_post(struct http_exchange *ex, struct sandbox *sandbox);
 /* POST /files/compose: files joined to one (contract 2.7), by compose.h. */
 void files_compose(struct http_exchange *ex, struct sandbox *sandbox);
+
+/* What all of them have together: for names of uploaded files, for bodies of compose requests and
+ * for what is made of these. */
+struct budget *files_names_budget(void);
+struct budget *files_compose_bodies_budget(void);
+struct budget *files_compose_budget(void);
 
 /* For the two above. */
 struct files_query {
@@ -30,6 +37,7 @@ bool files_read_query(struct http_exchange *ex, const struct sandbox *sandbox,
  * are so many that what waits for its turn has to do without. */
 void files_transfer_started(void);
 void files_transfer_ended(void);
+size_t files_transfer_count(void);
 size_t files_chunk_bytes(size_t most);
 bool files_are_crowded(void);
 /* Of a transfer's next piece; `pieces` are those that were the first (lib/job.h), 0 at the

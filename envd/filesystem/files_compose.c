@@ -34,6 +34,16 @@ struct join {
 static struct budget bodies = {.max = COMPOSE_BODIES_BYTES_MAX};
 static struct budget arenas = {.max = COMPOSE_ARENAS_BYTES_MAX};
 
+struct budget *files_compose_bodies_budget(void)
+{
+	return &bodies;
+}
+
+struct budget *files_compose_budget(void)
+{
+	return &arenas;
+}
+
 static void drop_body(struct join *join)
 {
 	buf_reset(&join->body);
@@ -98,9 +108,10 @@ static void answer(struct join *join)
 
 	buf_init(&body, ANSWER_BYTES_MAX);
 	join->is_answered = true;
-	if (write_answer(&body, path_show(join->compose.path, &join->arena)) < 0)
-		http_respond_error(join->ex, 500, "answer: %s", errno_text(ENOMEM));
-	else
+	if (write_answer(&body, path_show(join->compose.path, &join->arena)) < 0) {
+		err_set_sys(&join->err, ERR_RESOURCE_EXHAUSTED, ENOMEM, "answer");
+		fail(join);
+	} else
 		http_respond(join->ex, 200, "application/json", buf_str(&body));
 	buf_fini(&body);
 }

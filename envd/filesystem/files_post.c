@@ -56,6 +56,11 @@ struct post {
 /* What all uploads keep of the files they bring, of all loops. */
 static struct budget names = {.max = UPLOADS_ARENA_BYTES_MAX};
 
+struct budget *files_names_budget(void)
+{
+	return &names;
+}
+
 static void on_rest_closed(uv_handle_t *handle)
 {
 	struct post *post = container_of((uv_timer_t *)handle, struct post, rest);
@@ -124,6 +129,8 @@ static int write_file(struct buf *body, const struct received_file *file, struct
 	return status < 0 ? status : buf_append_str(body, STR("}"));
 }
 
+static void fail(struct post *post);
+
 static void answer(struct post *post)
 {
 	struct receive *receive = &post->intake->receive;
@@ -141,9 +148,10 @@ static void answer(struct post *post)
 	if (status == 0)
 		status = buf_append_str(&body, STR("]"));
 	post->is_answered = true;
-	if (status < 0)
-		http_respond_error(post->ex, 500, "answer: %s", errno_text(status));
-	else
+	if (status < 0) {
+		err_set_sys(&post->err, ERR_RESOURCE_EXHAUSTED, status, "answer");
+		fail(post);
+	} else
 		http_respond(post->ex, 200, "text/plain; charset=utf-8", buf_str(&body));
 	buf_fini(&body);
 }
@@ -464,7 +472,7 @@ static bool collect_fields(struct http_exchange *ex, struct receive_request *req
 							  sizeof(*fields));
 
 	if (!fields) {
-		http_respond_error(ex, 500, "headers: %s", errno_text(ENOMEM));
+		http_respond_error(ex, 431, "the request's head needs too much memory");
 		return false;
 	}
 	for (size_t i = 0; i < headers->count; i++)

@@ -2,6 +2,7 @@
 
 #include "envd/filesystem/parameters.h"
 #include "envd/filesystem/path.h"
+#include "lib/hash_table.h"
 
 static int out_of_budget(struct err *err)
 {
@@ -113,6 +114,11 @@ static struct received_file *new_file(struct receive *receive)
 	return &receive->files[receive->file_count];
 }
 
+static uint64_t hash_path(const char *path)
+{
+	return hash_text(str_of(path));
+}
+
 static int finish_file(struct receive *receive, struct err *err)
 {
 	struct received_file *file = new_file(receive);
@@ -126,15 +132,19 @@ static int finish_file(struct receive *receive, struct err *err)
 	status = upload_publish(&receive->upload, receive->arena, &metadata, &metadata_count, err);
 	if (status < 0)
 		return status;
-	*file = (struct received_file){receive->upload.path, metadata, metadata_count};
+	*file = (struct received_file){receive->upload.path, hash_path(receive->upload.path),
+				       metadata, metadata_count};
 	receive->file_count++;
 	return 0;
 }
 
+/* Thousands of long paths begin alike. */
 static bool is_stored(const struct receive *receive, const char *path)
 {
+	uint64_t hash = hash_path(path);
+
 	for (size_t i = 0; i < receive->file_count; i++)
-		if (strcmp(receive->files[i].path, path) == 0)
+		if (receive->files[i].hash == hash && strcmp(receive->files[i].path, path) == 0)
 			return true;
 	return false;
 }

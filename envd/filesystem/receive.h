@@ -32,6 +32,7 @@ struct receive_request {
 
 struct received_file {
 	const char *path; /* resolved; real bytes, show with path_show */
+	uint64_t hash; /* of it */
 	const struct entry_metadata *metadata;
 	size_t metadata_count;
 };

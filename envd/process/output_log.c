@@ -18,6 +18,11 @@ struct block {
 /* Of all processes of the loop. */
 static _Thread_local size_t logs_bytes;
 
+size_t output_logs_bytes(void)
+{
+	return logs_bytes;
+}
+
 void output_log_init(struct output_log *log)
 {
 	*log = (struct output_log){0};

@@ -21,6 +21,8 @@ struct output_log {
 	size_t memory; /* what the blocks take */
 };
 
+/* What all logs of this thread take together, of PROCESS_LOGS_BYTES_MAX. */
+size_t output_logs_bytes(void);
 void output_log_init(struct output_log *log);
 void output_log_fini(struct output_log *log);
 /* The bytes begin at position `end`. The caller keeps to the bound: see output_log_has_room. */

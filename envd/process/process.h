@@ -88,6 +88,7 @@ struct process_kill_waiter {
 struct process_texts {
 	unsigned holds;
 	size_t size;
+	struct share share; /* of spawn_texts_budget */
 	max_align_t bytes[];
 };
 

@@ -38,8 +38,10 @@ void process_texts_hold(struct process_texts *texts)
 
 void process_texts_release(struct process_texts *texts)
 {
-	if (--texts->holds == 0)
-		free(texts);
+	if (--texts->holds > 0)
+		return;
+	share_release(&texts->share);
+	free(texts);
 }
 
 int process_copy_spec(struct process *process, const struct process_spec *spec)
@@ -62,6 +64,9 @@ int process_copy_spec(struct process *process, const struct process_spec *spec)
 	if (!process->texts)
 		return -ENOMEM;
 	*process->texts = (struct process_texts){.holds = 1, .size = size};
+	share_init(&process->texts->share, spawn_texts_budget(), PROCESS_TEXTS_EXEMPT_BYTES);
+	if (!share_take(&process->texts->share, size))
+		return -ENOMEM; /* the process frees it */
 	args = (const char **)process->texts->bytes;
 	variables = (struct spawn_variable *)(args + spec->arg_count);
 	room = (char *)(variables + spec->variable_count);

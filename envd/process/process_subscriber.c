@@ -62,6 +62,7 @@ static void on_reader_cut(struct output_reader *reader, bool for_others)
 		(for_others ? PROCESS_SUBSCRIBER_STALL_MS : PROCESS_SUBSCRIBER_ALONE_STALL_MS) /
 			1000,
 		for_others ? "other readers" : "the process");
+	++*(for_others ? &process->table->cut_for_others : &process->table->cut_alone);
 	log_info("process", "reader cut off for stalling", LOG_I("pid", process->pid),
 		 LOG_B("for_others", for_others));
 	process_fail_subscriber(subscriber, &err);

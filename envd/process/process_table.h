@@ -47,6 +47,8 @@ struct process_table {
 	struct list_node all; /* every process object, oldest first */
 	size_t count;
 	uint64_t next_serial;
+	/* Readers that were cut off for not reading. */
+	uint64_t cut_alone, cut_for_others;
 	struct list_node buckets[PROCESS_BUCKETS]; /* RUNNING and DRAINING, by pid */
 	struct list_node exits;
 	struct list_node exit_buckets[PROCESS_BUCKETS];

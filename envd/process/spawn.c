@@ -31,6 +31,13 @@ bool spawn_may_share(void)
 	return !atomic_load_explicit(&clone3_is_missing, memory_order_relaxed);
 }
 
+static struct budget texts = {.max = PROCESS_TEXTS_BYTES_MAX};
+
+struct budget *spawn_texts_budget(void)
+{
+	return &texts;
+}
+
 int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request,
 		    const struct sandbox *sandbox)
 {
@@ -39,7 +46,8 @@ int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request
 	size_t i;
 
 	memset(plan, 0, sizeof(*plan));
-	arena_init(&plan->arena, RPC_ARENA_BYTES);
+	share_init(&plan->share, &texts, PROCESS_TEXTS_EXEMPT_BYTES);
+	arena_init_shared(&plan->arena, RPC_ARENA_BYTES, &plan->share);
 	plan->request = request;
 	plan->input_fd = plan->output_fd = plan->error_fd = plan->status_fd = -1;
 	plan->cgroup_fd = plan->pidfd = -1;

@@ -70,6 +70,7 @@ struct spawn_settings {
 
 struct spawn_plan {
 	struct arena arena;
+	struct share share; /* of the arena */
 	const struct spawn_request *request;
 	/* Copies of the sandbox's state, made on the loop thread. */
 	const struct spawn_variable *globals;
@@ -96,6 +97,8 @@ struct spawn_plan {
 	bool is_called_off;
 };
 
+/* What arguments and environments of all commands have together, those of plans among them. */
+struct budget *spawn_texts_budget(void);
 /* Loop thread. -ENOMEM when the sandbox's environment does not fit. */
 int spawn_plan_init(struct spawn_plan *plan, const struct spawn_request *request,
 		    const struct sandbox *sandbox) NODISCARD;

@@ -4,6 +4,7 @@
 
 #include "envd/filesystem/path.h"
 #include "envd/process/spawn_internal.h"
+#include "lib/limits.h"
 
 #define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define TERM_DEFAULT "xterm-256color"
@@ -15,8 +16,13 @@
 #define KEEPER_ARGUMENTS 3
 #define PID_TEXT_BYTES 16
 
-static int no_room(struct err *err)
+static int no_room(const struct spawn_plan *plan, struct err *err)
 {
+	if (plan->share.refused)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED,
+			       "other commands hold the memory there is for arguments and "
+			       "environments (%d MiB)",
+			       PROCESS_TEXTS_BYTES_MAX >> 20);
 	return err_set(err, ERR_RESOURCE_EXHAUSTED, "arguments and environment are too large");
 }
 
@@ -78,7 +84,7 @@ static int build_arguments(struct spawn_plan *plan, struct err *err)
 	size_t i;
 
 	if (!slots)
-		return no_room(err);
+		return no_room(plan, err);
 	slots[1] = (char *)(uintptr_t)request->command; /* execve does not write */
 	for (i = 0; i < request->arg_count; i++)
 		slots[i + 2] = (char *)(uintptr_t)request->args[i];
@@ -201,7 +207,7 @@ static int build_environment(struct spawn_plan *plan, const struct user *user, s
 	if (check_variables(plan->request, err) < 0)
 		return -EINVAL;
 	if (list_variables(plan, user, &list) < 0 || write_environment(plan, &list) < 0)
-		return no_room(err);
+		return no_room(plan, err);
 	if (strchr(plan->request->command, '/'))
 		plan->child.search_path = NULL;
 	return 0;
@@ -252,12 +258,12 @@ static int prepare_keeper(struct spawn_plan *plan, struct err *err)
 	char **argv = arena_alloc_array(&plan->arena, KEEPER_ARGUMENTS + 1, sizeof(*argv));
 
 	if (!argv)
-		return no_room(err);
+		return no_room(plan, err);
 	argv[0] = arena_strdup(&plan->arena, KEEPER_NAME);
 	argv[1] = arena_alloc(&plan->arena, PID_TEXT_BYTES);
 	argv[2] = arena_printf(&plan->arena, "%llu", (unsigned long long)keeper->wall_time_ms);
 	if (!argv[0] || !argv[1] || !argv[2])
-		return no_room(err);
+		return no_room(plan, err);
 	plan->keeper = (struct child_keeper){
 		.program_fd = keeper->program_fd,
 		.fds = {keeper->status_fd, keeper->input_fd, -1, keeper->log_fd},

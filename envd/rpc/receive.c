@@ -16,6 +16,11 @@ struct decode_job {
 /* Messages of all calls of a loop; jobs draw on it as well. */
 static _Thread_local struct budget messages = {.max = RPC_MESSAGES_BYTES_MAX};
 
+struct budget *rpc_messages_budget(void)
+{
+	return &messages;
+}
+
 static void on_pump_later(struct later *later);
 
 static _Thread_local size_t calls;
@@ -24,9 +29,8 @@ static _Thread_local size_t calls;
  * it. */
 static size_t exempt_bytes(void)
 {
-	size_t part = RPC_MESSAGES_EXEMPT_BYTES_MAX / 2 / calls;
-
-	return size_max(RPC_MESSAGE_EXEMPT_BYTES_MIN, size_min(RPC_MESSAGE_EXEMPT_BYTES, part));
+	return share_exempt(RPC_MESSAGES_EXEMPT_BYTES_MAX / 2, calls, RPC_MESSAGE_EXEMPT_BYTES_MIN,
+			    RPC_MESSAGE_EXEMPT_BYTES);
 }
 
 void receive_end(void)

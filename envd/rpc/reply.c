@@ -18,6 +18,11 @@ static _Thread_local struct buf spare_output;
 /* Large answers on their way to slow clients. */
 static _Thread_local struct budget replies = {.max = RPC_REPLIES_BYTES_MAX};
 
+struct budget *rpc_replies_budget(void)
+{
+	return &replies;
+}
+
 static void output_take(struct buf *out)
 {
 	*out = spare_output;

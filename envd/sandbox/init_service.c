@@ -4,13 +4,11 @@
 #include "envd/host/volumes.h"
 #include "envd/sandbox/freezer.h"
 #include "envd/sandbox/init.h"
+#include "lib/budget.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
-/* What every request may hold without asking. Only bodies beyond share INIT_BODIES_BYTES_MAX, so
- * that nobody who sends large ones slowly keeps the host's small one out. */
-#define BODY_FREE_BYTES (16 * 1024)
 #define BODY_FIRST_BYTES 1024
 
 struct init_call {
@@ -20,6 +18,8 @@ struct init_call {
 	struct job clock_job;
 	char *body;
 	size_t body_len, body_capacity;
+	struct share share; /* of that memory */
+	bool is_counted; /* among the calls */
 	struct arena arena;
 	struct init_request request;
 	int clock_status;
@@ -36,14 +36,22 @@ struct init_call {
 	struct str text;
 };
 
+/* Of all requests, of all loops: bodies on their way. */
+static struct budget bodies = {.max = INIT_BODIES_BYTES_MAX};
+static _Thread_local size_t calls;
+
+struct budget *init_bodies_budget(void)
+{
+	return &bodies;
+}
+
 static void drop_body(struct init_call *call)
 {
 	if (!call->body)
 		return;
 	wipe(call->body, call->body_len);
 	free(call->body);
-	if (call->body_capacity > BODY_FREE_BYTES)
-		call->sandbox->init_bytes -= call->body_capacity;
+	share_release(&call->share);
 	call->body = NULL;
 	call->body_len = call->body_capacity = 0;
 }
@@ -53,6 +61,9 @@ static void finish(struct init_call *call)
 {
 	call->decided = true;
 	drop_body(call);
+	if (call->is_counted)
+		calls--;
+	call->is_counted = false;
 	arena_release_wiped(&call->arena);
 	call->request = (struct init_request){0};
 	turn_leave(&call->sandbox->init_turns, &call->turn);
@@ -358,17 +369,14 @@ static void refuse_load(struct init_call *call)
 /* Not a buf: one that grows leaves its old memory, secrets included, to the allocator. */
 static bool reserve(struct init_call *call, size_t needed)
 {
-	struct sandbox *sandbox = call->sandbox;
 	size_t capacity = size_max(call->body_capacity, BODY_FIRST_BYTES);
-	size_t counted = call->body_capacity > BODY_FREE_BYTES ? call->body_capacity : 0;
 	char *body;
 
 	while (capacity < needed)
 		capacity *= 2;
 	if (capacity == call->body_capacity)
 		return true;
-	if (capacity > BODY_FREE_BYTES &&
-	    sandbox->init_bytes - counted + capacity > INIT_BODIES_BYTES_MAX)
+	if (!share_take(&call->share, capacity - call->body_capacity))
 		return false;
 	body = malloc(capacity);
 	if (!body)
@@ -378,8 +386,6 @@ static bool reserve(struct init_call *call, size_t needed)
 		wipe(call->body, call->body_len);
 		free(call->body);
 	}
-	if (capacity > BODY_FREE_BYTES)
-		sandbox->init_bytes += capacity - counted;
 	call->body = body;
 	call->body_capacity = capacity;
 	return true;
@@ -449,6 +455,10 @@ void init_service_post(struct http_exchange *ex, struct sandbox *sandbox, const 
 		refuse_size(call);
 		return;
 	}
+	calls++;
+	call->is_counted = true;
+	share_init(&call->share, &bodies,
+		   share_exempt(INIT_EXEMPT_BYTES_MAX, calls, BODY_FIRST_BYTES, INIT_EXEMPT_BYTES));
 	http_exchange_set_handler(ex, &handler, call);
 	http_request_body_start(ex);
 }

@@ -12,4 +12,7 @@
 /* `version` is what X-Envd-Version says; it must outlive the exchange. */
 void init_service_post(struct http_exchange *ex, struct sandbox *sandbox, const char *version);
 
+/* What bodies of all requests have together. */
+struct budget *init_bodies_budget(void);
+
 #endif

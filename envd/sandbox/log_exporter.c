@@ -20,6 +20,7 @@ struct log_exporter {
 	struct list_node lines;
 	size_t bytes;
 	uint64_t dropped; /* since the last report */
+	uint64_t lost; /* ever */
 	/* The loop's: */
 	uv_async_t wake;
 	uv_timer_t timer; /* of the pause after a delivery that failed */
@@ -46,6 +47,23 @@ static void drop_line(struct log_exporter *exporter, struct line *line)
 	free(line);
 }
 
+/* Under the lock. */
+static void note_loss(struct log_exporter *exporter)
+{
+	exporter->dropped++;
+	exporter->lost++;
+}
+
+uint64_t log_exporter_lost(struct log_exporter *exporter)
+{
+	uint64_t lost;
+
+	pthread_mutex_lock(&exporter->lock);
+	lost = exporter->lost;
+	pthread_mutex_unlock(&exporter->lock);
+	return lost;
+}
+
 static void on_logged(const char *text, size_t len, void *user)
 {
 	struct log_exporter *exporter = user;
@@ -58,11 +76,11 @@ static void on_logged(const char *text, size_t len, void *user)
 		list_append(&exporter->lines, &line->node);
 		exporter->bytes += sizeof(*line) + len;
 	} else {
-		exporter->dropped++;
+		note_loss(exporter);
 	}
 	while (exporter->bytes > LOG_EXPORT_BYTES_MAX) {
 		drop_line(exporter, container_of(exporter->lines.next, struct line, node));
-		exporter->dropped++;
+		note_loss(exporter);
 	}
 	pthread_mutex_unlock(&exporter->lock);
 	uv_async_send(&exporter->wake);
@@ -107,7 +125,7 @@ static void lose_line(struct log_exporter *exporter)
 	free(take_ptr(&exporter->line));
 	exporter->attempts = 0;
 	pthread_mutex_lock(&exporter->lock);
-	exporter->dropped++;
+	note_loss(exporter);
 	pthread_mutex_unlock(&exporter->lock);
 }
 

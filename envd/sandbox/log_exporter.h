@@ -45,4 +45,7 @@ void log_exporter_close(struct log_exporter *exporter);
 /* Nothing waits or is under way. */
 bool log_exporter_is_at_rest(struct log_exporter *exporter);
 
+/* Lines that were not delivered, ever. */
+uint64_t log_exporter_lost(struct log_exporter *exporter);
+
 #endif

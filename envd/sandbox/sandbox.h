@@ -35,7 +35,6 @@ struct sandbox {
 	int64_t newest_init_ns; /* highest timestamp accepted by /init */
 	bool initialised;
 	struct turn_queue init_turns; /* one /init at a time, first come, first served */
-	size_t init_bytes; /* bodies of /init held in memory right now */
 	const struct clock_source *clock;
 	struct metadata_service *metadata; /* what /init asks; NULL: nobody can be asked */
 	struct volumes *volumes; /* what /init mounts with; NULL: it cannot */

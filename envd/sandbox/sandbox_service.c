@@ -1,11 +1,13 @@
 #include "envd/sandbox/sandbox_service.h"
 
+#include "envd/sandbox/metrics_http.h"
 #include "lib/job.h"
 #include "lib/json.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
 #define METRICS_BYTES_MAX 1024
+#define METRICS_TEXT_BYTES_MAX (64 * 1024)
 #define UPGRADE_PROGRAM "/usr/bin/envd.next"
 /* Every byte of the environment may become a six-byte escape. */
 #define ENVIRONMENT_JSON_BYTES_MAX ((size_t)INIT_BODY_BYTES_MAX * 8)
@@ -26,6 +28,8 @@ struct metrics_call {
 	struct job job;
 	struct http_exchange *ex;
 	struct sandbox *sandbox;
+	/* NULL: JSON is wanted. */
+	void (*write_more)(struct prometheus *p, void *server_user);
 	struct metrics_sample sample;
 	int status;
 };
@@ -37,22 +41,39 @@ static void read_metrics(struct job *job)
 	call->status = metrics_read(&call->sample);
 }
 
+static int write_json(struct metrics_call *call, struct buf *body)
+{
+	int status = metrics_write_json(body, &call->sample, &call->sandbox->metrics_before);
+
+	if (status == 0)
+		call->sandbox->metrics_before = call->sample.cpu;
+	return status;
+}
+
+static int write_text(struct metrics_call *call, struct buf *body)
+{
+	struct prometheus p = {.b = body};
+
+	metrics_text_write(&p, &call->sample);
+	call->write_more(&p, call->ex->server_user);
+	return p.status;
+}
+
 static void answer_metrics(struct metrics_call *call)
 {
 	struct http_exchange *ex = call->ex;
 	struct buf body;
 
-	buf_init(&body, METRICS_BYTES_MAX);
+	buf_init(&body, call->write_more ? METRICS_TEXT_BYTES_MAX : METRICS_BYTES_MAX);
 	if (call->status == 0)
-		call->status = metrics_write_json(&body, &call->sample,
-						  &call->sandbox->metrics_before);
+		call->status = call->write_more ? write_text(call, &body) : write_json(call, &body);
 	if (call->status < 0)
 		log_warn("envd", "metrics cannot be read",
 			 LOG_S("error", errno_text(call->status)));
-	else
-		call->sandbox->metrics_before = call->sample.cpu;
 	forbid_caching(ex);
-	http_respond(ex, call->status < 0 ? 500 : 200, "application/json",
+	http_response_header(ex, STR("Vary"), STR("Accept"));
+	http_respond(ex, call->status < 0 ? 500 : 200,
+		     call->write_more ? PROMETHEUS_CONTENT_TYPE : "application/json",
 		     call->status < 0 ? STR("") : buf_str(&body));
 	buf_fini(&body);
 }
@@ -73,7 +94,8 @@ static void on_closed(struct http_exchange *ex, int status)
 
 static const struct http_exchange_handler waiting_handler = {.on_closed = on_closed};
 
-void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox)
+void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox,
+			     void (*write_more)(struct prometheus *p, void *server_user))
 {
 	struct metrics_call *call = arena_new(&ex->arena, struct metrics_call);
 
@@ -83,6 +105,8 @@ void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox)
 	}
 	call->ex = ex;
 	call->sandbox = sandbox;
+	if (metrics_text_is_wanted(&ex->request.headers))
+		call->write_more = write_more;
 	if (job_run(ex->loop, &call->job, JOB_QUICK, read_metrics, on_metrics_read) < 0) {
 		http_respond_error(ex, 503, "too much work is waiting");
 		return;

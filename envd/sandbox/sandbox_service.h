@@ -7,9 +7,13 @@
 
 #include "envd/sandbox/sandbox.h"
 #include "lib/http_exchange.h"
+#include "lib/prometheus.h"
 
 void sandbox_service_health(struct http_exchange *ex, struct sandbox *sandbox);
-void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox);
+/* As JSON, or for those who ask for it in Prometheus' text format, and then with what `write_more`
+ * adds. */
+void sandbox_service_metrics(struct http_exchange *ex, struct sandbox *sandbox,
+			     void (*write_more)(struct prometheus *p, void *server_user));
 void sandbox_service_environment(struct http_exchange *ex, struct sandbox *sandbox);
 /* Live upgrade is not supported, and the version says so (contract/envd.md 2.12): refused with 409
  * before the first /init, 400 for another program than the fixed one, otherwise 500, in that order

@@ -118,6 +118,7 @@ static void log_lost(struct watch_table *table)
 	uint64_t now = loop_now_ms(table->settings.loop);
 
 	table->lost++;
+	table->lost_total++;
 	if (table->lost_logged_ms && now - table->lost_logged_ms < WATCHERS_LOST_LOG_MS)
 		return;
 	log_warn("watch", "watchers that nobody polls have lost what they had",

@@ -14,6 +14,7 @@ struct watch_table {
 	struct list_node polled; /* that have an id; the one that was polled longest ago is first */
 	size_t held_bytes; /* events that wait in envd, of all watches */
 	size_t lost; /* pollers that have lost events to WATCHERS_BYTES_MAX, since it was logged */
+	uint64_t lost_total; /* the same, ever */
 	uint64_t lost_logged_ms; /* 0: never */
 	uv_timer_t timer; /* runs while there are polled ones */
 	bool is_stopped;

@@ -125,6 +125,15 @@ static void a_part_draws_on_the_whole(void **state)
 	assert_int_equal(part.used, 0);
 }
 
+static void what_is_exempt_shrinks_in_a_crowd(void **state)
+{
+	(void)state;
+	assert_int_equal(share_exempt(1000, 0, 10, 100), 100);
+	assert_int_equal(share_exempt(1000, 10, 10, 100), 100);
+	assert_int_equal(share_exempt(1000, 20, 10, 100), 50);
+	assert_int_equal(share_exempt(1000, 1000, 10, 100), 10);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -133,6 +142,7 @@ int main(void)
 		cmocka_unit_test(an_arena_draws_and_gives_back),
 		cmocka_unit_test(threads_share_a_budget),
 		cmocka_unit_test(a_part_draws_on_the_whole),
+		cmocka_unit_test(what_is_exempt_shrinks_in_a_crowd),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

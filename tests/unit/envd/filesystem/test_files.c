@@ -6,6 +6,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
+#include "envd/filesystem/files.h"
 #include "envd/filesystem/staging.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
@@ -145,6 +146,32 @@ static struct answer compose(const char *body, size_t len)
 	site_send_all(fd, body, len);
 	site_read_to_end(fd, &answer, ANSWER_BYTES_MAX);
 	return answer;
+}
+
+/* Others hold what there is: that is told as a load, and who needs little is served. */
+static void what_composing_takes_has_a_sum(void **state)
+{
+	static char body[512 * 1024];
+	struct share hog;
+	struct answer answer;
+	size_t len = (size_t)snprintf(body, sizeof(body), "{\"source_paths\":[\"/none\"");
+
+	(void)state;
+	for (size_t i = 0; i < 20000; i++)
+		len += (size_t)snprintf(body + len, sizeof(body) - len, ",\"/none%zu\"", i);
+	len += (size_t)snprintf(body + len, sizeof(body) - len, "],\"destination\":\"/x/y\"}");
+	share_init(&hog, files_compose_budget(), 0);
+	assert_true(share_take(&hog, COMPOSE_ARENAS_BYTES_MAX));
+	answer = compose(body, len);
+	site_check_error(&answer, 503,
+			 "other requests to compose files take all the memory there is for them "
+			 "(96 MiB)");
+	site_check_header(&answer, "Retry-After", "1");
+	assert_int_equal(
+		compose("{\"source_paths\":[\"/none\"],\"destination\":\"/x/y\"}", 49).status, 404);
+	share_release(&hog);
+	assert_int_not_equal(compose(body, len).status, 503);
+	assert_int_equal(files_compose_budget()->used, 0);
 }
 
 static void conformance_100_composed_files_can_be_downloaded(void **state)
@@ -490,6 +517,7 @@ int main(void)
 		TEST(case_084_chunked_bodies_and_forms),
 		TEST(conformance_088_a_form_without_files_is_an_empty_list),
 		TEST(conformance_100_composed_files_can_be_downloaded),
+		TEST(what_composing_takes_has_a_sum),
 		TEST(case_099_a_client_that_leaves_changes_nothing_or_all),
 		TEST(case_101_two_hundred_fifos_do_not_hold_anything),
 		TEST(files_of_proc_are_read_to_their_end),

@@ -7,6 +7,7 @@
 
 #include "envd/filesystem/user.h"
 #include "envd/process/spawn.h"
+#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 #include "tests/support/valgrind.h"
@@ -57,6 +58,37 @@ static void check_another_user(bool with_cgroups)
 	capture_fini(&run);
 	user_set_files(NULL, NULL);
 	lab_close(&lab);
+}
+
+/* With the sandbox's environment in each, of which the host decides how large it is. */
+static void plans_of_all_starts_have_a_sum(void **state)
+{
+	enum { VALUE_BYTES = 4 * 1024 * 1024, PLANS = PROCESS_TEXTS_BYTES_MAX / VALUE_BYTES + 2 };
+	static struct spawn_plan plans[PLANS], small;
+	const struct spawn_request request = {.command = "true"};
+	struct sandbox *sandbox = xcalloc(1, sizeof(*sandbox)), *usual = xcalloc(1, sizeof(*usual));
+	char *value = xcalloc(1, VALUE_BYTES + 1);
+	size_t made = 0;
+
+	(void)state;
+	memset(value, 'v', VALUE_BYTES);
+	environment_set_internal(&sandbox->environment, "LARGE", value);
+	environment_set_internal(&usual->environment, "SMALL", "1");
+	while (made < PLANS && spawn_plan_init(&plans[made], &request, sandbox) == 0)
+		made++;
+	assert_true(made > PLANS / 2 && made < PLANS);
+	assert_true(plans[made].share.refused);
+	assert_true(spawn_texts_budget()->used <= PROCESS_TEXTS_BYTES_MAX);
+	assert_int_equal(spawn_plan_init(&small, &request, usual), 0);
+	spawn_plan_fini(&small);
+	for (size_t i = 0; i <= made; i++)
+		spawn_plan_fini(&plans[i]);
+	assert_int_equal(spawn_texts_budget()->used, 0);
+	environment_fini(&sandbox->environment);
+	environment_fini(&usual->environment);
+	free(sandbox);
+	free(usual);
+	free(value);
 }
 
 static void case_021_supplementary_groups(void **state)
@@ -360,6 +392,7 @@ static void a_terminal_belongs_to_its_user(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(plans_of_all_starts_have_a_sum),
 		cmocka_unit_test(case_021_supplementary_groups),
 		cmocka_unit_test(another_user_born_in_a_cgroup),
 		cmocka_unit_test(another_user_by_plain_clone),

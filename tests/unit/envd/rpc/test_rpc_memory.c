@@ -97,6 +97,41 @@ static void bodies_that_do_not_end_are_bounded_together(void **state)
 	}
 }
 
+/* With very many calls less of each is exempt. */
+static void what_is_exempt_shrinks_with_the_number_of_calls(void **state)
+{
+	static struct wire_client crowd[RPC_MESSAGES_EXEMPT_BYTES_MAX / 2 / (32 * 1024)];
+	struct rpc_fixture *f = *state;
+	struct wire_client other;
+	struct share hog;
+
+	share_init(&hog, rpc_messages_budget(), 0);
+	assert_true(share_take(&hog, RPC_MESSAGES_BYTES_MAX));
+	memset(megabyte, 'a', sizeof(megabyte));
+	check_small_messages_are_served(f);
+	for (size_t i = 0; i < ARRAY_LENGTH(crowd); i++) {
+		wire_open(&crowd[i], &f->loop, http_server_port(f->server));
+		wire_printf(&crowd[i], "POST " UNARY " HTTP/1.1\r\nHost: x\r\nContent-Type: "
+				       "application/json\r\nContent-Length: 9\r\n\r\n{");
+	}
+	wire_open(&other, &f->loop, http_server_port(f->server));
+	wire_printf(&other,
+		    "POST " UNARY " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+		    "Content-Length: %d\r\n\r\n",
+		    63 * 1024);
+	wire_send(&other, megabyte, 63 * 1024);
+	check_response(&other, 429, "other calls hold the memory");
+	rpc_request(f, &other, UNARY, "Content-Type: application/json\r\n",
+		    STR("{\"process\":{\"cmd\":\"fail\"}}"));
+	check_response(&other, 404, "not_found");
+	for (size_t i = 0; i < ARRAY_LENGTH(crowd); i++)
+		wire_reset(&crowd[i]);
+	wire_wait(&f->loop, has_no_connections, f);
+	check_small_messages_are_served(f);
+	share_release(&hog);
+	assert_int_equal(rpc_messages_budget()->used, 0);
+}
+
 static bool has_started_two(void *user)
 {
 	return ((struct rpc_fixture *)user)->started == 2;
@@ -212,6 +247,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		TEST(bodies_that_do_not_end_are_bounded_together),
+		TEST(what_is_exempt_shrinks_with_the_number_of_calls),
 		TEST(kept_messages_count),
 		TEST(client_streams_give_back_each_message),
 		TEST(large_answers_are_bounded_together),

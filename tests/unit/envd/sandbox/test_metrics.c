@@ -1,5 +1,5 @@
 /* GET /metrics: reading, load, form (contract/envd.md 2.3). */
-#include "envd/sandbox/metrics.h"
+#include "envd/sandbox/metrics_http.h"
 #include "tests/support/cmocka.h"
 
 static const char stat_text[] = "cpu  100 20 30 1000 50 6 4 10 15 5\n"
@@ -120,12 +120,54 @@ static void this_machine_is_read(void **state)
 	assert_true(sample.disk_total > 0 && sample.disk_used <= sample.disk_total);
 }
 
+static void prometheus_gets_text_and_others_json(void **state)
+{
+	static const struct {
+		const char *accept;
+		bool is_text;
+	} table[] = {
+		{"text/plain;version=0.0.4", true},
+		{"Text/Plain; Version=\"0.0.4\"", true},
+		{"application/openmetrics-text", true},
+		{"application/openmetrics-text;version=1.0.0;q=0.5,"
+		 "application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,"
+		 "*/*;q=0.2",
+		 true},
+		{"text/plain;version=0.0.4;q=0.5, */*;q=0.1", true},
+		{"text/plain;version=0.0.4;q=0.5, application/json;q=0.1, */*", true},
+		{"text/plain;version=0.0.4, */*", true},
+		{"", false},
+		{"*/*", false},
+		{"text/*", false},
+		{"text/plain", false},
+		{"text/plain;version=1.0.0", false},
+		{"application/json, text/plain, */*", false},
+		{"text/plain;version=0.0.4;q=0", false},
+		{"text/plain;version=0.0.4;q=0.5, application/json", false},
+		{"text/plain;version=0.0.4;q=0.5, application/*", false},
+		{"text/plain;version=0.0.4;q=0.5, */*;q=0.6", false},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LENGTH(table); i++) {
+		struct http_header field = {STR("accept"), str_of(table[i].accept)};
+		const struct http_headers headers = {.items = &field, .count = 1};
+
+		if (metrics_text_is_wanted(&headers) != table[i].is_text)
+			fail_msg("%s", table[i].accept);
+	}
+	assert_false(metrics_text_is_wanted(&(struct http_headers){0}));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stat_is_read),		cmocka_unit_test(meminfo_is_read),
-		cmocka_unit_test(load_is_a_share),	cmocka_unit_test(json_has_the_agreed_form),
+		cmocka_unit_test(stat_is_read),
+		cmocka_unit_test(meminfo_is_read),
+		cmocka_unit_test(load_is_a_share),
+		cmocka_unit_test(json_has_the_agreed_form),
 		cmocka_unit_test(this_machine_is_read),
+		cmocka_unit_test(prometheus_gets_text_and_others_json),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,8 @@
 /* The route /init over a real HTTP server (contract/envd.md 2.3), and what of it is logged. */
 #include "envd/app.h"
 #include "envd/filesystem/user.h"
+#include "envd/sandbox/init_service.h"
+#include "lib/limits.h"
 #include "tests/support/agent.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"
@@ -129,8 +131,29 @@ static void case_142_large_bodies_are_refused(void **state)
 			      "POST /init HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n",
 			      (struct str){body, 8 * 1024 * 1024});
 	assert_int_equal(answer.status, 413);
-	assert_int_equal(f->app.sandbox.init_bytes, 0);
+	assert_int_equal(init_bodies_budget()->used, 0);
 	free(body);
+}
+
+/* Whoever sends large bodies, slowly, does not keep the host's out, which is small. */
+static void bodies_have_a_sum_and_small_ones_pass(void **state)
+{
+	static char body[64 * 1024];
+	struct agent *f = *state;
+	struct talk_answer answer;
+	struct share hog;
+
+	share_init(&hog, init_bodies_budget(), 0);
+	assert_true(share_take(&hog, INIT_BODIES_BYTES_MAX));
+	memset(body, ' ', sizeof(body) - 1);
+	answer = init(f, body);
+	assert_int_equal(answer.status, 503);
+	agent_assert_header(&answer, "Retry-After", "1");
+	memcpy(body, "{}", 2);
+	body[INIT_EXEMPT_BYTES / 2] = '\0';
+	assert_int_equal(init(f, body).status, 204);
+	share_release(&hog);
+	assert_int_equal(init_bodies_budget()->used, 0);
 }
 
 static void on_held(struct turn *turn)
@@ -210,6 +233,7 @@ int main(void)
 		TEST(case_142_the_newest_init_wins),
 		TEST(init_sets_a_clock_that_is_off),
 		TEST(case_142_large_bodies_are_refused),
+		TEST(bodies_have_a_sum_and_small_ones_pass),
 		TEST(case_142_parallel_inits_queue_and_those_who_leave_are_forgotten),
 		TEST(case_027_nothing_secret_is_logged),
 	};

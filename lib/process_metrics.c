@@ -1,4 +1,4 @@
-#include "proxy/process_metrics.h"
+#include "lib/process_metrics.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -7,16 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "build_info.h"
-
 #define STAT_BYTES 1024
-
-static int write_one(struct buf *b, const char *name, const char *type, const char *help,
-		     double value)
-{
-	return buf_printf(b, "# HELP %s %s\n# TYPE %s %s\n%s %.*f\n", name, help, name, type, name,
-			  value == (double)(int64_t)value ? 0 : 3, value);
-}
 
 /* A small file of /proc as a string; false when it cannot be read. */
 static bool read_text(const char *path, char *ret_text, size_t size)
@@ -78,58 +69,54 @@ static size_t count_descriptors(void)
 	return count - 1; /* without this one */
 }
 
-static int write_memory(struct buf *b)
+static void write_memory(struct prometheus *p)
 {
 	unsigned long size, resident;
 	double page = (double)sysconf(_SC_PAGESIZE);
 	char text[STAT_BYTES];
-	int status;
 
 	if (!read_text("/proc/self/statm", text, sizeof(text)) ||
 	    sscanf(text, "%lu %lu", &size, &resident) != 2)
-		return 0;
-	status = write_one(b, "process_resident_memory_bytes", "gauge",
-			   "Resident memory size in bytes.", (double)resident * page);
-	return status < 0 ? status
-			  : write_one(b, "process_virtual_memory_bytes", "gauge",
-				      "Virtual memory size in bytes.", (double)size * page);
+		return;
+	prometheus_gauge(p, "process_resident_memory_bytes", "Resident memory size in bytes.",
+			 (double)resident * page);
+	prometheus_gauge(p, "process_virtual_memory_bytes", "Virtual memory size in bytes.",
+			 (double)size * page);
 }
 
-static int write_descriptors(struct buf *b)
+static void write_descriptors(struct prometheus *p)
 {
 	size_t count = count_descriptors();
 	struct rlimit limit;
-	int status = 0;
 
 	if (count > 0)
-		status = write_one(b, "process_open_fds", "gauge",
-				   "Number of open file descriptors.", (double)count);
-	if (status == 0 && getrlimit(RLIMIT_NOFILE, &limit) == 0)
-		status = write_one(b, "process_max_fds", "gauge",
-				   "Maximum number of open file descriptors.",
-				   (double)limit.rlim_cur);
-	return status;
+		prometheus_gauge(p, "process_open_fds", "Number of open file descriptors.",
+				 (double)count);
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+		prometheus_gauge(p, "process_max_fds", "Maximum number of open file descriptors.",
+				 (double)limit.rlim_cur);
 }
 
-int process_metrics_write(struct buf *b)
+void process_metrics_write(struct prometheus *p)
 {
-	int status = buf_printf(b,
-				"# HELP proxy_build_info Which program this is.\n"
-				"# TYPE proxy_build_info gauge\n"
-				"proxy_build_info{version=\"%s\",commit=\"%s\",profile=\"%s\"} 1\n",
-				BUILD_VERSION, BUILD_COMMIT, BUILD_PROFILE);
+	prometheus_counter(p, "process_cpu_seconds_total",
+			   "Total user and system CPU time spent in seconds.",
+			   seconds_of(CLOCK_PROCESS_CPUTIME_ID));
+	write_memory(p);
+	write_descriptors(p);
+	if (start_time() > 0)
+		prometheus_gauge(p, "process_start_time_seconds",
+				 "Start time of the process since unix epoch in seconds.",
+				 start_time());
+}
 
-	if (status == 0)
-		status = write_one(b, "process_cpu_seconds_total", "counter",
-				   "Total user and system CPU time spent in seconds.",
-				   seconds_of(CLOCK_PROCESS_CPUTIME_ID));
-	if (status == 0)
-		status = write_memory(b);
-	if (status == 0)
-		status = write_descriptors(b);
-	if (status == 0 && start_time() > 0)
-		status = write_one(b, "process_start_time_seconds", "gauge",
-				   "Start time of the process since unix epoch in seconds.",
-				   start_time());
-	return status;
+void process_metrics_write_build(struct prometheus *p, const char *name, const char *version,
+				 const char *commit, const char *profile)
+{
+	char labels[256];
+
+	snprintf(labels, sizeof(labels), "version=\"%s\",commit=\"%s\",profile=\"%s\"", version,
+		 commit, profile);
+	prometheus_begin(p, name, "gauge", "Which program this is.");
+	prometheus_number(p, name, labels, 1);
 }
