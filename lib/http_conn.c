@@ -175,9 +175,13 @@ static void hand_over(struct http_conn *c, struct str *in)
 
 /* A stranger that has sent all of a request is being served; others, whose request has not come, or
  * has been answered, or lacks the rest of its body, go. */
-static bool has_request(const struct http_conn *c)
+static bool has_request(struct http_conn *c)
 {
-	return stream_queued(c->stream) > 0 ||
+	uint64_t now = loop_now_ms(c->shared->loop),
+		 stall = stall_clock_deadline(&c->stall, c->written, stream_queued(c->stream), now,
+					      c->shared->timeouts.yield_stall);
+
+	return (stall != UINT64_MAX && now < stall) ||
 	       (c->state == HTTP_CONN_EXCHANGE &&
 		(c->exchange->request_complete || c->exchange->tunnel));
 }

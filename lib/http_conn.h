@@ -102,7 +102,7 @@ struct http_conn_exchange {
 void http_conn_count(struct http_conn_shared *shared, int change);
 void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer);
 /* Of the idle ones, or of the strangers, the one that has had no request for longest, or NULL.
- * Whose answer is still on its way has one. */
+ * Whose answer is still on its way has one, as long as the client takes of it. */
 struct http_conn *http_conn_longest_idle(const struct list_node *conns);
 /* The exchange may have said that its client is known. */
 void http_conn_get_to_know(struct http_conn *c);

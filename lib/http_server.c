@@ -329,6 +329,7 @@ static void fill_timeouts(struct http_server_timeouts *t)
 	fill(&t->head, HTTP_HEAD_TIMEOUT_MS);
 	fill(&t->body_idle, HTTP_BODY_IDLE_TIMEOUT_MS);
 	fill(&t->write_stall, HTTP_WRITE_STALL_TIMEOUT_MS);
+	fill(&t->yield_stall, HTTP_EVICT_STALLED_MS);
 	fill(&t->linger, HTTP_LINGER_TIMEOUT_MS);
 	fill(&t->linger_total, HTTP_LINGER_TOTAL_MS);
 	fill(&t->ping_silence, HTTP2_PING_SILENCE_MS);

@@ -37,6 +37,7 @@ struct http_server;
 /* In milliseconds; 0: as in lib/limits.h. */
 struct http_server_timeouts {
 	unsigned first_byte, head, body_idle, write_stall, linger, linger_total;
+	unsigned yield_stall; /* HTTP_EVICT_STALLED_MS */
 	/* HTTP/2 alone: silence of a client with requests open until it is asked for a sign of
 	 * life, and how long it has for that; how long an orderly stop takes before
 	 * http_server_abort, and the notice of it waits for a moment without a request; how long a

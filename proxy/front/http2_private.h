@@ -233,6 +233,8 @@ int http2_request_finish(struct http2_stream *x, const char **ret_reason) NODISC
 void http2_rouse(struct http2_session *s);
 /* Makes sure the timer fires no later than the next deadline. */
 void http2_update_timer(struct http2_session *s);
+/* Something is on its way to the client, which has taken of it not long ago. */
+bool http2_is_taking(struct http2_session *s);
 
 /* http2_websocket.c */
 #define HTTP2_WEBSOCKET_KEY_BYTES 24

@@ -154,10 +154,10 @@ static void on_yield(struct http_server_guest *guest)
 		http2_finish_drain(s);
 		http2_flush(s);
 	}
-	if (stream_queued(s->stream) == 0)
-		http2_close(s, -EMFILE, false);
-	else
+	if (http2_is_taking(s))
 		http_server_rest(guest, s->known);
+	else
+		http2_close(s, -EMFILE, false);
 }
 
 static void on_abort(struct http_server_guest *guest)

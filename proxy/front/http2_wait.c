@@ -122,6 +122,15 @@ static uint64_t write_deadline(struct http2_session *s)
 				    loop_now_ms(s->loop), s->timeouts->write_stall);
 }
 
+bool http2_is_taking(struct http2_session *s)
+{
+	uint64_t now = loop_now_ms(s->loop),
+		 stall = stall_clock_deadline(&s->stall, s->written, stream_queued(s->stream), now,
+					      s->timeouts->yield_stall);
+
+	return stall != UINT64_MAX && now < stall;
+}
+
 static uint64_t linger_deadline(const struct http2_session *s)
 {
 	uint64_t last = s->since_ms > s->last_read_ms ? s->since_ms : s->last_read_ms;
