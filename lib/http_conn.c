@@ -12,7 +12,7 @@ static void sort_in(struct http_conn *c)
 
 	if (c->state != HTTP_CONN_CLOSING && !c->known)
 		list = &shared->strangers;
-	else if (c->state == HTTP_CONN_IDLE)
+	else if (c->state != HTTP_CONN_CLOSING && c->state != HTTP_CONN_EXCHANGE)
 		list = &shared->idle;
 	list_remove(&c->node);
 	list_append(list, &c->node);
@@ -175,33 +175,29 @@ static void hand_over(struct http_conn *c, struct str *in)
 
 /* A stranger that has sent all of a request is being served; others, whose request has not come, or
  * has been answered, or lacks the rest of its body, go. */
-static bool has_request(const struct http_conn *c)
+static bool has_request(struct http_conn *c)
 {
-	return c->state == HTTP_CONN_EXCHANGE &&
-	       (c->exchange->request_complete || c->exchange->tunnel);
+	uint64_t now = loop_now_ms(c->shared->loop),
+		 stall = stall_clock_deadline(&c->stall, c->written, stream_queued(c->stream), now,
+					      c->shared->timeouts.yield_stall);
+
+	return (stall != UINT64_MAX && now < stall) ||
+	       (c->state == HTTP_CONN_EXCHANGE &&
+		(c->exchange->request_complete || c->exchange->tunnel));
 }
 
-static bool evict_first(const struct http_conn_shared *shared, const struct list_node *list)
+struct http_conn *http_conn_longest_idle(const struct list_node *conns)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, list)
+	LIST_FOR_EACH(node, conns)
 	{
 		struct http_conn *c = container_of(node, struct http_conn, node);
 
-		if (loop_now_ms(shared->loop) - c->since_ms < HTTP_EVICT_IDLE_MS)
-			return false;
-		if (has_request(c))
-			continue;
-		http_conn_close(c, -EMFILE, false);
-		return true;
+		if (!has_request(c))
+			return c;
 	}
-	return false;
-}
-
-bool http_conn_evict_idle(struct http_conn_shared *shared)
-{
-	return evict_first(shared, &shared->strangers) || evict_first(shared, &shared->idle);
+	return NULL;
 }
 
 void http_conn_finish(struct http_conn *c)

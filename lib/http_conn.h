@@ -36,10 +36,9 @@ struct http_conn_shared {
 	struct loop *loop;
 	struct http_server_config config;
 	struct http_server_timeouts timeouts;
-	struct list_node conns; /* those at work; ... */
-	struct list_node idle; /* ... those between requests, longest idle first; and ... */
-	struct list_node
-		strangers; /* ... all whose client is not known, longest in its state first */
+	struct list_node conns; /* those at work; and, each longest in its state first, ... */
+	struct list_node idle; /* ... those without a request; and ... */
+	struct list_node strangers; /* ... all whose client is not known */
 	size_t count;
 	bool stopping;
 	uint64_t stop_began_ms; /* stopping */
@@ -102,9 +101,9 @@ struct http_conn_exchange {
 /* One connection more, or one less (-1). */
 void http_conn_count(struct http_conn_shared *shared, int change);
 void http_conn_open(struct http_conn_shared *shared, struct stream *stream, const char *peer);
-/* Closes one connection that has no request, for HTTP_EVICT_IDLE_MS or more: of a client that is
- * not known, where there is one, and else the one that has been idle for longest. */
-bool http_conn_evict_idle(struct http_conn_shared *shared);
+/* Of the idle ones, or of the strangers, the one that has had no request for longest, or NULL.
+ * Whose answer is still on its way has one, as long as the client takes of it. */
+struct http_conn *http_conn_longest_idle(const struct list_node *conns);
 /* The exchange may have said that its client is known. */
 void http_conn_get_to_know(struct http_conn *c);
 /* Looks at the connection again from the loop; for flags set from outside. */

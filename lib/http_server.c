@@ -30,7 +30,9 @@ struct http_server {
 	unsigned port;
 	unsigned handles; /* open uv handles of the server itself */
 	bool accepting;
-	struct list_node guests;
+	struct list_node guests; /* those at work; and, longest idle first, ... */
+	struct list_node idle_guests; /* ... those without a request; and ... */
+	struct list_node stranger_guests; /* ... those of whose client nothing is known yet */
 	void (*stopped)(void *user);
 	void *stopped_user;
 };
@@ -67,32 +69,38 @@ static void tell_that_some_go(struct http_server *server, uint64_t now)
 		 LOG_I("max", server->shared.config.connections_max));
 }
 
-/* Who only keeps a connection open must not keep others out. True when one goes. */
-static bool make_room(struct http_server *server)
+/* The one that has been idle for longest goes, if that is long enough. */
+static bool yield_one(struct http_server *server, const struct list_node *conns,
+		      const struct list_node *guests)
 {
 	uint64_t now = loop_now_ms(server->shared.loop);
-	struct http_server_guest *longest = NULL;
-	struct list_node *node;
+	struct http_conn *conn = http_conn_longest_idle(conns);
+	struct http_server_guest *guest = list_is_empty(guests)
+						  ? NULL
+						  : container_of(guests->next,
+								 struct http_server_guest, node);
 
-	if (http_conn_evict_idle(&server->shared)) {
-		server->totals.evicted++;
-		tell_that_some_go(server, now);
-		return true;
-	}
-	LIST_FOR_EACH(node, &server->guests)
-	{
-		struct http_server_guest *guest = container_of(node, struct http_server_guest,
-							       node);
-
-		if (guest->idle_since_ms &&
-		    (!longest || guest->idle_since_ms < longest->idle_since_ms))
-			longest = guest;
-	}
-	if (!longest || now - longest->idle_since_ms < HTTP_EVICT_IDLE_MS)
+	if (conn && guest && conn->since_ms <= guest->idle_since_ms)
+		guest = NULL;
+	if (guest && now - guest->idle_since_ms >= HTTP_EVICT_IDLE_MS) {
+		http_server_work(guest); /* ending is the last work it has */
+		guest->on_yield(guest);
+	} else if (!guest && conn && now - conn->since_ms >= HTTP_EVICT_IDLE_MS) {
+		http_conn_close(conn, -EMFILE, false);
+	} else {
 		return false;
+	}
 	server->totals.evicted++;
-	longest->on_stop(longest);
+	tell_that_some_go(server, now);
 	return true;
+}
+
+/* Who only keeps a connection open must not keep others out, least of all who has asked nothing
+ * yet. True when one goes. */
+static bool make_room(struct http_server *server)
+{
+	return yield_one(server, &server->shared.strangers, &server->stranger_guests) ||
+	       yield_one(server, &server->shared.idle, &server->idle_guests);
 }
 
 /* Says that there is no room. What the client has sent is taken first: closing with bytes that were
@@ -324,6 +332,7 @@ static void fill_timeouts(struct http_server_timeouts *t)
 	fill(&t->head, HTTP_HEAD_TIMEOUT_MS);
 	fill(&t->body_idle, HTTP_BODY_IDLE_TIMEOUT_MS);
 	fill(&t->write_stall, HTTP_WRITE_STALL_TIMEOUT_MS);
+	fill(&t->yield_stall, HTTP_EVICT_STALLED_MS);
 	fill(&t->linger, HTTP_LINGER_TIMEOUT_MS);
 	fill(&t->linger_total, HTTP_LINGER_TOTAL_MS);
 	fill(&t->ping_silence, HTTP2_PING_SILENCE_MS);
@@ -350,6 +359,8 @@ struct http_server *http_server_new(struct loop *loop, const struct http_server_
 	server->shared.on_gone = on_gone;
 	server->shared.on_http2 = config->on_http2 ? on_preface : NULL;
 	list_init(&server->guests);
+	list_init(&server->idle_guests);
+	list_init(&server->stranger_guests);
 	list_init(&server->shared.conns);
 	list_init(&server->shared.idle);
 	list_init(&server->shared.strangers);
@@ -458,6 +469,22 @@ void http_server_enter(struct http_server *server, struct http_server_guest *gue
 	http_conn_count(&server->shared, 1);
 }
 
+void http_server_rest(struct http_server_guest *guest, bool known)
+{
+	struct http_server *server = guest->server;
+
+	guest->idle_since_ms = loop_now_ms(server->shared.loop);
+	list_remove(&guest->node);
+	list_append(known ? &server->idle_guests : &server->stranger_guests, &guest->node);
+}
+
+void http_server_work(struct http_server_guest *guest)
+{
+	guest->idle_since_ms = 0;
+	list_remove(&guest->node);
+	list_append(&guest->server->guests, &guest->node);
+}
+
 void http_server_leave(struct http_server_guest *guest)
 {
 	struct http_server *server = guest->server;
@@ -485,12 +512,15 @@ static void on_handle_closed(uv_handle_t *handle)
 	finish_stop(server);
 }
 
-/* Each may leave while it is told, and others with it. */
+/* Each may leave while it is told, and others with it. Nobody makes room any more, so none has to
+ * be among those that rest. */
 static void tell_guests(struct http_server *server, bool abort)
 {
 	struct list_node told;
 
 	list_init(&told);
+	list_splice(&server->guests, &server->idle_guests);
+	list_splice(&server->guests, &server->stranger_guests);
 	while (!list_is_empty(&server->guests)) {
 		struct http_server_guest *guest = container_of(server->guests.next,
 							       struct http_server_guest, node);

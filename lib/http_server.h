@@ -37,6 +37,7 @@ struct http_server;
 /* In milliseconds; 0: as in lib/limits.h. */
 struct http_server_timeouts {
 	unsigned first_byte, head, body_idle, write_stall, linger, linger_total;
+	unsigned yield_stall; /* HTTP_EVICT_STALLED_MS */
 	/* HTTP/2 alone: silence of a client with requests open until it is asked for a sign of
 	 * life, and how long it has for that; how long an orderly stop takes before
 	 * http_server_abort, and the notice of it waits for a moment without a request; how long a
@@ -113,14 +114,19 @@ struct http_server_guest {
 	struct list_node node;
 	struct http_server *server;
 	/* End in order: at once when idle, else when what runs is over. Comes when the server
-	 * stops, and to make room when `idle_since_ms` says so. */
+	 * stops. */
 	void (*on_stop)(struct http_server_guest *guest);
+	/* End now, to make room; only while it has no request (http_server_rest). */
+	void (*on_yield)(struct http_server_guest *guest);
 	/* End now, by a reset. */
 	void (*on_abort)(struct http_server_guest *guest);
-	uint64_t idle_since_ms; /* on the loop's clock, kept by the guest; 0: at work */
+	uint64_t idle_since_ms; /* on the loop's clock, kept by the server; 0: at work */
 };
-/* When the server is stopping already, on_stop is for the guest to call. */
+/* It is at work. When the server is stopping already, on_stop is for the guest to call. */
 void http_server_enter(struct http_server *server, struct http_server_guest *guest);
+/* It has no request from now on; whether one of its client has ever said that it is known. */
+void http_server_rest(struct http_server_guest *guest, bool known);
+void http_server_work(struct http_server_guest *guest);
 /* The last call, once the guest's handles are closed; it may come from inside the two callbacks. */
 void http_server_leave(struct http_server_guest *guest);
 /* A server without a listening socket, for http_server_adopt alone. */

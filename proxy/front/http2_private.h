@@ -62,6 +62,7 @@ struct http2_session {
 	struct list_node streams; /* all that nghttp2 knows, and ... */
 	struct list_node marked; /* ... those that something is to be done about */
 	size_t stream_count;
+	size_t asking; /* of them: requests, not heads that may yet become some, without an end */
 	struct buf own; /* frames for the next write */
 	struct http2_piece *pieces; /* HTTP2_PIECES_MAX, lent while frames are gathered */
 	size_t piece_count, gathered;
@@ -93,6 +94,8 @@ struct http2_session {
 	bool greeted; /* the client's SETTINGS came */
 	bool settled; /* ours went out */
 	bool served; /* a request has come */
+	bool known; /* ... and its exchange says that the client is */
+	bool asked; /* ... since it was last looked whether the session rests */
 	bool failed; /* what comes is not read any more */
 	bool restless; /* folding was of no use */
 	bool roomy; /* more may be under way than at first */
@@ -230,6 +233,8 @@ int http2_request_finish(struct http2_stream *x, const char **ret_reason) NODISC
 void http2_rouse(struct http2_session *s);
 /* Makes sure the timer fires no later than the next deadline. */
 void http2_update_timer(struct http2_session *s);
+/* Something is on its way to the client, which has taken of it not long ago. */
+bool http2_is_taking(struct http2_session *s);
 
 /* http2_websocket.c */
 #define HTTP2_WEBSOCKET_KEY_BYTES 24

@@ -142,6 +142,24 @@ static void on_stop(struct http_server_guest *guest)
 	http2_drain(container_of(guest, struct http2_session, guest));
 }
 
+/* What the client asks from now on it may ask again elsewhere. */
+static void on_yield(struct http_server_guest *guest)
+{
+	struct http2_session *s = container_of(guest, struct http2_session, guest);
+
+	if (s->state == HTTP2_CLOSING)
+		return;
+	http2_rouse(s);
+	if (s->state == HTTP2_SERVING && !s->failed) {
+		http2_finish_drain(s);
+		http2_flush(s);
+	}
+	if (http2_is_taking(s))
+		http_server_rest(guest, s->known);
+	else
+		http2_close(s, -EMFILE, false);
+}
+
 static void on_abort(struct http_server_guest *guest)
 {
 	struct http2_session *s = container_of(guest, struct http2_session, guest);
@@ -293,8 +311,18 @@ static void watch_idleness(struct http2_session *s)
 		s->idle_since_ms = loop_now_ms(s->loop);
 	else if (!idle)
 		s->idle_since_ms = 0;
-	/* Nobody makes room by ending a client that is just saying hello. */
-	s->guest.idle_since_ms = s->draining ? 0 : s->idle_since_ms;
+}
+
+/* Heads that never end are no work. */
+static void watch_rest(struct http2_session *s)
+{
+	bool rests = s->guest.idle_since_ms;
+
+	if (s->asking)
+		http_server_work(&s->guest);
+	else if (!rests || s->asked)
+		http_server_rest(&s->guest, s->known);
+	s->asked = false;
 }
 
 static void run(struct http2_session *s)
@@ -328,8 +356,10 @@ static void run(struct http2_session *s)
 			enter(s, HTTP2_LINGER);
 		}
 	}
-	if (!end_if_due(s))
-		http2_update_timer(s);
+	if (end_if_due(s))
+		return;
+	watch_rest(s);
+	http2_update_timer(s);
 }
 
 static void on_read(struct stream *stream, const char *data, size_t len)
@@ -446,6 +476,7 @@ void http2_open(struct http_server *server, struct stream *stream, const char *p
 	s->stream = stream;
 	s->handles = 2;
 	s->guest.on_stop = on_stop;
+	s->guest.on_yield = on_yield;
 	s->guest.on_abort = on_abort;
 	s->skip = HTTP2_PREFACE_BYTES;
 	s->opened_ms = s->last_read_ms = loop_now_ms(s->loop);

@@ -51,6 +51,7 @@ void http2_stream_close(struct http2_stream *x, int status)
 	ex->closed = true;
 	if (!x->dispatched)
 		return;
+	x->session->asking--;
 	if (ex->handler->on_closed)
 		ex->handler->on_closed(ex, status);
 	if (config->on_finished)
@@ -128,6 +129,12 @@ static void send_error(struct http2_stream *x, int status, const char *reason)
 	x->speaking = false;
 }
 
+static void begin_asking(struct http2_stream *x)
+{
+	x->dispatched = x->session->asked = true;
+	x->session->asking++;
+}
+
 static void refuse(struct http2_stream *x, int status, const char *reason)
 {
 	struct http_request *r = &x->ex.request;
@@ -150,7 +157,7 @@ static void refuse(struct http2_stream *x, int status, const char *reason)
 		send_error(x, status, reason);
 		return;
 	}
-	x->dispatched = true;
+	begin_asking(x);
 	config->on_bad_request(&x->ex, status, reason);
 }
 
@@ -167,8 +174,9 @@ void http2_stream_dispatch(struct http2_stream *x)
 		return;
 	}
 	counter_add(&s->counters->requests);
-	x->dispatched = true;
+	begin_asking(x);
 	s->config->dispatch(&x->ex);
+	s->known |= x->ex.client_is_known;
 }
 
 /* ---- the request's body ---- */

@@ -103,14 +103,13 @@ static uint64_t rest_deadline(const struct http2_session *s)
 
 static uint64_t drain_deadline(const struct http2_session *s)
 {
-	uint64_t begun = http_server_stopping_since_ms(s->guest.server), limit = s->timeouts->drain;
+	uint64_t limit = s->timeouts->drain;
 
 	if (!s->draining || s->drained)
 		return UINT64_MAX;
 	if (s->noticed)
 		return s->drain_since_ms + HTTP2_DRAIN_NOTICE_MS;
-	/* Not stopping: it makes room for another one. */
-	limit = (begun ? begun : s->drain_since_ms) + limit -
+	limit = http_server_stopping_since_ms(s->guest.server) + limit -
 		size_min(limit / 3, HTTP2_DRAIN_LEFT_MS);
 	if (!s->before_drain)
 		earlier(&limit, s->drain_since_ms + s->timeouts->drain_quiet);
@@ -121,6 +120,15 @@ static uint64_t write_deadline(struct http2_session *s)
 {
 	return stall_clock_deadline(&s->stall, s->written, stream_queued(s->stream),
 				    loop_now_ms(s->loop), s->timeouts->write_stall);
+}
+
+bool http2_is_taking(struct http2_session *s)
+{
+	uint64_t now = loop_now_ms(s->loop),
+		 stall = stall_clock_deadline(&s->stall, s->written, stream_queued(s->stream), now,
+					      s->timeouts->yield_stall);
+
+	return stall != UINT64_MAX && now < stall;
 }
 
 static uint64_t linger_deadline(const struct http2_session *s)

@@ -108,7 +108,7 @@ static void on_timer(uv_timer_t *timer);
 static void linger(struct handshake *h)
 {
 	h->state = STATE_LINGER;
-	h->guest.idle_since_ms = 0;
+	http_server_rest(&h->guest, false);
 	list_remove(&h->node);
 	buf_reset(&h->first);
 	h->stream->events = &stream_events;
@@ -220,7 +220,7 @@ static void make_first_step(struct handshake *h)
 		static const struct stream_events closed = {.on_closed = on_stream_closed};
 
 		h->state = STATE_HANDSHAKE;
-		h->guest.idle_since_ms = loop_now_ms(acceptor->loop);
+		http_server_rest(&h->guest, false);
 		h->tls->events = &closed;
 		status = tls_stream_start(h->tls, buf_data(&h->first), buf_length(&h->first));
 		buf_reset(&h->first);
@@ -257,7 +257,7 @@ static void begin(struct handshake *h)
 	struct tls_acceptor *acceptor = h->acceptor;
 
 	h->state = STATE_WAITING;
-	h->guest.idle_since_ms = 0;
+	http_server_work(&h->guest);
 	later_call(acceptor->loop, &acceptor->later);
 	if (list_is_empty(&acceptor->waiting) && has_time(acceptor)) {
 		make_first_step(h); /* reading goes on: to stop and start it again costs three
@@ -356,9 +356,8 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 	h->acceptor = acceptor;
 	h->stream = stream;
 	h->state = STATE_FIRST_RECORD;
-	h->guest.idle_since_ms = loop_now_ms(
-		acceptor->loop); /* the first to go when there is no room */
 	h->guest.on_stop = on_stop;
+	h->guest.on_yield = on_abort;
 	h->guest.on_abort = on_abort;
 	h->parts = 2;
 	snprintf(h->peer, sizeof(h->peer), "%s", peer);
@@ -370,6 +369,7 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 	stream->events = &stream_events;
 	stream->user = h;
 	http_server_enter(server, &h->guest);
+	http_server_rest(&h->guest, false); /* of those who go first when there is no room */
 	if (stream_read_start(stream) < 0)
 		close_handshake(h, true);
 }

@@ -10,8 +10,9 @@
  * decoded message heads, beyond what is exempt of each exchange. (And what connections of HTTP/2
  * may have under way when they need more than at first; without it they are slower.)
  *
- * Connections of clients are not counted here: those that rest, and those that have asked nothing
- * yet, yield when there is no room (lib/http_server.h), and the others have an exchange.
+ * Connections of clients are not counted here: those that have asked nothing yet and, after
+ * them, all that have no exchange yield when there is no room (lib/http_server.h), whatever else
+ * they do: heads that never end, bodies that nobody waits for, ends that are not answered.
  *
  * Peers that stand for many clients (load balancers) are nobody's: only a sandbox's share and the
  * sum over all bound what comes by them.

@@ -2,7 +2,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "lib/http_server.h"
+#include "lib/http_conn.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/conn_lab.h"
@@ -244,6 +244,47 @@ static void a_client_that_takes_slowly_is_not_stalled(void **state)
 	assert_true(buf_length(&conn.m->output) > sizeof(block));
 }
 
+static const struct http_conn *longest_idle(const struct http_conn *c)
+{
+	return http_conn_longest_idle(&c->shared->idle);
+}
+
+static void take_ten(void)
+{
+	stream_mem_take(conn.m, 10);
+}
+
+/* What was answered is still on its way: it is not cut to make room for others, unless its client
+ * only keeps it there. */
+static void case_180_an_answer_on_its_way_makes_no_room_while_it_moves(void **state)
+{
+	struct http_server_timeouts timeouts = long_waits;
+	const struct http_conn *c;
+	static char block[1000];
+
+	(void)state;
+	timeouts.yield_stall = 400;
+	open_with_timeouts(timeouts, 60000);
+	c = conn.m->stream.user;
+	conn.m->room = 10;
+	conn_feed(GET("/"));
+	assert_null(longest_idle(c));
+	http_respond(conn.ex, 200, NULL, (struct str){block, sizeof(block)});
+	TURN_UNTIL(&conn.loop, conn.closed == 1);
+	assert_int_equal(c->state, HTTP_CONN_IDLE);
+	assert_null(longest_idle(c));
+	take_ten();
+	conn_settle();
+	assert_null(longest_idle(c));
+	TURN_UNTIL(&conn.loop, longest_idle(c) == c);
+	take_ten();
+	conn_settle();
+	assert_null(longest_idle(c));
+	stream_mem_take(conn.m, SIZE_MAX / 2);
+	conn_settle();
+	assert_ptr_equal(longest_idle(c), c);
+}
+
 static void lingering_ends(void **state)
 {
 	struct http_server_timeouts timeouts = long_waits;
@@ -321,6 +362,7 @@ int main(void)
 		TEST(s055_a_client_that_stops_in_the_middle_is_reset),
 		TEST(a_client_that_stops_taking_what_is_sent_for_us_is_reset),
 		TEST(a_client_that_takes_slowly_is_not_stalled),
+		TEST(case_180_an_answer_on_its_way_makes_no_room_while_it_moves),
 		TEST(lingering_ends),
 		TEST(stop_closes_idle_connections),
 		TEST(s071_stop_lets_busy_ones_finish),
