@@ -2,7 +2,9 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "envd/process/proc_stat.h"
 #include "envd/process/spawn_internal.h"
 #include "lib/limits.h"
 #include "lib/pidfd.h"
@@ -22,6 +24,14 @@ void launch_pad_fini(struct launch_pad *pad)
 {
 	assert(!pad->plan && pad->announced == 0);
 	pthread_mutex_destroy(&pad->lock);
+}
+
+/* Whether the child has already become the command. Where /proc does not tell, it counts as not. */
+static bool has_begun(pid_t pid)
+{
+	struct proc_stat stat;
+
+	return proc_stat_read(pid, &stat) && stat.parent == getpid() && stat.has_begun;
 }
 
 /* ---- the job's side ---- */
@@ -75,6 +85,17 @@ static pid_t clone_child(struct launch_pad *pad, struct spawn_plan *plan)
 	return pid;
 }
 
+/* Whether the child was killed just after its command began. The command must then not begin a
+ * second time, and its end is the signal. */
+static bool began_after_all(pid_t pid)
+{
+	siginfo_t info;
+
+	while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) < 0 && errno == EINTR)
+		;
+	return has_begun(pid);
+}
+
 /* So that another attempt finds everything as this one has. */
 static void undo(struct spawn_plan *plan, pid_t pid, const char *cwd_text)
 {
@@ -97,12 +118,14 @@ bool launch(struct launch_pad *pad, struct spawn_plan *plan)
 {
 	const char *cwd_text = plan->child.cwd_variable ? *plan->child.cwd_variable : NULL;
 	pid_t pid = -EAGAIN;
+	bool was_killed;
 
 	if (!spawn_may_share() || !enter(pad, plan))
 		return false;
 	if (spawn_open_pipes(plan) == 0)
 		pid = clone_child(pad, plan);
-	if (leave(pad) || pid < 0) {
+	was_killed = leave(pad);
+	if (pid < 0 || (was_killed && !began_after_all(pid))) {
 		undo(plan, pid, cwd_text);
 		return false;
 	}
@@ -113,10 +136,13 @@ bool launch(struct launch_pad *pad, struct spawn_plan *plan)
 
 /* ---- the loop's side ---- */
 
-/* Locked. A child that is born has its descriptor; one that is not yet is met by the next look. */
+/* Locked. A child that is born has its descriptor; one that is not yet is met by the next look. One
+ * that has already become the command is left alone: only its thread still waits for a turn. */
 static void end_birth(struct launch_pad *pad)
 {
-	if (atomic_load(&pad->plan->born) > 0 && pidfd_signal(pad->plan->pidfd, SIGKILL) == 0)
+	pid_t pid = atomic_load(&pad->plan->born);
+
+	if (pid > 0 && !has_begun(pid) && pidfd_signal(pad->plan->pidfd, SIGKILL) == 0)
 		pad->was_killed = true;
 }
 

@@ -9,8 +9,9 @@
  * way at most (LAUNCHES_MAX: for its thread the pool has one more), and one that takes longer than
  * PROCESS_SLOW_START_MS, or whose start is called off, is ended: SIGKILL. Whoever is not launched,
  * for this or for any other reason, has lost nothing; spawn_clone is then the way, which waits for
- * nothing. A child that not even SIGKILL ends keeps its thread and the one place, and the others go
- * the other way.
+ * nothing. Nobody is ended whose exec has happened while the thread has not had its turn yet: no
+ * command runs twice. A child that not even SIGKILL ends keeps its thread and the one place, and
+ * the others go the other way.
  */
 #ifndef ENVD_PROCESS_LAUNCH_H
 #define ENVD_PROCESS_LAUNCH_H

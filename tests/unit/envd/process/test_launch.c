@@ -1,6 +1,7 @@
 /* Starts whose job makes the child, too (envd/process/launch.h). */
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -122,6 +123,68 @@ static void a_launch_that_takes_long_is_begun_again_without_a_thread(void **stat
 	lab_close(&lab);
 }
 
+static bool has_written(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && st.st_size > 0;
+}
+
+/* The launch under way, its pad locked; false: it was over before anybody could. */
+static bool catch_launch(struct process_lab *lab, const struct process *process)
+{
+	struct launch_pad *pad = &lab->table->pad;
+
+	while (!process->is_launched) {
+		pthread_mutex_lock(&pad->lock);
+		if (pad->plan && atomic_load(&pad->plan->born) > 0)
+			return true;
+		pthread_mutex_unlock(&pad->lock);
+	}
+	return false;
+}
+
+/* The machine was busy: the command has begun, and the thread that waited for that has not had its
+ * turn when the loop looks for launches that take long. */
+static void case_063_a_command_that_has_begun_is_not_begun_again(void **state)
+{
+	char path[] = "/tmp/envd-launch-XXXXXX", script[128];
+	int caught = 0;
+
+	close(mkstemp(path));
+	snprintf(script, sizeof(script), "echo x >>%s; exit 4", path);
+	for (int attempt = 0; attempt < 200 && caught < 5; attempt++) {
+		struct process_lab lab;
+		struct launch_pad *pad;
+		struct capture run;
+		struct stat st;
+
+		lab_open(&lab, NULL);
+		pad = &lab.table->pad;
+		assert_int_equal(truncate(path, 0), 0);
+		capture_init(&run);
+		capture_shell(&lab, &run, script);
+		if (catch_launch(&lab, run.process)) {
+			for (int i = 0; i < 15000 && !has_written(path); i++)
+				usleep(1000);
+			assert_true(has_written(path));
+			pad->looked_at = pad->number;
+			pthread_mutex_unlock(&pad->lock);
+			pad->timer.timer_cb(&pad->timer);
+			caught++;
+		}
+		capture_wait(&lab, &run);
+		assert_true(run.record.exited);
+		assert_int_equal(run.record.code, 4);
+		assert_int_equal(stat(path, &st), 0);
+		assert_int_equal(st.st_size, 2);
+		capture_fini(&run);
+		lab_close(&lab);
+	}
+	assert_true(caught > 0);
+	unlink(path);
+}
+
 /* Its child must not begin later, nor keep its thread until a thaw that may never be. */
 static void a_launch_that_is_given_up_leaves_no_child(void **state)
 {
@@ -179,6 +242,7 @@ int main(void)
 		cmocka_unit_test(a_launch_tells_why_it_failed),
 		cmocka_unit_test(the_other_way_is_taken_while_a_launch_goes_on),
 		cmocka_unit_test(a_launch_that_takes_long_is_begun_again_without_a_thread),
+		cmocka_unit_test(case_063_a_command_that_has_begun_is_not_begun_again),
 		cmocka_unit_test(a_launch_that_is_given_up_leaves_no_child),
 		cmocka_unit_test(a_child_that_ends_before_it_is_tracked_is_no_stranger),
 	};
