@@ -190,8 +190,7 @@ struct http_conn *http_conn_longest_idle(const struct list_node *conns)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, conns)
-	{
+	LIST_FOR_EACH (node, conns) {
 		struct http_conn *c = container_of(node, struct http_conn, node);
 
 		if (!has_request(c))

@@ -539,8 +539,8 @@ static void poke_conns(const struct list_node *conns)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, conns)
-	http_conn_poke(container_of(node, struct http_conn, node));
+	LIST_FOR_EACH (node, conns)
+		http_conn_poke(container_of(node, struct http_conn, node));
 }
 
 void http_server_stop(struct http_server *server, void (*stopped)(void *user), void *user)
@@ -577,8 +577,7 @@ static void abort_conns(struct list_node *conns)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, conns)
-	{
+	LIST_FOR_EACH (node, conns) {
 		struct http_conn *c = container_of(node, struct http_conn, node);
 
 		c->reset_wanted = true;

@@ -69,8 +69,8 @@
 /* A connection that has been idle for less may have a request on its way: it is not closed to make
  * room for another. */
 #define HTTP_EVICT_IDLE_MS 500
-/* ... nor one on which an answer is still on its way, unless nothing of that was taken for so long.
- */
+/* ... nor one on which an answer is still on its way, unless nothing of that was taken for so
+ * long. */
 #define HTTP_EVICT_STALLED_MS (5 * 1000)
 /* When there is no room, how long others may wait in the kernel's queue before they are told. */
 #define HTTP_QUEUE_PATIENCE_MS 1000

@@ -14,8 +14,8 @@
  * FILE_LEASE_WAITS_MAX threads at a time; then, or at once where so many wait already, -EAGAIN. */
 int lease_open(int directory, const char *name, int flags, mode_t mode) NODISCARD;
 
-/* Of all threads: how many wait, how many have begun to, and how often it was -EAGAIN in the end.
- */
+/* Of all threads: how many wait, how many have begun to, and how often it was -EAGAIN in the
+ * end. */
 struct lease_totals {
 	unsigned waiting;
 	uint64_t waits, conflicts;

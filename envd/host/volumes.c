@@ -109,8 +109,7 @@ static struct mounted *find(const struct volumes *volumes, const char *path)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &volumes->mounted)
-	{
+	LIST_FOR_EACH (node, &volumes->mounted) {
 		struct mounted *mounted = container_of(node, struct mounted, node);
 
 		if (strcmp(mounted->path, path) == 0)
@@ -176,8 +175,7 @@ static void cancel_batch(struct volumes *volumes)
 	struct list_node *node, *following;
 
 	volumes->is_over = true;
-	LIST_FOR_EACH_SAFE(node, following, &volumes->batch)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &volumes->batch) {
 		struct mounting *m = container_of(node, struct mounting, node);
 
 		if (!m->tool)
@@ -350,8 +348,7 @@ static bool is_in_batch(const struct volumes *volumes, const char *path)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &volumes->batch)
-	{
+	LIST_FOR_EACH (node, &volumes->batch) {
 		if (strcmp(container_of(node, struct mounting, node)->path, path) == 0)
 			return true;
 	}
@@ -363,8 +360,7 @@ static void start_batch(struct volumes *volumes)
 	struct list_node *node, *following;
 	int status = 0;
 
-	LIST_FOR_EACH_SAFE(node, following, &volumes->batch)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &volumes->batch) {
 		struct mounting *m = container_of(node, struct mounting, node);
 
 		if (status == 0)

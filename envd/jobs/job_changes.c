@@ -76,8 +76,7 @@ void job_table_note_deletion(struct job_table *table, const char *id)
 	job_table_append_change(table, &deletion->change);
 	if (++table->deletion_count <= JOB_DELETIONS_KEPT)
 		return;
-	LIST_FOR_EACH(node, &table->changes)
-	{
+	LIST_FOR_EACH (node, &table->changes) {
 		struct job_change *oldest = container_of(node, struct job_change, node);
 
 		if (!oldest->is_deletion)

@@ -11,8 +11,8 @@ static void mark_all(struct job_table *table)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->all)
-	job_life_mark_disk_full(container_of(node, struct background_job, all));
+	LIST_FOR_EACH_SAFE (node, following, &table->all)
+		job_life_mark_disk_full(container_of(node, struct background_job, all));
 }
 
 static void on_disk_timer(uv_timer_t *timer);
@@ -92,8 +92,7 @@ static void dispatch_all(struct job_table *table)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->all)
-	{
+	LIST_FOR_EACH (node, &table->all) {
 		struct background_job *job = container_of(node, struct background_job, all);
 
 		if (job->run)
@@ -105,8 +104,7 @@ static void dispatch_watch(struct job_table *table, int watch)
 {
 	struct hash_node *node;
 
-	HASH_TABLE_FOR_EACH(node, &table->watches, hash_number((uint64_t)watch))
-	{
+	HASH_TABLE_FOR_EACH (node, &table->watches, hash_number((uint64_t)watch)) {
 		struct job_watch *found = container_of(node, struct job_watch, by_number);
 
 		if (found->number == watch) {

@@ -44,14 +44,12 @@ static void remove_files(struct job *job)
 	const struct job_store *store = &sweep->table->store;
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &sweep->removals)
-	{
+	LIST_FOR_EACH (node, &sweep->removals) {
 		struct job_removal *removal = container_of(node, struct job_removal, node);
 
 		removal->status = job_store_forget(store, removal->id);
 	}
-	LIST_FOR_EACH(node, &sweep->removals)
-	{
+	LIST_FOR_EACH (node, &sweep->removals) {
 		struct job_removal *removal = container_of(node, struct job_removal, node);
 
 		if (sweep->is_last || removal->status < 0)
@@ -237,8 +235,7 @@ static void on_retention_timer(uv_timer_t *timer)
 	struct list_node *node;
 
 	job_retention_drop(table);
-	LIST_FOR_EACH(node, &table->all)
-	{
+	LIST_FOR_EACH (node, &table->all) {
 		struct background_job *job = container_of(node, struct background_job, all);
 
 		if (job->is_save_owed && !job->is_saving)

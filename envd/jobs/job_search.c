@@ -32,8 +32,7 @@ static bool sweep(struct job_searches *searches)
 
 	if (searches->work.active || searches->is_telling)
 		return true;
-	LIST_FOR_EACH_SAFE(node, following, &searches->all)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &searches->all) {
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (list_is_empty(&search->waiters))
@@ -77,8 +76,7 @@ static void look(struct job *work)
 	struct list_node *node;
 
 	job_scan_open(&source, &searches->job->table->store, searches->job->record.id);
-	LIST_FOR_EACH(node, &searches->turn)
-	{
+	LIST_FOR_EACH (node, &searches->turn) {
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (job_scan_is_enough(&source))
@@ -147,8 +145,7 @@ static void tell_all(struct job_searches *searches)
 	struct list_node *node;
 
 	searches->is_telling = true;
-	LIST_FOR_EACH(node, &searches->all)
-	{
+	LIST_FOR_EACH (node, &searches->all) {
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (has_news(search))
@@ -175,9 +172,9 @@ static void refuse(struct job_searches *searches, bool has_ended)
 	list_splice(&searches->all, &searches->turn);
 	if (!has_ended)
 		return;
-	LIST_FOR_EACH(node, &searches->all)
-	(void)err_set(&container_of(node, struct job_search, node)->err, ERR_RESOURCE_EXHAUSTED,
-		      "too much work is queued");
+	LIST_FOR_EACH (node, &searches->all)
+		(void)err_set(&container_of(node, struct job_search, node)->err,
+			      ERR_RESOURCE_EXHAUSTED, "too much work is queued");
 	tell_all(searches);
 	(void)sweep(searches);
 }
@@ -195,8 +192,8 @@ static void start(struct job_searches *searches)
 	searches->is_owed = false;
 	if (job->table->is_closed)
 		return;
-	LIST_FOR_EACH(node, &searches->all)
-	container_of(node, struct job_search, node)->was_ended = has_ended;
+	LIST_FOR_EACH (node, &searches->all)
+		container_of(node, struct job_search, node)->was_ended = has_ended;
 	list_splice(&searches->turn, &searches->all);
 	if (job_run(job->table->loop, &searches->work, JOB_FILES, look, on_looked) < 0)
 		refuse(searches, has_ended);
@@ -230,8 +227,7 @@ static struct job_search *find_in(struct list_node *list, const char *text,
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, list)
-	{
+	LIST_FOR_EACH (node, list) {
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (strcmp(search->text, text) == 0 &&

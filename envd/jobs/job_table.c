@@ -11,8 +11,7 @@ struct background_job *job_table_find(struct job_table *table, struct str id)
 {
 	struct hash_node *node;
 
-	HASH_TABLE_FOR_EACH(node, &table->ids, hash_text(id))
-	{
+	HASH_TABLE_FOR_EACH (node, &table->ids, hash_text(id)) {
 		struct background_job *job = container_of(node, struct background_job, by_id);
 
 		if (str_equal(str_of(job->record.id), id))
@@ -27,8 +26,7 @@ struct background_job *job_table_find_key(struct job_table *table, const char *k
 
 	if (!*key)
 		return NULL;
-	HASH_TABLE_FOR_EACH(node, &table->keys, hash_text(str_of(key)))
-	{
+	HASH_TABLE_FOR_EACH (node, &table->keys, hash_text(str_of(key))) {
 		struct background_job *job = container_of(node, struct background_job, by_key);
 
 		if (strcmp(job->record.client_key, key) == 0)
@@ -329,8 +327,7 @@ static void forget_jobs(struct job_table *table)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->all)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &table->all) {
 		struct background_job *job = container_of(node, struct background_job, all);
 
 		background_job_hold(job);
@@ -352,8 +349,7 @@ static void forget_deletions(struct job_table *table)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->changes)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &table->changes) {
 		struct job_change *change = container_of(node, struct job_change, node);
 
 		list_remove(&change->node);

@@ -113,8 +113,7 @@ static void add_jobs(struct listing *list, const struct job_table *table, uint64
 {
 	const struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->all)
-	{
+	LIST_FOR_EACH (node, &table->all) {
 		const struct background_job *job = container_of(node, struct background_job, all);
 		const struct job_record *record = &job->record;
 

@@ -249,8 +249,7 @@ static void take_address(struct webhook *hook, struct list_node *active)
 	struct list_node *node, *following, same;
 
 	list_init(&same);
-	LIST_FOR_EACH_SAFE(node, following, active)
-	{
+	LIST_FOR_EACH_SAFE (node, following, active) {
 		const struct webhook *other = container_of(node, struct webhook, node);
 
 		if (!other->needs_address ||
@@ -292,8 +291,7 @@ static void resolve_next(struct job_table *table)
 
 	if (table->is_resolving || table->is_closed)
 		return;
-	LIST_FOR_EACH(node, &table->webhooks_active)
-	{
+	LIST_FOR_EACH (node, &table->webhooks_active) {
 		struct webhook *hook = container_of(node, struct webhook, node);
 
 		if (!hook->needs_address)
@@ -323,9 +321,9 @@ static size_t count_active(const struct job_table *table, const struct webhook *
 	const struct list_node *node;
 	size_t count = 0;
 
-	LIST_FOR_EACH(node, &table->webhooks_active)
-	count += job_webhook_is_same_server(&container_of(node, const struct webhook, node)->target,
-					    &hook->target);
+	LIST_FOR_EACH (node, &table->webhooks_active)
+		count += job_webhook_is_same_server(
+			&container_of(node, const struct webhook, node)->target, &hook->target);
 	return count;
 }
 
@@ -335,8 +333,7 @@ static struct webhook *find_next(struct job_table *table)
 	const struct webhook *refused = NULL; /* thousands may wait for the same one */
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->webhooks_waiting)
-	{
+	LIST_FOR_EACH (node, &table->webhooks_waiting) {
 		struct webhook *hook = container_of(node, struct webhook, node);
 
 		if (refused && job_webhook_is_same_server(&refused->target, &hook->target))

@@ -188,8 +188,7 @@ bool launch_expects(struct launch_pad *pad, pid_t pid)
 	bool is_expected = false;
 
 	pthread_mutex_lock(&pad->lock);
-	LIST_FOR_EACH(node, &pad->births)
-	{
+	LIST_FOR_EACH (node, &pad->births) {
 		if (atomic_load(&container_of(node, struct spawn_plan, birth)->born) == pid)
 			is_expected = true;
 	}

@@ -119,8 +119,7 @@ static bool may_read(const struct output *output)
 
 	if (output->reader_count == 0)
 		return true;
-	LIST_FOR_EACH(node, &output->readers)
-	{
+	LIST_FOR_EACH (node, &output->readers) {
 		if (!container_of(node, struct output_reader, node)->full)
 			return output_log_has_room(&output->log);
 	}
@@ -146,8 +145,7 @@ static void trim(struct output *output)
 	uint64_t needed = output->log.end;
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &output->readers)
-	{
+	LIST_FOR_EACH (node, &output->readers) {
 		const struct output_reader *reader = container_of(node, struct output_reader, node);
 
 		if (reader->position < needed)
@@ -164,8 +162,7 @@ static void publish(struct output *output, enum output_stream stream, struct str
 
 	if (bytes.len == 0)
 		return;
-	LIST_FOR_EACH_SAFE(node, following, &output->readers)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &output->readers) {
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 
 		if (reader->full)
@@ -241,8 +238,7 @@ static bool others_wait(const struct output *output)
 
 	if (!output->paused)
 		return false;
-	LIST_FOR_EACH(node, &output->readers)
-	{
+	LIST_FOR_EACH (node, &output->readers) {
 		if (!container_of(node, struct output_reader, node)->full)
 			return output_pending(output) > 0;
 	}
@@ -291,8 +287,7 @@ uint64_t output_check_stalls(struct output *output)
 	 * own. */
 	bool others = !output->finished && others_wait(output);
 
-	LIST_FOR_EACH_SAFE(node, following, &output->readers)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &output->readers) {
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 		uint64_t due, wait_ms = PROCESS_SUBSCRIBER_LOOK_MS;
 		bool for_others;
@@ -554,8 +549,7 @@ void output_finish(struct output *output)
 	}
 	output->source_count = 0;
 	update_polling(output);
-	LIST_FOR_EACH_SAFE(node, following, &output->readers)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &output->readers) {
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 
 		if (reader->position == output->log.end)

@@ -129,8 +129,7 @@ bool output_log_peek(const struct output_log *log, uint64_t position,
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &log->blocks)
-	{
+	LIST_FOR_EACH (node, &log->blocks) {
 		const struct block *block = container_of(node, struct block, node);
 		size_t offset;
 

@@ -83,8 +83,7 @@ static int make_list(struct list_call *list, const struct process_table *table)
 				       sizeof(struct process_texts *));
 	if (!list->response.processes || !list->held)
 		return -ENOMEM;
-	LIST_FOR_EACH(node, &table->all)
-	{
+	LIST_FOR_EACH (node, &table->all) {
 		const struct process *process = container_of(node, struct process, node);
 		Process__ProcessInfo *info;
 

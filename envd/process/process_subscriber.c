@@ -124,8 +124,7 @@ struct process_subscriber *process_find_starter(struct process *process)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &process->output.readers)
-	{
+	LIST_FOR_EACH (node, &process->output.readers) {
 		struct process_subscriber *subscriber = subscriber_of(
 			container_of(node, struct output_reader, node));
 
@@ -140,8 +139,7 @@ uint64_t process_send_keepalives(struct process *process)
 	uint64_t now = loop_now_ms(process->loop), next = UINT64_MAX;
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &process->output.readers)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &process->output.readers) {
 		struct output_reader *reader = container_of(node, struct output_reader, node);
 		struct process_subscriber *subscriber = subscriber_of(reader);
 

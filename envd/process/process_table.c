@@ -69,8 +69,7 @@ static void drop_predecessors(struct process_table *table, pid_t pid, const char
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, exit_bucket_of(table, pid))
-	{
+	LIST_FOR_EACH_SAFE (node, following, exit_bucket_of(table, pid)) {
 		struct process_exit *record = container_of(node, struct process_exit, bucket);
 
 		if (record->pid == pid)
@@ -78,8 +77,7 @@ static void drop_predecessors(struct process_table *table, pid_t pid, const char
 	}
 	if (!tag || table->tagged_exit_count == 0)
 		return;
-	LIST_FOR_EACH_SAFE(node, following, &table->exits)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &table->exits) {
 		struct process_exit *record = container_of(node, struct process_exit, node);
 
 		if (record->has_tag && strcmp(record->tag, tag) == 0)
@@ -114,8 +112,7 @@ const struct process_exit *process_table_find_exit(struct process_table *table, 
 	struct list_node *node;
 
 	drop_old_exits(table);
-	LIST_FOR_EACH(node, exit_bucket_of(table, pid))
-	{
+	LIST_FOR_EACH (node, exit_bucket_of(table, pid)) {
 		const struct process_exit *record = container_of(node, struct process_exit, bucket);
 
 		if (record->pid == pid)
@@ -145,8 +142,7 @@ static struct process *find(const struct process_table *table, pid_t pid, enum p
 	struct list_node *head = bucket_of(table, pid), *node;
 
 	/* Newest first: a draining one may share its pid with a successor. */
-	LIST_FOR_EACH(node, head)
-	{
+	LIST_FOR_EACH (node, head) {
 		struct process *process = container_of(node, struct process, bucket);
 
 		if (process->pid == pid && process->state >= PROCESS_RUNNING &&
@@ -316,8 +312,8 @@ static void end_all(struct process_table *table, bool hard)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->all)
-	end_one(container_of(node, struct process, node), hard);
+	LIST_FOR_EACH_SAFE (node, following, &table->all)
+		end_one(container_of(node, struct process, node), hard);
 }
 
 static void on_timer(uv_timer_t *timer)

@@ -50,8 +50,7 @@ static struct reaper_child *find(const struct reaper *reaper, pid_t pid)
 {
 	struct list_node *head = bucket_of(reaper, pid), *node;
 
-	LIST_FOR_EACH(node, head)
-	{
+	LIST_FOR_EACH (node, head) {
 		struct reaper_child *child = container_of(node, struct reaper_child, node);
 
 		if (child->pid == pid)
@@ -139,8 +138,8 @@ static void check_those_without_pidfd(struct reaper *reaper)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &reaper->without_pidfd)
-	check(container_of(node, struct reaper_child, without_pidfd));
+	LIST_FOR_EACH_SAFE (node, following, &reaper->without_pidfd)
+		check(container_of(node, struct reaper_child, without_pidfd));
 }
 
 static void on_sigchld(uv_signal_t *handle, int number)

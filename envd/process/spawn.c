@@ -1,9 +1,11 @@
 #include "envd/process/spawn.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include "envd/process/spawn_internal.h"
@@ -26,9 +28,31 @@ void spawn_play_old_kernel(bool without_clone3, bool without_pidfd)
 	pidfd_is_missing = without_pidfd;
 }
 
+/* Before Linux 5.16 a process that dumps core takes all along that share its memory: a signal that
+ * reaches a child between its birth and its exec could end envd. */
+bool spawn_release_may_share(const char *release)
+{
+	unsigned major, minor;
+
+	return sscanf(release, "%u.%u", &major, &minor) == 2 &&
+	       (major > 5 || (major == 5 && minor >= 16));
+}
+
+static bool kernel_may_share;
+
+static void ask_kernel(void)
+{
+	struct utsname name;
+
+	kernel_may_share = uname(&name) == 0 && spawn_release_may_share(name.release);
+}
+
 bool spawn_may_share(void)
 {
-	return !atomic_load_explicit(&clone3_is_missing, memory_order_relaxed);
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, ask_kernel);
+	return kernel_may_share && !atomic_load_explicit(&clone3_is_missing, memory_order_relaxed);
 }
 
 static struct budget texts = {.max = PROCESS_TEXTS_BYTES_MAX};

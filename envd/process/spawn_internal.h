@@ -15,6 +15,8 @@ int spawn_open_pipe(const struct spawn_plan *plan, bool child_reads, int *child_
 		    int *our_end) NODISCARD;
 /* Whether this kernel is believed to have what child_clone_shared needs. Any thread. */
 bool spawn_may_share(void);
+/* The part of that which the kernel's release ("6.1.0-13-amd64") tells. Pure. */
+bool spawn_release_may_share(const char *release);
 /* What the child has for 0, 1, 2 and its status pipe, in plan->child. Immediately before the clone.
  * 0 or a negative errno. */
 int spawn_open_pipes(struct spawn_plan *plan) NODISCARD;

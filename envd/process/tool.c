@@ -221,8 +221,7 @@ void tools_stop(struct tools *tools)
 	struct list_node *node, *following;
 
 	tools->is_stopped = true;
-	LIST_FOR_EACH_SAFE(node, following, &tools->running)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &tools->running) {
 		struct tool *tool = container_of(node, struct tool, node);
 
 		report(tool, -ECANCELED, "envd is stopping");

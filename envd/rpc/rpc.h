@@ -129,8 +129,8 @@ void rpc_fail_kind(struct rpc_call *call, enum err_kind kind, const char *format
 /* Client stream: deliver the next message. */
 void rpc_next(struct rpc_call *call);
 
-/* What calls of this thread hold together: of messages, and of answers that clients have not taken.
- */
+/* What calls of this thread hold together: of messages, and of answers that clients have not
+ * taken. */
 struct budget *rpc_messages_budget(void);
 struct budget *rpc_replies_budget(void);
 

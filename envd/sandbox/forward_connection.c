@@ -139,8 +139,8 @@ size_t forward_connections_to(const struct forward_connections *all, unsigned po
 	const struct list_node *node;
 	size_t count = 0;
 
-	LIST_FOR_EACH(node, &all->list)
-	count += container_of(node, struct connection, node)->port == port;
+	LIST_FOR_EACH (node, &all->list)
+		count += container_of(node, struct connection, node)->port == port;
 	return count;
 }
 
@@ -148,6 +148,6 @@ void forward_connections_close(struct forward_connections *all)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &all->list)
-	close_connection(container_of(node, struct connection, node));
+	LIST_FOR_EACH_SAFE (node, following, &all->list)
+		close_connection(container_of(node, struct connection, node));
 }

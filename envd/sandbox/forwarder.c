@@ -177,8 +177,7 @@ static struct forward *find(const struct forwarder *f, unsigned port)
 	const struct list_node *head = &f->ports[port % PORT_BUCKETS];
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, head)
-	{
+	LIST_FOR_EACH (node, head) {
 		struct forward *forward = container_of(node, struct forward, node);
 
 		if (forward->port == port)
@@ -218,8 +217,7 @@ static void scan(struct forwarder *f)
 	for (size_t i = 0; i < PORT_BUCKETS; i++) {
 		struct list_node *node, *following;
 
-		LIST_FOR_EACH_SAFE(node, following, &f->ports[i])
-		{
+		LIST_FOR_EACH_SAFE (node, following, &f->ports[i]) {
 			struct forward *forward = container_of(node, struct forward, node);
 
 			if (forward->round == f->round)
@@ -290,8 +288,7 @@ static void on_connection_over(struct forward_connections *connections)
 	for (size_t i = 0; i < PORT_BUCKETS; i++) {
 		struct list_node *node;
 
-		LIST_FOR_EACH(node, &f->ports[i])
-		{
+		LIST_FOR_EACH (node, &f->ports[i]) {
 			struct forward *forward = container_of(node, struct forward, node);
 
 			if (forward->is_waiting && has_room(f, forward->port)) {
@@ -354,8 +351,8 @@ void forwarder_close(struct forwarder *f)
 	for (size_t i = 0; i < PORT_BUCKETS; i++) {
 		struct list_node *node, *following;
 
-		LIST_FOR_EACH_SAFE(node, following, &f->ports[i])
-		remove_forward(container_of(node, struct forward, node));
+		LIST_FOR_EACH_SAFE (node, following, &f->ports[i])
+			remove_forward(container_of(node, struct forward, node));
 	}
 	forward_connections_close(&f->connections);
 	uv_close((uv_handle_t *)&f->timer, on_timer_closed);

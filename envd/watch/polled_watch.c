@@ -64,8 +64,8 @@ void polled_watch_free(struct polled_watch *watcher)
 		watch_close(watcher->watch);
 	watch_queue_clear(&watcher->queue);
 	count_held(watcher);
-	LIST_FOR_EACH(node, &watcher->polls)
-	container_of(node, struct watch_poll, node)->watcher = NULL;
+	LIST_FOR_EACH (node, &watcher->polls)
+		container_of(node, struct watch_poll, node)->watcher = NULL;
 	tell(watcher, true);
 	watch_table_check_expiry(table);
 	free(watcher);
@@ -76,8 +76,7 @@ void polled_watch_expire(struct watch_table *table)
 	uint64_t now = loop_now_ms(table->settings.loop);
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &table->polled)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &table->polled) {
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (now - watcher->polled_ms < WATCHER_EXPIRY_MS)
@@ -132,8 +131,7 @@ static struct polled_watch *polled_longest_ago(struct watch_table *table)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->polled)
-	{
+	LIST_FOR_EACH (node, &table->polled) {
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (watcher->queue.count)
@@ -183,8 +181,8 @@ static bool ask(struct polled_watch *watcher)
 
 	if (!watcher->watch || !watch_ask(watcher->watch))
 		return false;
-	LIST_FOR_EACH(node, &watcher->polls)
-	container_of(node, struct watch_poll, node)->is_asked = true;
+	LIST_FOR_EACH (node, &watcher->polls)
+		container_of(node, struct watch_poll, node)->is_asked = true;
 	return true;
 }
 
@@ -270,8 +268,7 @@ struct polled_watch *polled_watch_find(struct watch_table *table, const char *id
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &table->polled)
-	{
+	LIST_FOR_EACH (node, &table->polled) {
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (strcmp(watcher->id, id) == 0)

@@ -79,16 +79,15 @@ void watch_table_stop(struct watch_table *table)
 	while (!list_is_empty(&table->polled))
 		polled_watch_free(container_of(table->polled.next, struct polled_watch, node));
 	err_set(&err, ERR_UNAVAILABLE, "envd is stopping");
-	LIST_FOR_EACH_SAFE(node, following, &table->watches)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &table->watches) {
 		struct watch *watch = container_of(node, struct watch, node);
 
 		watch_fail(watch, &err);
 	}
 	/* Who hangs in a dead file system would hold up the end; the others are gone in a
 	 * moment. */
-	LIST_FOR_EACH(node, &table->watches)
-	watch_abandon_helper(container_of(node, struct watch, node));
+	LIST_FOR_EACH (node, &table->watches)
+		watch_abandon_helper(container_of(node, struct watch, node));
 	uv_close((uv_handle_t *)&table->timer, NULL);
 }
 

@@ -143,8 +143,8 @@ static void on_timer(uv_timer_t *timer)
 	struct activity_reports *reports = container_of(timer, struct activity_reports, timer);
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &reports->watching)
-	begin_round(container_of(node, struct report, node));
+	LIST_FOR_EACH_SAFE (node, following, &reports->watching)
+		begin_round(container_of(node, struct report, node));
 }
 
 static void on_drained(struct http_exchange *ex)
@@ -244,8 +244,7 @@ void activity_reports_close(struct activity_reports *reports)
 		return;
 	reports->closing = true;
 	uv_close((uv_handle_t *)&reports->timer, NULL);
-	LIST_FOR_EACH_SAFE(node, following, &reports->watching)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &reports->watching) {
 		struct report *r = container_of(node, struct report, node);
 
 		if (!r->ended)

@@ -253,8 +253,8 @@ static void pump_all(struct watches *watches)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &watches->open)
-	pump(container_of(node, struct reader, node));
+	LIST_FOR_EACH_SAFE (node, following, &watches->open)
+		pump(container_of(node, struct reader, node));
 }
 
 static void on_wake(uv_async_t *async)
@@ -273,8 +273,7 @@ static void on_heartbeat(uv_timer_t *timer)
 	struct list_node *node, *following;
 	char text[64];
 
-	LIST_FOR_EACH_SAFE(node, following, &watches->open)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &watches->open) {
 		struct reader *r = container_of(node, struct reader, node);
 		struct iovec piece = {.iov_base = text};
 
@@ -312,8 +311,7 @@ void watches_close(struct watches *watches)
 	catalog_unlisten(watches->catalog, &watches->listener);
 	uv_close((uv_handle_t *)&watches->wake, NULL);
 	uv_close((uv_handle_t *)&watches->heartbeat, NULL);
-	LIST_FOR_EACH_SAFE(node, following, &watches->open)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &watches->open) {
 		struct reader *r = container_of(node, struct reader, node);
 
 		if (!r->ended)

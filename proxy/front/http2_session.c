@@ -110,8 +110,8 @@ void http2_drain(struct http2_session *s)
 		return;
 	s->draining = true;
 	s->drain_since_ms = loop_now_ms(s->loop);
-	LIST_FOR_EACH(node, &s->streams)
-	container_of(node, struct http2_stream, node)->before_drain = true;
+	LIST_FOR_EACH (node, &s->streams)
+		container_of(node, struct http2_stream, node)->before_drain = true;
 	s->before_drain = s->stream_count;
 	http2_poke(s);
 }
@@ -175,8 +175,7 @@ static bool is_all_answered(const struct http2_session *s)
 {
 	const struct list_node *node;
 
-	LIST_FOR_EACH(node, &s->streams)
-	{
+	LIST_FOR_EACH (node, &s->streams) {
 		const struct http2_stream *x = container_of(node, struct http2_stream, node);
 
 		if (!x->gone && !(x->end_sent && x->request_complete))

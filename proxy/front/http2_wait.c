@@ -38,8 +38,7 @@ static uint64_t streams_deadline(struct http2_session *s)
 	uint64_t deadline = UINT64_MAX;
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &s->streams)
-	{
+	LIST_FOR_EACH (node, &s->streams) {
 		struct http2_stream *x = container_of(node, struct http2_stream, node);
 
 		earlier(&deadline, head_deadline(x));
@@ -53,8 +52,7 @@ static void end_overdue_streams(struct http2_session *s, uint64_t now)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &s->streams)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &s->streams) {
 		struct http2_stream *x = container_of(node, struct http2_stream, node);
 
 		if (now >= head_deadline(x)) {

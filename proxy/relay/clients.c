@@ -178,8 +178,7 @@ static struct client *find(struct list_node *bucket, struct network network)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, bucket)
-	{
+	LIST_FOR_EACH (node, bucket) {
 		struct client *client = container_of(node, struct client, node);
 
 		if (client->network.family == network.family &&
@@ -345,8 +344,9 @@ void clients_totals(struct clients *clients, struct clients_totals *ret_totals)
 	for (size_t i = 0; i < BUCKETS; i++) {
 		const struct list_node *node;
 
-		LIST_FOR_EACH(node, &clients->table[i])
-		heads += atomic_load(&container_of(node, struct client, node)->peer.heads.refused);
+		LIST_FOR_EACH (node, &clients->table[i])
+			heads += atomic_load(
+				&container_of(node, struct client, node)->peer.heads.refused);
 	}
 	pthread_mutex_unlock(&clients->lock);
 	ret_totals->exchanges = atomic_load(&clients->exchanges);

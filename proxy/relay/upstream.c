@@ -164,8 +164,7 @@ struct stream *upstream_take_idle(struct upstream_pool *pool, struct upstream_us
 	struct upstream_group *group = user->group;
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &group->idle)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &group->idle) {
 		struct idle_connection *idle = container_of(node, struct idle_connection, in_group);
 		struct stream *stream;
 
@@ -320,8 +319,7 @@ void upstream_pool_sweep(struct upstream_pool *pool)
 	struct list_node ended;
 
 	list_init(&ended);
-	LIST_FOR_EACH_SAFE(node, following, &pool->groups)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &pool->groups) {
 		struct upstream_group *group = container_of(node, struct upstream_group, node);
 
 		if (lifecycle_has_ended(group->lifecycle)) {

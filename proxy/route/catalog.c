@@ -184,8 +184,7 @@ static void announce(struct catalog *catalog, enum catalog_change_kind kind,
 	*change = (struct catalog_change){catalog->revision, kind, record};
 	if (catalog->feed_count < catalog->feed_max)
 		catalog->feed_count++;
-	LIST_FOR_EACH(node, &catalog->listeners)
-	{
+	LIST_FOR_EACH (node, &catalog->listeners) {
 		struct catalog_listener *listener = container_of(node, struct catalog_listener,
 								 node);
 

@@ -67,8 +67,7 @@ static struct known *find(struct dns_source *source, const char *id)
 {
 	struct list_node *bucket = &source->buckets[hash_of(id) % BUCKETS], *node;
 
-	LIST_FOR_EACH(node, bucket)
-	{
+	LIST_FOR_EACH (node, bucket) {
 		struct known *known = container_of(node, struct known, in_bucket);
 
 		if (strcmp(known->id, id) == 0)
@@ -118,8 +117,7 @@ static bool make_room(struct dns_source *source)
 
 	if (source->known_count < PROXY_DNS_RECORDS_MAX)
 		return true;
-	LIST_FOR_EACH_SAFE(node, following, &source->order)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &source->order) {
 		if (looks++ == EVICT_LOOKS_MAX)
 			break;
 		if (retire(source, container_of(node, struct known, in_order)))
@@ -344,8 +342,7 @@ static struct question *first_overdue(struct dns_source *source, uint64_t now)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &source->questions)
-	{
+	LIST_FOR_EACH (node, &source->questions) {
 		struct question *question = container_of(node, struct question, node);
 
 		if (question->lookup && question->lookup->deadline_ms <= now)
@@ -388,8 +385,7 @@ static void on_tick(uv_timer_t *timer)
 	struct list_node *node, *following;
 
 	answer_overdue(source, now);
-	LIST_FOR_EACH_SAFE(node, following, &source->order)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &source->order) {
 		struct known *known = container_of(node, struct known, in_order);
 
 		if (!known->refreshing && known->due_ms <= now)
@@ -450,8 +446,8 @@ void dns_close(struct dns_source *source)
 	/* Those that wait for their turn first. */
 	while (!list_is_empty(&source->questions))
 		give_up(container_of(source->questions.previous, struct question, node));
-	LIST_FOR_EACH_SAFE(node, following, &source->order)
-	drop(source, container_of(node, struct known, in_order));
+	LIST_FOR_EACH_SAFE (node, following, &source->order)
+		drop(source, container_of(node, struct known, in_order));
 	dns_client_close(source->client);
 	uv_close((uv_handle_t *)&source->timer, on_timer_closed);
 }

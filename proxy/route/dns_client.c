@@ -129,8 +129,7 @@ static struct watch *find_watch(struct resolver *resolver, ares_socket_t fd)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &resolver->watches)
-	{
+	LIST_FOR_EACH (node, &resolver->watches) {
 		struct watch *watch = container_of(node, struct watch, node);
 
 		if (watch->fd == fd)
@@ -377,8 +376,7 @@ static void free_retired(struct dns_client *client)
 {
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE(node, following, &client->retired)
-	{
+	LIST_FOR_EACH_SAFE (node, following, &client->retired) {
 		struct resolver *resolver = container_of(node, struct resolver, node);
 
 		if (resolver->running > 0)

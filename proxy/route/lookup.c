@@ -212,8 +212,7 @@ static struct lookup *join(struct lookups *lookups, struct str id, size_t of_cli
 	struct list_node *bucket = bucket_of(lookups, id), *node;
 	struct lookup *lookup;
 
-	LIST_FOR_EACH(node, bucket)
-	{
+	LIST_FOR_EACH (node, bucket) {
 		lookup = container_of(node, struct lookup, in_table);
 		if (str_equal(str_of(lookup->id), id))
 			return lookup;

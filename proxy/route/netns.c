@@ -341,9 +341,10 @@ static bool is_stuck_at(const struct netns_desk *desk, struct str path)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &desk->stuck)
-	if (str_equal(str_of(container_of(node, struct netns_helper, node)->stuck_path), path))
-		return true;
+	LIST_FOR_EACH (node, &desk->stuck)
+		if (str_equal(str_of(container_of(node, struct netns_helper, node)->stuck_path),
+			      path))
+			return true;
 	return false;
 }
 

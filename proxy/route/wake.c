@@ -81,8 +81,7 @@ static struct wake_flight *find_flight(struct wake *wake, const struct wake_requ
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH(node, &wake->flights)
-	{
+	LIST_FOR_EACH (node, &wake->flights) {
 		struct wake_flight *f = container_of(node, struct wake_flight, node);
 
 		if (is_shared(&f->request, request))

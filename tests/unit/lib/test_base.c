@@ -294,8 +294,8 @@ static void check_order(const struct list_node *head, const char *expected)
 	char seen[16];
 	size_t count = 0;
 
-	LIST_FOR_EACH(node, head)
-	seen[count++] = (char)('0' + container_of(node, const struct item, node)->number);
+	LIST_FOR_EACH (node, head)
+		seen[count++] = (char)('0' + container_of(node, const struct item, node)->number);
 	seen[count] = '\0';
 	assert_string_equal(seen, expected);
 	/* The same backwards. */
@@ -335,9 +335,9 @@ static void lists(void **state)
 	check_order(&a, "0234");
 	list_splice(&b, &a);
 	check_order(&b, "0234");
-	LIST_FOR_EACH_SAFE(node, following, &b)
-	if (container_of(node, struct item, node)->number % 2 == 0)
-		list_remove(node);
+	LIST_FOR_EACH_SAFE (node, following, &b)
+		if (container_of(node, struct item, node)->number % 2 == 0)
+			list_remove(node);
 	check_order(&b, "3");
 }
 

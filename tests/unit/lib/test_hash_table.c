@@ -13,8 +13,7 @@ static struct thing *find(const struct hash_table *table, uint64_t number, uint6
 {
 	struct hash_node *node;
 
-	HASH_TABLE_FOR_EACH(node, table, hash)
-	{
+	HASH_TABLE_FOR_EACH (node, table, hash) {
 		struct thing *thing = container_of(node, struct thing, node);
 
 		if (thing->number == number)
@@ -62,8 +61,8 @@ static void those_with_the_same_hash_are_kept_apart(void **state)
 	}
 	for (size_t i = 0; i < ARRAY_LENGTH(things); i++)
 		assert_ptr_equal(find(&table, i, i % 4), &things[i]);
-	HASH_TABLE_FOR_EACH(node, &table, 3)
-	seen++;
+	HASH_TABLE_FOR_EACH (node, &table, 3)
+		seen++;
 	assert_int_equal(seen, 10);
 	assert_null(find(&table, 1, 2));
 	for (size_t i = 0; i < ARRAY_LENGTH(things); i++)

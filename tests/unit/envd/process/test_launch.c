@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "envd/process/process_internal.h"
+#include "envd/process/spawn_internal.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 
@@ -41,6 +42,18 @@ static bool has_exited(void *user)
 }
 
 /* Nothing is left to wait for when the loop hears of the child: one hop to the pool, one back. */
+static void memory_is_shared_where_a_core_dump_of_the_child_spares_the_agent(void **state)
+{
+	(void)state;
+	assert_true(spawn_release_may_share("5.16.0"));
+	assert_true(spawn_release_may_share("6.1.0-13-amd64"));
+	assert_true(spawn_release_may_share("10.0"));
+	assert_false(spawn_release_may_share("5.15.167"));
+	assert_false(spawn_release_may_share("5.10.0-fc"));
+	assert_false(spawn_release_may_share("4.19"));
+	assert_false(spawn_release_may_share("unknown"));
+}
+
 static void a_start_comes_back_to_the_loop_with_its_exec(void **state)
 {
 	struct process_lab lab;
@@ -238,6 +251,7 @@ static void a_child_that_ends_before_it_is_tracked_is_no_stranger(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(memory_is_shared_where_a_core_dump_of_the_child_spares_the_agent),
 		cmocka_unit_test(a_start_comes_back_to_the_loop_with_its_exec),
 		cmocka_unit_test(a_launch_tells_why_it_failed),
 		cmocka_unit_test(the_other_way_is_taken_while_a_launch_goes_on),

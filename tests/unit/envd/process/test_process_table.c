@@ -151,8 +151,9 @@ static void exits_are_kept_for_their_time_and_in_number(void **state)
 	{
 		struct list_node *node;
 
-		LIST_FOR_EACH(node, &lab.table->exits)
-		container_of(node, struct process_exit, node)->due_ms = loop_now_ms(&lab.loop);
+		LIST_FOR_EACH (node, &lab.table->exits)
+			container_of(node, struct process_exit, node)->due_ms = loop_now_ms(
+				&lab.loop);
 	}
 	assert_null(process_table_find_exit(lab.table, (pid_t)(200000 + i - 1)));
 	assert_int_equal(lab.table->exit_count, 0);

@@ -183,8 +183,8 @@ static size_t doubted(void)
 	const struct list_node *node;
 	size_t count = 0;
 
-	LIST_FOR_EACH(node, &tree.doubts)
-	count++;
+	LIST_FOR_EACH (node, &tree.doubts)
+		count++;
 	return count;
 }
 
