@@ -20,9 +20,14 @@ for i in range(int(sys.argv[2])):
 }
 
 // The kernel allows a user 128 inotify instances, of which other tests want some.
-const envdOfAnotherUser = () => startEnvd({
-	prefix: ["setpriv", "--reuid=70000", "--regid=70000", "--clear-groups", "unshare", "--user", "--map-root-user"],
-});
+// A number of its own for each run: another suite may run this file at the same time.
+let nextUser = 70000 + process.pid % 100000 * 10;
+const envdOfAnotherUser = () => {
+	const user = nextUser++;
+	return startEnvd({
+		prefix: ["setpriv", `--reuid=${user}`, `--regid=${user}`, "--clear-groups", "unshare", "--user", "--map-root-user"],
+	});
+};
 
 const residentKib = (pid) => Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "latin1"))[1]);
 

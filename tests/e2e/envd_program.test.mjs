@@ -161,7 +161,7 @@ check("a_limit_on_file_sizes_fails_the_upload_and_not_envd", async () => {
 	});
 	const client = envd.client(), folder = temporaryFolder();
 	const refused = await put(client, join(folder, "large"), Buffer.alloc(100000));
-	assert.equal(refused.status, 500);
+	assert.equal(refused.status, 400);
 	assert.match(refused.text, /error writing file: .*file too large/);
 	assert.equal(existsSync(join(folder, "large")), false);
 	assert.equal((await put(client, join(folder, "small"), "fits")).status, 200);
