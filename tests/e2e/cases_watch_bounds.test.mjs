@@ -20,8 +20,8 @@ for i in range(int(sys.argv[2])):
 }
 
 // The kernel allows a user 128 inotify instances, of which other tests want some.
-// A number of its own for each run: another suite may run this file at the same time.
-let nextUser = 70000 + process.pid % 100000 * 10;
+// Numbers of its own for each run: another suite may run this file at the same time.
+let nextUser = 100000 + Math.floor(Math.random() * 1000000) * 10;
 const envdOfAnotherUser = () => {
 	const user = nextUser++;
 	return startEnvd({
