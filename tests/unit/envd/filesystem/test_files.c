@@ -151,6 +151,7 @@ static struct answer compose(const char *body, size_t len)
 /* Others hold what there is: that is told as a load, and who needs little is served. */
 static void what_composing_takes_has_a_sum(void **state)
 {
+	static const char small[] = "{\"source_paths\":[\"/none\"],\"destination\":\"/x/y\"}";
 	static char body[512 * 1024];
 	struct share hog;
 	struct answer answer;
@@ -167,8 +168,7 @@ static void what_composing_takes_has_a_sum(void **state)
 			 "other requests to compose files take all the memory there is for them "
 			 "(96 MiB)");
 	site_check_header(&answer, "Retry-After", "1");
-	assert_int_equal(
-		compose("{\"source_paths\":[\"/none\"],\"destination\":\"/x/y\"}", 49).status, 404);
+	assert_int_equal(compose(small, strlen(small)).status, 404);
 	share_release(&hog);
 	assert_int_not_equal(compose(body, len).status, 503);
 	assert_int_equal(files_compose_budget()->used, 0);
