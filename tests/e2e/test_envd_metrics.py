@@ -26,6 +26,7 @@ class EnvdMetrics(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.envd = start_envd()
+        cls.addClassCleanup(cls.envd.stop)
 
     def ask(self, accept=None):
         headers = {} if accept is None else {"Accept": accept}
