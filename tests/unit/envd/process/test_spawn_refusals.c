@@ -393,7 +393,8 @@ static void case_075_no_descriptors_left(void **state)
 	assert_true(process_open(lab.table, &spec, &run.subscriber, &run.process, &err) < 0);
 	assert_int_equal(err.kind, ERR_RESOURCE_EXHAUSTED);
 	assert_non_null(strstr(err.message, "too many open files"));
-	/* One more than is kept (lib/descriptors.h): it begins, and there are too few on the way. */
+	/* One more than is kept (lib/descriptors.h): it begins, and there are too few on the way.
+	 */
 	for (i = 0; i < 7; i++)
 		close(taken[--count]);
 	capture_open(&lab, &run, &spec);
