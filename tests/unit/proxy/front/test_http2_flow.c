@@ -342,7 +342,16 @@ static int set_up_all_short(void **state)
 {
 	/* What ends a connection that waits for its first request, or whose client is silent, is
 	 * not that short. */
-	const struct http_server_timeouts timeouts = {300, 300, 30, 30, 30, 30, 20, 5000};
+	const struct http_server_timeouts timeouts = {
+		.first_byte = 300,
+		.head = 300,
+		.body_idle = 30,
+		.write_stall = 30,
+		.linger = 30,
+		.linger_total = 30,
+		.ping_silence = 20,
+		.ping_wait = 5000,
+	};
 
 	(void)state;
 	http2_lab_open_with(timeouts, 65535);
