@@ -100,7 +100,8 @@ PROTO_OBJECTS := $(PROTO_C:$(G)/%.c=$(O)/%.o)
 GENERATED := $(PROTO_H) $(G)/build_info.h
 
 LIB_OBJECTS := $(call objects,$(call sources,lib)) $(LLHTTP_OBJECTS)
-ENVD_DIRS := envd/rpc envd/filesystem envd/sandbox envd/process envd/jobs envd/watch envd/host envd/cli envd
+ENVD_DIRS := envd/rpc envd/init envd/gate envd/snapshot envd/forward envd/boot envd/filesystem envd/process \
+	envd/jobs envd/watch envd/host envd/cli envd
 WATCHER_SOURCES := $(wildcard envd/watch/watcher_*.c)
 # The keeper of background jobs: a program without libc, and so without any profile's flags. envd carries it
 # inside itself.
@@ -112,7 +113,7 @@ ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c $(KEEPER_SOURCE) $(WATCH
 WATCHER_LIBRARY := envd/watch/watcher_inotify.c
 WATCHER_SHARED := envd/watch/watch_record.c envd/watch/watch_mount.c lib/base.c lib/buf.c
 WATCHER_OBJECTS := $(call objects,$(filter-out $(WATCHER_LIBRARY) %_main.c,$(WATCHER_SOURCES)))
-PROXY_DIRS := proxy/route proxy/front proxy/relay proxy/admin proxy
+PROXY_DIRS := proxy/route proxy/catalog proxy/sources proxy/wake proxy/front proxy/relay proxy/admin proxy
 PROXY_OBJECTS := $(call objects,$(filter-out proxy/main.c,$(call sources,$(PROXY_DIRS))))
 
 PROGRAMS := $(if $(wildcard envd/main.c),$(B)/bin/envd) $(B)/bin/envd-watch \

@@ -15,8 +15,8 @@
 #include <sys/resource.h>
 
 #include "envd/process/tool.h"
-#include "envd/sandbox/sandbox.h"
-#include "envd/sandbox/snapshot_service.h"
+#include "envd/init/sandbox.h"
+#include "envd/snapshot/snapshot_service.h"
 #include "lib/err.h"
 
 /* The protocol version clients gate features on (contract/envd.md 5.1); `-version` prints it. */

@@ -623,7 +623,7 @@
 /* A successor has this long to serve; and the old one's clients to send what is on its way. */
 #define PROXY_HANDOVER_MS (30 * 1000)
 #define PROXY_HANDOVER_IDLE_MS (5 * 1000)
-/* Waking (route/wake.h): how long requests wait for a sandbox unless told otherwise, how many for
+/* Waking (wake/wake.h): how long requests wait for a sandbox unless told otherwise, how many for
  * one, how many sandboxes at once, how many of these the platform is asked about at a time, and how
  * often one request may find its sandbox asleep again. */
 #define PROXY_WAKE_TIMEOUT_MS (90 * 1000)

@@ -23,8 +23,8 @@ WRAPPED = [
     (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/cli/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
     (r"openssl/", r"proxy/front/(tls[a-z_]*|http2_websocket)\.[ch]|tests/.*"),
     (r"nghttp2/", r"proxy/front/http2[a-z_]*\.[ch]|tests/.*"),
-    (r"hiredis/", r"proxy/route/redis[a-z_]*\.c|tests/.*"),
-    (r"ares\.h", r"proxy/route/dns_client\.c"),
+    (r"hiredis/", r"proxy/sources/redis[a-z_]*\.c|tests/.*"),
+    (r"ares\.h", r"proxy/sources/dns_client\.c"),
     (r"inotifytools/", r"envd/watch/watcher_.*"),
     (r"sodium(/.*)?\.h", r"lib/digest\.c"),
     (r"zlib\.h", r"envd/rpc/gzip\.c|lib/gzip\.c|tests/.*"),
@@ -37,8 +37,11 @@ ROOFS = r"envd/(main|app|numbers|routes)\.[ch]|envd/cli/[a-z_]+\.[ch]"
 
 # What a folder's inside may include of the others: those that stand before it. The order of README.md.
 READING_ORDERS = (
-    "envd/rpc envd/sandbox envd/filesystem envd/process envd/watch envd/host envd/jobs".split(),
-    "proxy/route proxy/relay proxy/front proxy/admin".split(),
+    (
+        "envd/rpc envd/init envd/gate envd/snapshot envd/forward envd/boot envd/filesystem envd/process envd/watch "
+        "envd/host envd/jobs"
+    ).split(),
+    "proxy/route proxy/catalog proxy/sources proxy/wake proxy/relay proxy/front proxy/admin".split(),
 )
 CLIENT_KNOWS = r"envd/(cli|rpc)/.*|envd/(filesystem/path|process/exit_record)\.h"
 

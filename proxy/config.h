@@ -8,8 +8,8 @@
 #include "lib/err.h"
 #include "lib/options.h"
 #include "proxy/relay/probe.h"
-#include "proxy/route/catalog.h"
-#include "proxy/route/sources.h"
+#include "proxy/catalog/catalog.h"
+#include "proxy/sources/sources.h"
 
 #define CONFIG_ADDRESS_BYTES 128
 

@@ -1,6 +1,6 @@
 #include "proxy/handover_text.h"
 
-#include "proxy/route/sandbox_json.h"
+#include "proxy/catalog/sandbox_json.h"
 
 static const char *const words[] = {
 	[HANDOVER_UNKNOWN] = "",	[HANDOVER_LISTENERS] = "listeners",

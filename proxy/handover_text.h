@@ -17,7 +17,7 @@
 #define PROXY_HANDOVER_TEXT_H
 
 #include "lib/json.h"
-#include "proxy/route/catalog.h"
+#include "proxy/catalog/catalog.h"
 
 #define HANDOVER_KIND_BYTES 8
 

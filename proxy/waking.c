@@ -1,6 +1,6 @@
 #include "proxy/waking.h"
 
-#include "proxy/route/wake_hook.h"
+#include "proxy/wake/wake_hook.h"
 #include "proxy/token_file.h"
 
 static int open_hook(struct waking *waking, struct loop *loop, struct catalog *catalog,

@@ -7,7 +7,7 @@
 
 #include "lib/buf.h"
 #include "proxy/config.h"
-#include "proxy/route/wake.h"
+#include "proxy/wake/wake.h"
 
 struct waking {
 	struct wake_hook *hook; /* NULL: nobody is asked */

@@ -16,7 +16,7 @@
 #define ENVD_FILESYSTEM_COMPOSE_H
 
 #include "envd/filesystem/place.h"
-#include "envd/sandbox/sandbox.h"
+#include "envd/init/sandbox.h"
 
 struct compose_source {
 	const char *path; /* resolved */

@@ -13,7 +13,7 @@
 #define ENVD_FILESYSTEM_DOWNLOAD_H
 
 #include "envd/filesystem/user.h"
-#include "envd/sandbox/sandbox.h"
+#include "envd/init/sandbox.h"
 #include "lib/file_send.h"
 
 /* What download_open reads ahead; smaller files are complete with it. */

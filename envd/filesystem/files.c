@@ -1,7 +1,7 @@
 #include "envd/filesystem/files.h"
 
 #include "envd/filesystem/path.h"
-#include "envd/sandbox/query_http.h"
+#include "envd/gate/query_http.h"
 #include "lib/json.h"
 #include "lib/limits.h"
 

@@ -6,7 +6,7 @@
 #ifndef ENVD_FILESYSTEM_FILES_H
 #define ENVD_FILESYSTEM_FILES_H
 
-#include "envd/sandbox/sandbox.h"
+#include "envd/init/sandbox.h"
 #include "lib/budget.h"
 #include "lib/http_exchange.h"
 #include "lib/job.h"

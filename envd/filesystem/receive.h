@@ -14,7 +14,7 @@
 #include "envd/filesystem/metadata.h"
 #include "envd/filesystem/multipart.h"
 #include "envd/filesystem/upload.h"
-#include "envd/sandbox/sandbox.h"
+#include "envd/init/sandbox.h"
 #include "lib/gzip.h"
 
 /* All borrowed until receive_abort or _finish. */

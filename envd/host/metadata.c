@@ -1,8 +1,8 @@
 #include "envd/host/metadata.h"
 
 #include "envd/host/metadata_pin.h"
-#include "envd/sandbox/log_exporter.h"
-#include "envd/sandbox/run_files.h"
+#include "envd/host/log_exporter.h"
+#include "envd/init/run_files.h"
 #include "lib/err.h"
 #include "lib/limits.h"
 #include "lib/log.h"

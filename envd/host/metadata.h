@@ -9,7 +9,7 @@
 #define ENVD_HOST_METADATA_H
 
 #include "envd/host/metadata_http.h"
-#include "envd/sandbox/environment.h"
+#include "envd/init/environment.h"
 #include "lib/job.h"
 
 #define METADATA_ADDRESS "169.254.169.254"

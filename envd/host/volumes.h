@@ -10,7 +10,7 @@
 #define ENVD_HOST_VOLUMES_H
 
 #include "envd/process/tool.h"
-#include "envd/sandbox/init.h"
+#include "envd/init/init.h"
 
 struct volumes;
 

@@ -14,7 +14,7 @@
 #include "envd/process/cgroup_spare.h"
 #include "envd/process/child.h"
 #include "envd/process/terminal.h"
-#include "envd/sandbox/sandbox.h"
+#include "envd/init/sandbox.h"
 #include "lib/arena.h"
 #include "lib/err.h"
 

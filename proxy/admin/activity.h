@@ -1,5 +1,5 @@
 /*
- * How much sandboxes are used (route/lifecycle.h), for whoever pauses idle ones:
+ * How much sandboxes are used (catalog/lifecycle.h), for whoever pauses idle ones:
  *
  *   GET /activity              {"sandboxes":[{...}, ...]}
  *   GET /activity?watch=1      the same objects, one a line: every sandbox at first, then once a
@@ -19,7 +19,7 @@
 #define PROXY_ADMIN_ACTIVITY_H
 
 #include "lib/http_exchange.h"
-#include "proxy/route/catalog.h"
+#include "proxy/catalog/catalog.h"
 
 struct activity_reports {
 	struct loop *loop;

@@ -12,7 +12,7 @@
 #include "proxy/admin/shared_change.h"
 #include "proxy/admin/unix_socket.h"
 #include "proxy/admin/watch.h"
-#include "proxy/route/sandbox_json.h"
+#include "proxy/catalog/sandbox_json.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)
 #define SANDBOX_BYTES_MAX (16 * 1024)

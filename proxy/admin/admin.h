@@ -18,7 +18,7 @@
  *
  * A sandbox's "mask_request_host" is one text on every road, here, on the command line and in
  * Redis: "localhost:${PORT}", or "localhost:${PORT};8888=jupyter.test;9000=" with other masks for
- * single ports (9000 has none). 400 with the reason when it makes no sense (route/host_mask.h).
+ * single ports (9000 has none). 400 with the reason when it makes no sense (catalog/host_mask.h).
  *
  * With a shared catalog (proxy --redis) PUT, PATCH and DELETE change the record in Redis, and so
  * for every proxy on it; 503 while there is no connection to it. Sandboxes of the command line stay
@@ -32,7 +32,7 @@
 #define PROXY_ADMIN_ADMIN_H
 
 #include "lib/http_exchange.h"
-#include "proxy/route/redis.h"
+#include "proxy/sources/redis.h"
 
 struct tls_reload;
 

@@ -16,7 +16,7 @@
 #define PROXY_ADMIN_LINKS_H
 
 #include "lib/json.h"
-#include "proxy/route/catalog.h"
+#include "proxy/catalog/catalog.h"
 
 /* Appends the answer to what `text`, the request's body, asks for. `now` is in seconds since 1970.
  * Fills err with invalid_argument, or failed_precondition when there is nothing to sign with. */

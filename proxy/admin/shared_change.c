@@ -5,7 +5,7 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/timestamp.h"
-#include "proxy/route/redis_record.h"
+#include "proxy/sources/redis_record.h"
 
 struct change {
 	struct redis_write write;

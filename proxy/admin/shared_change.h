@@ -1,6 +1,6 @@
 /*
  * Changes through the admin API where records are shared in a Redis: checked here first, made there
- * (proxy/route/redis.h), and answered when they have come back from there. Every proxy on that
+ * (proxy/sources/redis.h), and answered when they have come back from there. Every proxy on that
  * Redis is told at the same time. What was given on the command line belongs to one proxy and is
  * changed in its catalog alone, which is for the caller to see to.
  *
@@ -11,8 +11,8 @@
 #define PROXY_ADMIN_SHARED_CHANGE_H
 
 #include "lib/http_exchange.h"
-#include "proxy/route/redis.h"
-#include "proxy/route/sandbox_json.h"
+#include "proxy/sources/redis.h"
+#include "proxy/catalog/sandbox_json.h"
 
 struct shared_change_answers {
 	void (*with_record)(struct http_exchange *ex, int status,

@@ -8,7 +8,7 @@
 #define PROXY_ADMIN_WATCH_H
 
 #include "lib/http_exchange.h"
-#include "proxy/route/catalog.h"
+#include "proxy/catalog/catalog.h"
 
 struct watches {
 	struct loop *loop;

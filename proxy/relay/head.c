@@ -2,7 +2,7 @@
 
 #include "proxy/relay/upstream.h"
 #include "proxy/route/access.h"
-#include "proxy/route/host_mask.h"
+#include "proxy/catalog/host_mask.h"
 
 enum field_class {
 	FIELD_ORDINARY, /* passes; Connection may name it away */
@@ -248,7 +248,7 @@ static bool tells_link(const struct head_request *head, const struct http_header
 	       memmem(field->value.p, field->value.len, parameter.p, parameter.len);
 }
 
-/* The page that a request of a masked host comes from, masked like it (route/host_mask.h); the
+/* The page that a request of a masked host comes from, masked like it (catalog/host_mask.h); the
  * field as it is for every other page. A host that sandboxes share is nobody's own. -ENOMEM when
  * the arena refuses. */
 static int mask_page(const struct head_request *head, struct str host, struct http_header *field,

@@ -10,8 +10,8 @@
  * it likes. "TE: trailers" is put back. Trailers lose all of these, and what RFC 9110 forbids
  * there. Streams of events get "X-Accel-Buffering: no" if they say nothing about it.
  *
- * Where Host is masked (route/host_mask.h), Origin and Referer are too, if they name the very host
- * that the request was sent to.
+ * Where Host is masked (catalog/host_mask.h), Origin and Referer are too, if they name the very
+ * host that the request was sent to.
  */
 #ifndef PROXY_RELAY_HEAD_H
 #define PROXY_RELAY_HEAD_H
@@ -19,7 +19,7 @@
 #include "lib/http_client.h"
 #include "lib/http_exchange.h"
 #include "lib/limits.h"
-#include "proxy/route/catalog.h"
+#include "proxy/catalog/catalog.h"
 
 /* What one pass over the request's fields finds. */
 struct head_summary {

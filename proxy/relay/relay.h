@@ -5,13 +5,13 @@
  * Decisions in order (contract/proxy.md 1.4): method, the client's share, host, internal path
  * (before any lookup, so the answer says nothing about what exists), catalog, state, traffic token,
  * connection limit, the sandbox's share, dial. If the sandbox is one that requests wake
- * (proxy/route/wake.h), the token comes before the state, because who may not reach it may not wake
+ * (proxy/wake/wake.h), the token comes before the state, because who may not reach it may not wake
  * it.
  *
  * After every wait (a lookup at a source, for a sandbox to run, a dial) all of them that follow the
  * internal path are made anew on the record as it is then; only the number of times is bounded.
- * proxy/route/lookup.h says how a request waits for a source, which it does before it has a record
- * and after its dial has failed.
+ * proxy/sources/lookup.h says how a request waits for a source, which it does before it has a
+ * record and after its dial has failed.
  *
  * What went wrong before the response began is answered by error_answer; afterwards the client's
  * connection is reset, so that a cut body never looks complete. The other way round, a client that
@@ -27,8 +27,8 @@
 #include "proxy/relay/error_answer.h"
 #include "proxy/relay/probe.h"
 #include "proxy/relay/upstream.h"
-#include "proxy/route/lookup.h"
-#include "proxy/route/wake.h"
+#include "proxy/sources/lookup.h"
+#include "proxy/wake/wake.h"
 
 struct relay_options {
 	const char *default_sandbox; /* for shared hosts without routing headers; NULL: none */

@@ -8,7 +8,7 @@
 #include "proxy/relay/head.h"
 #include "proxy/relay/relay.h"
 
-/* What it counts as in its lifecycle's activity (route/lifecycle.h). */
+/* What it counts as in its lifecycle's activity (catalog/lifecycle.h). */
 enum relay_phase { RELAY_UNCOUNTED, RELAY_UNANSWERED, RELAY_STREAM, RELAY_TUNNEL };
 
 /*

@@ -15,7 +15,7 @@
 #include "lib/loop.h"
 #include "lib/stream.h"
 #include "proxy/counter.h"
-#include "proxy/route/catalog.h"
+#include "proxy/catalog/catalog.h"
 #include "proxy/route/netns.h"
 
 struct upstream_pool {

@@ -3,8 +3,8 @@
  * stays, the environment stays sorted, and a token that was accepted stands in the body as it is.
  * Bodies that are no JSON are also tried as what /metrics reads.
  */
-#include "envd/sandbox/init.h"
-#include "envd/sandbox/metrics.h"
+#include "envd/init/init.h"
+#include "envd/init/metrics.h"
 #include "lib/json.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

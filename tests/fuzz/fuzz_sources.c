@@ -5,9 +5,9 @@
  *
  * Input: one byte that says what it is, and the text.
  */
-#include "proxy/route/dns_name.h"
-#include "proxy/route/redis_record.h"
-#include "proxy/route/redis_url.h"
+#include "proxy/sources/dns_name.h"
+#include "proxy/sources/redis_record.h"
+#include "proxy/sources/redis_url.h"
 
 #define CHECK(condition) \
 	do { \

@@ -5,7 +5,7 @@
 #ifndef TESTS_SUPPORT_CGROUP_LAB_H
 #define TESTS_SUPPORT_CGROUP_LAB_H
 
-#include "envd/sandbox/cgroup_tree.h"
+#include "envd/snapshot/cgroup_tree.h"
 
 struct cgroup_lab {
 	char root[64];

@@ -4,7 +4,7 @@
 #ifndef TESTS_SUPPORT_FREEZE_LAB_H
 #define TESTS_SUPPORT_FREEZE_LAB_H
 
-#include "envd/sandbox/freeze.h"
+#include "envd/snapshot/freeze.h"
 #include "tests/support/cgroup_lab.h"
 
 struct freeze_lab {

@@ -9,7 +9,7 @@
 #include "envd/app.h"
 #include "envd/host/metadata.h"
 #include "envd/routes.h"
-#include "envd/sandbox/init.h"
+#include "envd/init/init.h"
 #include "lib/digest.h"
 #include "lib/json.h"
 #include "lib/limits.h"

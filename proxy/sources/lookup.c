@@ -1,0 +1,270 @@
+#include "proxy/sources/lookup.h"
+
+#include "lib/limits.h"
+
+#define BUCKETS 256
+
+struct lookups {
+	struct loop *loop;
+	uv_async_t wake;
+	struct list_node sources; /* fixed before the first question */
+	pthread_mutex_t lock; /* guards all that follows, and every desk's `answered` */
+	struct list_node table[BUCKETS];
+	struct list_node queue; /* not yet put to a source */
+	size_t count, waiting;
+	_Atomic uint64_t answers[LOOKUP_ANSWERS];
+};
+
+/* ---- answering ---- */
+
+/* Under the lock. */
+static void deliver(struct lookups *lookups, struct lookup_waiter *waiter,
+		    enum lookup_answer answer)
+{
+	list_remove(&waiter->node);
+	waiter->answer = answer;
+	waiter->answered = true;
+	list_append(&waiter->desk->answered, &waiter->node);
+	counter_add(&lookups->answers[answer]);
+	uv_async_send(&waiter->desk->wake);
+}
+
+static void finish(struct lookup *lookup, enum lookup_answer answer)
+{
+	struct lookups *lookups = lookup->lookups;
+
+	pthread_mutex_lock(&lookups->lock);
+	if (answer == LOOKUP_FOUND)
+		list_splice(&lookup->waiters, &lookup->late);
+	while (!list_is_empty(&lookup->waiters)) {
+		lookups->waiting--;
+		deliver(lookups, container_of(lookup->waiters.next, struct lookup_waiter, node),
+			answer);
+	}
+	if (!list_is_empty(&lookup->late)) {
+		list_splice(&lookup->waiters, &lookup->late);
+		lookup->asked = lookup->unavailable = false;
+		lookup->source = NULL;
+		list_append(&lookups->queue, &lookup->in_queue);
+		uv_async_send(&lookups->wake);
+		lookup = NULL;
+	} else {
+		list_remove(&lookup->in_table);
+		lookups->count--;
+	}
+	pthread_mutex_unlock(&lookups->lock);
+	free(lookup);
+}
+
+static void ask_next(struct lookup *lookup)
+{
+	struct lookups *lookups = lookup->lookups;
+	struct list_node *next = lookup->source ? lookup->source->node.next : lookups->sources.next;
+
+	if (next == &lookups->sources) {
+		finish(lookup, lookup->unavailable ? LOOKUP_UNAVAILABLE : LOOKUP_ABSENT);
+		return;
+	}
+	lookup->source = container_of(next, struct source, node);
+	lookup->source->ask(lookup->source, lookup);
+}
+
+void lookup_answer(struct lookup *lookup, enum lookup_answer answer)
+{
+	list_remove(&lookup->node);
+	if (answer == LOOKUP_FOUND) {
+		finish(lookup, answer);
+		return;
+	}
+	if (answer != LOOKUP_ABSENT)
+		lookup->unavailable = true;
+	ask_next(lookup);
+}
+
+/* ---- the main thread ---- */
+
+static struct lookup *take_queued(struct lookups *lookups)
+{
+	struct lookup *lookup = NULL;
+
+	pthread_mutex_lock(&lookups->lock);
+	if (!list_is_empty(&lookups->queue)) {
+		lookup = container_of(lookups->queue.next, struct lookup, in_queue);
+		list_remove(&lookup->in_queue);
+		lookup->asked = true;
+	}
+	pthread_mutex_unlock(&lookups->lock);
+	return lookup;
+}
+
+static void on_queued(uv_async_t *async)
+{
+	struct lookups *lookups = container_of(async, struct lookups, wake);
+	struct lookup *lookup;
+
+	while ((lookup = take_queued(lookups)))
+		ask_next(lookup);
+}
+
+struct lookups *lookups_open(struct loop *loop)
+{
+	struct lookups *lookups = xcalloc(1, sizeof(*lookups));
+
+	lookups->loop = loop;
+	uv_async_init(&loop->uv, &lookups->wake, on_queued);
+	list_init(&lookups->sources);
+	pthread_mutex_init(&lookups->lock, NULL);
+	for (size_t i = 0; i < BUCKETS; i++)
+		list_init(&lookups->table[i]);
+	list_init(&lookups->queue);
+	return lookups;
+}
+
+void lookups_add(struct lookups *lookups, struct source *source)
+{
+	list_append(&lookups->sources, &source->node);
+}
+
+bool lookups_have_source(const struct lookups *lookups)
+{
+	return !list_is_empty(&lookups->sources);
+}
+
+uint64_t lookups_count(const struct lookups *lookups, enum lookup_answer answer)
+{
+	return counter_read(&lookups->answers[answer]);
+}
+
+static void on_wake_closed(uv_handle_t *handle)
+{
+	struct lookups *lookups = container_of((uv_async_t *)handle, struct lookups, wake);
+
+	assert(lookups->waiting == 0);
+	while (!list_is_empty(&lookups->queue)) {
+		struct lookup *lookup = container_of(lookups->queue.next, struct lookup, in_queue);
+
+		list_remove(&lookup->in_queue);
+		list_remove(&lookup->in_table);
+		lookups->count--;
+		free(lookup);
+	}
+	assert(lookups->count == 0);
+	pthread_mutex_destroy(&lookups->lock);
+	free(lookups);
+}
+
+void lookups_close(struct lookups *lookups)
+{
+	uv_close((uv_handle_t *)&lookups->wake, on_wake_closed);
+}
+
+/* ---- workers ---- */
+
+static void on_answered(uv_async_t *async)
+{
+	struct lookup_desk *desk = container_of(async, struct lookup_desk, wake);
+	struct list_node answered;
+
+	list_init(&answered);
+	pthread_mutex_lock(&desk->lookups->lock);
+	list_splice(&answered, &desk->answered);
+	pthread_mutex_unlock(&desk->lookups->lock);
+	/* Who is in this list may be cancelled by one that comes before. */
+	while (!list_is_empty(&answered)) {
+		struct lookup_waiter *waiter = container_of(answered.next, struct lookup_waiter,
+							    node);
+
+		list_remove(&waiter->node);
+		waiter->waiting = false;
+		waiter->on_answer(waiter, waiter->answer);
+	}
+}
+
+void lookup_desk_open(struct lookup_desk *desk, struct loop *loop, struct lookups *lookups)
+{
+	desk->lookups = lookups;
+	list_init(&desk->answered);
+	if (lookups)
+		uv_async_init(&loop->uv, &desk->wake, on_answered);
+}
+
+void lookup_desk_close(struct lookup_desk *desk)
+{
+	if (!desk->lookups)
+		return;
+	assert(list_is_empty(&desk->answered));
+	uv_close((uv_handle_t *)&desk->wake, NULL);
+}
+
+static struct list_node *bucket_of(struct lookups *lookups, struct str id)
+{
+	uint64_t hash = 0xcbf29ce484222325u;
+
+	for (size_t i = 0; i < id.len; i++)
+		hash = (hash ^ (unsigned char)id.p[i]) * 0x100000001b3u;
+	return &lookups->table[(hash ^ hash >> 32) % BUCKETS];
+}
+
+/* Under the lock. NULL when there are too many already, or when what is left is for other
+ * clients. */
+static struct lookup *join(struct lookups *lookups, struct str id, size_t of_client)
+{
+	struct list_node *bucket = bucket_of(lookups, id), *node;
+	struct lookup *lookup;
+
+	LIST_FOR_EACH (node, bucket) {
+		lookup = container_of(node, struct lookup, in_table);
+		if (str_equal(str_of(lookup->id), id))
+			return lookup;
+	}
+	if (lookups->count >= PROXY_LOOKUPS_MAX ||
+	    of_client >= PROXY_CLIENT_PARTS * (PROXY_LOOKUPS_MAX - lookups->count))
+		return NULL;
+	lookup = xcalloc(1, sizeof(*lookup));
+	lookup->lookups = lookups;
+	memcpy(lookup->id, id.p, size_min(id.len, sizeof(lookup->id) - 1));
+	list_init(&lookup->node);
+	list_init(&lookup->waiters);
+	list_init(&lookup->late);
+	list_append(bucket, &lookup->in_table);
+	list_append(&lookups->queue, &lookup->in_queue);
+	lookups->count++;
+	uv_async_send(&lookups->wake);
+	return lookup;
+}
+
+void lookup_ask(struct lookup_desk *desk, struct str id, struct lookup_waiter *waiter)
+{
+	struct lookups *lookups = desk->lookups;
+	struct lookup *lookup = NULL;
+
+	assert(!waiter->waiting);
+	waiter->desk = desk;
+	waiter->waiting = true;
+	waiter->answered = false;
+	list_init(&waiter->node);
+	pthread_mutex_lock(&lookups->lock);
+	if (lookups->waiting < PROXY_LOOKUP_WAITERS_MAX)
+		lookup = join(lookups, id, waiter->of_client);
+	if (lookup) {
+		lookups->waiting++;
+		list_append(lookup->asked ? &lookup->late : &lookup->waiters, &waiter->node);
+	} else {
+		deliver(lookups, waiter, LOOKUP_OVERLOADED);
+	}
+	pthread_mutex_unlock(&lookups->lock);
+}
+
+void lookup_cancel(struct lookup_desk *desk, struct lookup_waiter *waiter)
+{
+	struct lookups *lookups = desk->lookups;
+
+	if (!waiter->waiting)
+		return;
+	waiter->waiting = false;
+	pthread_mutex_lock(&lookups->lock);
+	if (!waiter->answered)
+		lookups->waiting--;
+	list_remove(&waiter->node);
+	pthread_mutex_unlock(&lookups->lock);
+}
