@@ -1,8 +1,8 @@
 // Crowds of connections that ask for nothing, or half of something: who has the token is served all the same.
 import assert from "node:assert/strict";
-import net from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
+import { Worker } from "node:worker_threads";
 import { get, put } from "./support/files.mjs";
 import { eventually, inTime, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
@@ -18,36 +18,26 @@ async function startTight() {
 	return { envd, client: envd.client({ user: "root", headers: { "X-Access-Token": TOKEN } }) };
 }
 
-// Connections that send one text each and then nothing. `persists`: each that is closed is opened again.
-async function crowd(envd, count, textOf, persists = false) {
-	const sockets = new Set();
-	let isOver = false, reached = 0;
-	const open = (index) => {
-		if (isOver)
-			return;
-		const socket = net.connect(envd.port, "127.0.0.1", () => { reached++; socket.write(textOf(index)); });
-		sockets.add(socket);
-		socket.on("error", () => {}).resume();
-		socket.on("close", () => {
-			sockets.delete(socket);
-			if (persists && !isOver)
-				setTimeout(open, 50, index);
-		});
-	};
-	const end = () => { isOver = true; sockets.forEach((socket) => socket.destroy()); };
-	after(end);
-	for (let index = 0; index < count; index++)
-		open(index);
+// Connections that ask for nothing more than their text (support/crowd_worker.mjs). The function ends them.
+async function crowd(envd, count, texts, persists = false) {
+	const reached = new Int32Array(new SharedArrayBuffer(4));
+	const worker = new Worker(new URL("./support/crowd_worker.mjs", import.meta.url), {
+		workerData: { port: envd.port, count, texts, persists, reached },
+	});
+	after(() => worker.terminate());
 	// The kernel has taken so many into its queue, or envd out of it.
-	await eventually(() => `${reached} connections of the crowd are there`, () => reached >= Math.min(count, 2 * DESCRIPTORS / 8));
-	return end;
+	await eventually(() => `${reached[0]} connections of the crowd are there`, () => Atomics.load(reached, 0) >= Math.min(count, 2 * DESCRIPTORS / 8));
+	return () => worker.terminate();
 }
 
 // What a neighbour with the token does, each time on connections of its own: the slowest of it, in ms.
 async function neighbour(client, folder) {
 	let slowest = 0;
 	for (const [what, call] of [
-		["Start", async () => assert.equal((await client.sh("echo ok")).out, "ok\n")],
+		["Start", async () => {
+			const { out, end, error, failure } = await client.sh("echo ok");
+			assert.equal(out, "ok\n", `${JSON.stringify({ end, error })} ${failure}`);
+		}],
 		["upload", async () => assert.equal((await put(client, join(folder, "file"), "content")).status, 200)],
 		["download", async () => assert.equal((await get(client, join(folder, "file"))).text, "content")],
 	]) {
@@ -60,21 +50,21 @@ async function neighbour(client, folder) {
 
 const half = "POST /init HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{";
 const crowds = {
-	silent_connections: () => "",
-	half_heads: () => "POST /process.Process/Start HTTP/1.1\r\nHost:",
-	half_bodies_without_a_token: () => "POST /files?path=/tmp/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nx",
-	half_inits: () => half,
-	idle_ones_after_an_open_request: () => "GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
+	silent_connections: "",
+	half_heads: "POST /process.Process/Start HTTP/1.1\r\nHost:",
+	half_bodies_without_a_token: "POST /files?path=/tmp/x HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\nx",
+	half_inits: half,
+	idle_ones_after_an_open_request: "GET /health HTTP/1.1\r\nHost: x\r\n\r\n",
 };
 
-for (const [name, textOf] of Object.entries(crowds))
+for (const [name, text] of Object.entries(crowds))
 	check(`case_183_${name}_leave_descriptors_for_work`, async () => {
 		const { envd, client } = await startTight();
 		const folder = temporaryFolder();
-		const end = await crowd(envd, 4296, textOf);
+		const end = await crowd(envd, 4296, [text]);
 		await inTime("ms of the slowest request beside the crowd", () => neighbour(client, folder), (ms) => ms < 2500);
 		await inTime("descriptors of envd", () => envd.descriptors(), (count) => count < DESCRIPTORS / 2);
-		end();
+		await end();
 		await eventually(() => `${envd.descriptors()} descriptors are left`, () => envd.descriptors() < 100);
 	});
 
@@ -82,12 +72,12 @@ check("case_183_a_crowd_that_comes_back_delays_a_neighbour_and_does_not_shut_it_
 	const { envd, client } = await startTight();
 	const folder = temporaryFolder();
 	const kept = await client.start("cat"); // a stream from before goes on
-	const end = await crowd(envd, 2000, (index) => Object.values(crowds)[index % 5](), true);
+	const end = await crowd(envd, 2000, Object.values(crowds), true);
 	await inTime("ms of the slowest request beside the crowd", () => neighbour(client, folder), (ms) => ms < 5000);
 	await client.input(kept.pid, "still here\n");
 	const message = await kept.stream.next();
 	assert.equal(Buffer.from(message.event.data.stdout, "base64").toString(), "still here\n");
-	end();
+	await end();
 	await client.signal(kept.pid);
 	kept.stream.abort();
 });
