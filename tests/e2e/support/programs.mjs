@@ -118,7 +118,8 @@ export const tlsFiles = () => ({
 
 export function temporaryFolder() {
 	const folder = mkdtempSync(join(tmpdir(), "envd-e2e-"));
-	after(() => rmSync(folder, { recursive: true, force: true }));
+	// A program that the test has started may still write its last record there.
+	after(() => rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }));
 	return folder;
 }
 

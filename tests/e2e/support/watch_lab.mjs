@@ -33,7 +33,7 @@ export function cleanup(t, undo) {
 export function folderFor(t) {
 	const folder = join(base, randomBytes(4).toString("hex"));
 	mkdirSync(folder);
-	cleanup(t, () => rmSync(folder, { recursive: true, force: true }));
+	cleanup(t, () => rmSync(folder, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 }));
 	return folder;
 }
 
