@@ -1,6 +1,6 @@
 #include "proxy/admin/activity.h"
 
-#include "lib/json.h"
+#include "lib/json_writer.h"
 #include "lib/limits.h"
 
 #define PIECE_BYTES (32 * 1024)
@@ -25,24 +25,22 @@ static int put_activity(const struct report *r, const struct catalog_record *rec
 			uint64_t now_ms, struct buf *b)
 {
 	struct lifecycle_activity a;
-	int status;
+	struct json_writer w;
 
 	lifecycle_read_activity(record->lifecycle, now_ms, &a);
-	status = buf_printf(b, "{\"id\":\"%s\",\"lifecycle_id\":", record->entry.id);
-	if (status == 0)
-		status = json_write_string(b, str_of(record->entry.lifecycle_id), false);
-	if (status == 0)
-		status = buf_printf(b,
-				    ",\"state\":\"%s\",\"idle_ms\":%llu,\"unanswered\":%llu,"
-				    "\"streams\":%llu,\"tunnels\":%llu,\"request_idle_ms\":%llu,"
-				    "\"tunnel_idle_ms\":%llu}",
-				    sandbox_state_name(record->entry.state),
-				    (unsigned long long)lifecycle_idle_ms(&a, r->tunnels),
-				    (unsigned long long)a.unanswered, (unsigned long long)a.streams,
-				    (unsigned long long)a.tunnels,
-				    (unsigned long long)a.request_idle_ms,
-				    (unsigned long long)a.tunnel_idle_ms);
-	return status;
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_text(&w, "id", str_of(record->entry.id));
+	json_writer_text(&w, "lifecycle_id", str_of(record->entry.lifecycle_id));
+	json_writer_text(&w, "state", str_of(sandbox_state_name(record->entry.state)));
+	json_writer_uint(&w, "idle_ms", lifecycle_idle_ms(&a, r->tunnels));
+	json_writer_uint(&w, "unanswered", a.unanswered);
+	json_writer_uint(&w, "streams", a.streams);
+	json_writer_uint(&w, "tunnels", a.tunnels);
+	json_writer_uint(&w, "request_idle_ms", a.request_idle_ms);
+	json_writer_uint(&w, "tunnel_idle_ms", a.tunnel_idle_ms);
+	json_writer_object_end(&w);
+	return json_writer_status(&w);
 }
 
 /* A byte went, or something was opened or closed, which leaves the same trace. */

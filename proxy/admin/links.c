@@ -1,5 +1,6 @@
 #include "proxy/admin/links.h"
 
+#include "lib/json_writer.h"
 #include "lib/limits.h"
 #include "proxy/route/access.h"
 
@@ -81,13 +82,6 @@ static int read_wanted(struct str text, struct arena *arena, struct wanted *want
 	return status;
 }
 
-static int put_text(struct buf *b, const char *key, const char *text)
-{
-	int status = buf_printf(b, ",\"%s\":", key);
-
-	return status < 0 ? status : json_write_string(b, str_of(text), false);
-}
-
 static int write_link(const struct catalog_record *record, const struct wanted *wanted,
 		      const char *credential, int64_t expiry, struct arena *arena, struct buf *b)
 {
@@ -100,24 +94,28 @@ static int write_link(const struct catalog_record *record, const struct wanted *
 					 memchr(wanted->path.p, '?', wanted->path.len) ? '&' : '?',
 					 parameter)
 			       : NULL;
-	char *url;
-	int status;
+	char *url = NULL;
+	struct json_writer w;
 
 	if (!path)
 		return -ENOMEM;
-	status = buf_printf(b, "{\"port\":%lld,\"expires_at\":%lld", (long long)wanted->port,
-			    (long long)expiry);
-	if (status == 0)
-		status = put_text(b, "parameter", parameter);
-	if (status == 0)
-		status = put_text(b, "path", path);
-	if (status == 0 && base.p) {
+	if (base.p) {
 		url = arena_printf(arena, "%.*s%lld-%s.%.*s%s", (int)scheme, base.p,
 				   (long long)wanted->port, record->entry.id,
 				   (int)(base.len - scheme), base.p + scheme, path);
-		status = url ? put_text(b, "url", url) : -ENOMEM;
+		if (!url)
+			return -ENOMEM;
 	}
-	return status < 0 ? status : buf_append_str(b, STR("}\n"));
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_int(&w, "port", wanted->port);
+	json_writer_int(&w, "expires_at", expiry);
+	json_writer_text(&w, "parameter", str_of(parameter));
+	json_writer_text(&w, "path", str_of(path));
+	if (url)
+		json_writer_text(&w, "url", str_of(url));
+	json_writer_object_end(&w);
+	return json_writer_status(&w) < 0 ? json_writer_status(&w) : buf_append_str(b, STR("\n"));
 }
 
 int links_write(const struct catalog_record *record, struct str text, int64_t now,

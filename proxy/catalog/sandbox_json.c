@@ -1,57 +1,44 @@
 #include "proxy/catalog/sandbox_json.h"
 
-static int put_text(struct buf *b, const char *key, const char *text)
-{
-	int status = buf_printf(b, ",\"%s\":", key);
-
-	return status < 0 ? status : json_write_string(b, str_of(text), false);
-}
+#include "lib/json_writer.h"
 
 int sandbox_json_write(struct buf *b, const struct catalog_record *record)
 {
 	const struct sandbox_entry *e = &record->entry;
 	int active = atomic_load(&record->lifecycle->active);
-	int status = buf_printf(b, "{\"id\":\"%s\",\"state\":\"%s\"", e->id,
-				sandbox_state_name(e->state));
+	struct json_writer w;
 
-	if (status == 0)
-		status = put_text(b, "address", e->address);
-	if (status == 0)
-		status = buf_printf(b, ",\"envd_port\":%u",
-				    e->envd_port ? e->envd_port : ENVD_PORT);
-	if (status == 0)
-		status = put_text(b, "lifecycle_id", e->lifecycle_id);
-	if (status == 0)
-		status = buf_printf(b, ",\"private\":%s", *e->traffic_token ? "true" : "false");
-	if (status == 0)
-		status = put_text(b, "mask_request_host", e->mask_host);
-	if (status == 0)
-		status = buf_printf(b, ",\"auto_resume\":\"%s\",\"envd_secure\":%s",
-				    e->auto_resume ? "any" : "off",
-				    *e->envd_token_hash ? "true" : "false");
-	if (status == 0)
-		status = buf_printf(b, ",\"connection_limit\":%d,\"active\":%d,\"revision\":%llu}",
-				    e->connection_limit, active > 0 ? active : 0,
-				    (unsigned long long)record->revision);
-	return status;
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_text(&w, "id", str_of(e->id));
+	json_writer_text(&w, "state", str_of(sandbox_state_name(e->state)));
+	json_writer_text(&w, "address", str_of(e->address));
+	json_writer_uint(&w, "envd_port", e->envd_port ? e->envd_port : ENVD_PORT);
+	json_writer_text(&w, "lifecycle_id", str_of(e->lifecycle_id));
+	json_writer_bool(&w, "private", *e->traffic_token);
+	json_writer_text(&w, "mask_request_host", str_of(e->mask_host));
+	json_writer_text(&w, "auto_resume", e->auto_resume ? STR("any") : STR("off"));
+	json_writer_bool(&w, "envd_secure", *e->envd_token_hash);
+	json_writer_int(&w, "connection_limit", e->connection_limit);
+	json_writer_int(&w, "active", active > 0 ? active : 0);
+	json_writer_uint(&w, "revision", record->revision);
+	json_writer_object_end(&w);
+	return json_writer_status(&w);
 }
 
 int sandbox_json_write_settings(struct buf *b, const struct sandbox_entry *e)
 {
-	int status = buf_printf(b,
-				"\"state\":\"%s\",\"envd_port\":%u,\"connection_limit\":%d,"
-				"\"auto_resume\":\"%s\"",
-				sandbox_state_name(e->state),
-				e->envd_port ? e->envd_port : ENVD_PORT, e->connection_limit,
-				e->auto_resume ? "any" : "off");
+	struct json_writer w;
 
-	if (status == 0)
-		status = put_text(b, "traffic_access_token", e->traffic_token);
-	if (status == 0)
-		status = put_text(b, "envd_access_token_sha256", e->envd_token_hash);
-	if (status == 0)
-		status = put_text(b, "mask_request_host", e->mask_host);
-	return status;
+	json_writer_init(&w, b);
+	json_writer_text(&w, "state", str_of(sandbox_state_name(e->state)));
+	json_writer_uint(&w, "envd_port", e->envd_port ? e->envd_port : ENVD_PORT);
+	json_writer_int(&w, "connection_limit", e->connection_limit);
+	json_writer_text(&w, "auto_resume", e->auto_resume ? STR("any") : STR("off"));
+	json_writer_text(&w, "traffic_access_token", str_of(e->traffic_token));
+	json_writer_text(&w, "envd_access_token_sha256", str_of(e->envd_token_hash));
+	json_writer_text(&w, "mask_request_host", str_of(e->mask_host));
+	return json_writer_status(&w);
 }
 
 static int wrong_type(struct str key, const char *wanted, struct err *err)

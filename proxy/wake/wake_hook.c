@@ -1,6 +1,7 @@
 #include "proxy/wake/wake_hook.h"
 
 #include "lib/http_call.h"
+#include "lib/json_writer.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/catalog/sandbox_json.h"
@@ -233,24 +234,22 @@ static void on_call_done(struct http_call *http, int status)
 
 /* ---- the question ---- */
 
-static int put_text(struct buf *b, const char *key, const char *text)
-{
-	int status = buf_printf(b, ",\"%s\":", key);
-
-	return status < 0 ? status : json_write_string(b, str_of(text), false);
-}
-
 static int write_question(const struct wake_request *request, struct buf *b)
 {
-	int status = buf_printf(b, "{\"sandboxId\":\"%s\",\"port\":%u", request->id, request->port);
+	struct json_writer w;
 
-	if (status == 0 && !request->is_unknown)
-		status = put_text(b, "lifecycleId", request->lifecycle_id);
-	if (status == 0 && *request->traffic_token)
-		status = put_text(b, "trafficAccessToken", request->traffic_token);
-	if (status == 0 && *request->envd_token)
-		status = put_text(b, "envdAccessToken", request->envd_token);
-	return status < 0 ? status : buf_append_str(b, STR("}"));
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_text(&w, "sandboxId", str_of(request->id));
+	json_writer_uint(&w, "port", request->port);
+	if (!request->is_unknown)
+		json_writer_text(&w, "lifecycleId", str_of(request->lifecycle_id));
+	if (*request->traffic_token)
+		json_writer_text(&w, "trafficAccessToken", str_of(request->traffic_token));
+	if (*request->envd_token)
+		json_writer_text(&w, "envdAccessToken", str_of(request->envd_token));
+	json_writer_object_end(&w);
+	return json_writer_status(&w);
 }
 
 static uint64_t left_ms(const struct question *q)
