@@ -306,11 +306,22 @@ RAW_CODE __attribute__((noreturn, noinline)) static void search_command(struct c
 	report_not_runnable(plan, worst, worst == -ENOENT && no_interpreter);
 }
 
+RAW_CODE static bool may_begin(const struct child_plan *plan)
+{
+	int undecided = CHILD_UNDECIDED;
+
+	return !plan->fate || __atomic_compare_exchange_n(plan->fate, &undecided, CHILD_BEGINS,
+							  false, __ATOMIC_ACQ_REL,
+							  __ATOMIC_ACQUIRE);
+}
+
 RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)
 {
 	size_t command_len = text_length(plan->command);
 	long error = -ENOENT;
 
+	if (!may_begin(plan))
+		leave(NOT_FOUND);
 	if (plan->search_path && command_len)
 		search_command(plan, command_len);
 	if (command_len)

@@ -60,8 +60,13 @@ struct child_keeper {
 	char **argv; /* ends with NULL; [1] has room for the leader's pid */
 };
 
+/* Of a child that somebody may end as long as its command has not begun. Whoever moves this from
+ * UNDECIDED first has decided: the child, just before its exec, or the other. */
+enum child_fate { CHILD_UNDECIDED, CHILD_BEGINS, CHILD_ENDS };
+
 struct child_plan {
 	struct child_keeper *keeper; /* NULL: none */
+	_Atomic int *fate; /* enum child_fate, in shared memory; NULL: nobody ends it */
 	int stdio[3]; /* all above 2 */
 	int status_fd; /* above 2 */
 	int cgroup_fd; /* directory the child enters by itself; -1: none, or it was born there */

@@ -4,7 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "envd/process/proc_stat.h"
 #include "envd/process/spawn_internal.h"
 #include "lib/limits.h"
 #include "lib/pidfd.h"
@@ -13,7 +12,6 @@ void launch_pad_init(struct launch_pad *pad, struct loop *loop)
 {
 	pthread_mutex_init(&pad->lock, NULL);
 	pad->plan = NULL;
-	pad->was_killed = false;
 	pad->number = pad->looked_at = 0;
 	list_init(&pad->births);
 	uv_timer_init(&loop->uv, &pad->timer);
@@ -26,14 +24,6 @@ void launch_pad_fini(struct launch_pad *pad)
 	pthread_mutex_destroy(&pad->lock);
 }
 
-/* Whether the child has already become the command. Where /proc does not tell, it counts as not. */
-static bool has_begun(pid_t pid)
-{
-	struct proc_stat stat;
-
-	return proc_stat_read(pid, &stat) && stat.parent == getpid() && stat.has_begun;
-}
-
 /* ---- the job's side ---- */
 
 static bool enter(struct launch_pad *pad, struct spawn_plan *plan)
@@ -44,7 +34,7 @@ static bool enter(struct launch_pad *pad, struct spawn_plan *plan)
 	may_go = !pad->plan && !plan->is_called_off;
 	if (may_go) {
 		pad->plan = plan;
-		pad->was_killed = false;
+		atomic_store(&pad->fate, CHILD_UNDECIDED);
 		pad->number++;
 		list_append(&pad->births, &plan->birth);
 	}
@@ -52,16 +42,16 @@ static bool enter(struct launch_pad *pad, struct spawn_plan *plan)
 	return may_go;
 }
 
-/* Whether the child was killed. From now on nobody does that. */
+/* Whether the child was ended before its command began. From now on nobody does that. */
 static bool leave(struct launch_pad *pad)
 {
-	bool was_killed;
+	bool was_ended;
 
 	pthread_mutex_lock(&pad->lock);
-	was_killed = pad->was_killed;
+	was_ended = atomic_load(&pad->fate) == CHILD_ENDS;
 	pad->plan = NULL;
 	pthread_mutex_unlock(&pad->lock);
-	return was_killed;
+	return was_ended;
 }
 
 static pid_t clone_child(struct launch_pad *pad, struct spawn_plan *plan)
@@ -77,23 +67,13 @@ static pid_t clone_child(struct launch_pad *pad, struct spawn_plan *plan)
 	pid_t pid;
 
 	child.cgroup_fd = -1;
+	child.fate = &pad->fate;
 	/* A signal that comes before the child has set its own must not find it with ours. */
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &before);
 	pid = child_clone_shared(&child, plan->cgroup_fd, &place);
 	pthread_sigmask(SIG_SETMASK, &before, NULL);
 	return pid;
-}
-
-/* Whether the child was killed just after its command began. The command must then not begin a
- * second time, and its end is the signal. */
-static bool began_after_all(pid_t pid)
-{
-	siginfo_t info;
-
-	while (waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT) < 0 && errno == EINTR)
-		;
-	return has_begun(pid);
 }
 
 /* So that another attempt finds everything as this one has. */
@@ -118,14 +98,14 @@ bool launch(struct launch_pad *pad, struct spawn_plan *plan)
 {
 	const char *cwd_text = plan->child.cwd_variable ? *plan->child.cwd_variable : NULL;
 	pid_t pid = -EAGAIN;
-	bool was_killed;
+	bool was_ended;
 
 	if (!spawn_may_share() || !enter(pad, plan))
 		return false;
 	if (spawn_open_pipes(plan) == 0)
 		pid = clone_child(pad, plan);
-	was_killed = leave(pad);
-	if (pid < 0 || (was_killed && !began_after_all(pid))) {
+	was_ended = leave(pad);
+	if (pid < 0 || was_ended) {
 		undo(plan, pid, cwd_text);
 		return false;
 	}
@@ -136,14 +116,17 @@ bool launch(struct launch_pad *pad, struct spawn_plan *plan)
 
 /* ---- the loop's side ---- */
 
-/* Locked. A child that is born has its descriptor; one that is not yet is met by the next look. One
- * that has already become the command is left alone: only its thread still waits for a turn. */
+/* Locked. A child that is not born yet is met by the next look. One whose command begins is left
+ * alone, however long its thread waits for that or for a turn, unless nobody wants the command. */
 static void end_birth(struct launch_pad *pad)
 {
-	pid_t pid = atomic_load(&pad->plan->born);
+	int undecided = CHILD_UNDECIDED;
 
-	if (pid > 0 && !has_begun(pid) && pidfd_signal(pad->plan->pidfd, SIGKILL) == 0)
-		pad->was_killed = true;
+	if (atomic_load(&pad->plan->born) <= 0)
+		return;
+	if (atomic_compare_exchange_strong(&pad->fate, &undecided, CHILD_ENDS) ||
+	    pad->plan->is_called_off)
+		(void)pidfd_signal(pad->plan->pidfd, SIGKILL);
 }
 
 /* Counts looks rather than time: a loop that stood still has not seen how long the launch took. */

@@ -9,9 +9,10 @@
  * way at most (LAUNCHES_MAX: for its thread the pool has one more), and one that takes longer than
  * PROCESS_SLOW_START_MS, or whose start is called off, is ended: SIGKILL. Whoever is not launched,
  * for this or for any other reason, has lost nothing; spawn_clone is then the way, which waits for
- * nothing. Nobody is ended whose exec has happened while the thread has not had its turn yet: no
- * command runs twice. A child that not even SIGKILL ends keeps its thread and the one place, and
- * the others go the other way.
+ * nothing. The child and whoever ends it decide by one word of memory (enum child_fate) who was
+ * first: no command runs twice, and none that somebody still wants is killed in or after its exec.
+ * A child that not even SIGKILL ends, or that is long in its exec, keeps its thread and the one
+ * place, and the others go the other way.
  */
 #ifndef ENVD_PROCESS_LAUNCH_H
 #define ENVD_PROCESS_LAUNCH_H
@@ -24,7 +25,7 @@
 struct launch_pad {
 	pthread_mutex_t lock; /* never held during a system call that waits */
 	struct spawn_plan *plan; /* whose child is being born; NULL: the place is free */
-	bool was_killed; /* the child, by us */
+	_Atomic int fate; /* enum child_fate, of its child */
 	uint64_t number, looked_at; /* of the launch; of the one under way at the last look */
 	struct list_node births; /* plans that have, or may have, a child that is not tracked yet */
 	/* Loop thread. */

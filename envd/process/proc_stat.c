@@ -3,16 +3,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-/* The kernel's PF_FORKNOEXEC. */
-#define FLAG_FORKED_WITHOUT_EXEC 0x40U
-
-/* "pid (name) state ppid pgrp session tty tpgid flags ...", start_ticks as the 22nd. The name may
+/* "pid (name) state ppid pgrp session ...", start_ticks as the 22nd. The name may
  * contain anything, so the last ')' counts. */
 bool proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
 {
 	char path[32], text[512];
 	unsigned long long ticks;
-	unsigned flags;
 	const char *rest;
 	auto_close int fd = -1;
 	ssize_t len;
@@ -28,10 +24,9 @@ bool proc_stat_read(pid_t pid, struct proc_stat *ret_stat)
 	rest = strrchr(text, ')');
 	if (!rest ||
 	    sscanf(rest + 1,
-		   " %c %d %*d %d %*d %*d %u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
-		   &ret_stat->state, &ret_stat->parent, &ret_stat->session, &flags, &ticks) != 5)
+		   " %c %d %*d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %llu",
+		   &ret_stat->state, &ret_stat->parent, &ret_stat->session, &ticks) != 4)
 		return false;
-	ret_stat->has_begun = !(flags & FLAG_FORKED_WITHOUT_EXEC);
 	ret_stat->start_ticks = ticks;
 	return true;
 }

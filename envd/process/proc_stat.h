@@ -10,7 +10,6 @@
 struct proc_stat {
 	char state; /* 'Z', 'X': dead, and not collected yet */
 	pid_t parent, session;
-	bool has_begun; /* an exec of its own, since it was forked */
 	uint64_t start_ticks; /* since the machine was started: with the pid, it names one process
 				 for good */
 };

@@ -213,6 +213,39 @@ static void case_063_a_command_that_has_begun_is_not_begun_again(void **state)
 	unlink(path);
 }
 
+/* The same between its last word and its first instruction, where the kernel does not show yet that
+ * it has begun: a machine that is busy enough stays there for long. */
+static void case_075_a_command_that_is_about_to_begin_is_not_killed(void **state)
+{
+	int caught = 0;
+
+	NEEDS_LAUNCHES();
+	for (int attempt = 0; attempt < 500 && caught < 50; attempt++) {
+		struct process_lab lab;
+		struct launch_pad *pad;
+		struct capture run;
+
+		lab_open(&lab, NULL);
+		pad = &lab.table->pad;
+		capture_init(&run);
+		capture_shell(&lab, &run, "exit 4");
+		if (catch_launch(&lab, run.process)) {
+			while (atomic_load(&pad->fate) == CHILD_UNDECIDED)
+				;
+			pad->looked_at = pad->number;
+			pthread_mutex_unlock(&pad->lock);
+			pad->timer.timer_cb(&pad->timer);
+			caught++;
+		}
+		capture_wait(&lab, &run);
+		assert_true(run.record.exited);
+		assert_int_equal(run.record.code, 4);
+		capture_fini(&run);
+		lab_close(&lab);
+	}
+	assert_true(caught > 0);
+}
+
 /* Its child must not begin later, nor keep its thread until a thaw that may never be. */
 static void a_launch_that_is_given_up_leaves_no_child(void **state)
 {
@@ -274,6 +307,7 @@ int main(void)
 		cmocka_unit_test(the_other_way_is_taken_while_a_launch_goes_on),
 		cmocka_unit_test(a_launch_that_takes_long_is_begun_again_without_a_thread),
 		cmocka_unit_test(case_063_a_command_that_has_begun_is_not_begun_again),
+		cmocka_unit_test(case_075_a_command_that_is_about_to_begin_is_not_killed),
 		cmocka_unit_test(a_launch_that_is_given_up_leaves_no_child),
 		cmocka_unit_test(a_child_that_ends_before_it_is_tracked_is_no_stranger),
 	};
