@@ -206,15 +206,14 @@ void process_table_remove(struct process_table *table, struct process *process)
 	list_remove(&process->bucket);
 }
 
-/* ---- cgroups: those that nobody leads any more go, and one is made for the next command ---- */
+/* ---- cgroups: those that nobody leads any more go, and some are made for the next commands ---- */
 
 static void sweep(struct job *job)
 {
 	struct process_table *table = container_of(job, struct process_table, sweep_job);
 
 	cgroups_sweep(&table->cgroups);
-	if (cgroup_spare_is_missing(&table->spare))
-		cgroup_spare_make(&table->spare);
+	cgroup_spare_sweep(&table->spare);
 }
 
 static void close_when_empty(struct process_table *table);
@@ -223,7 +222,7 @@ static void on_swept(struct job *job)
 {
 	struct process_table *table = container_of(job, struct process_table, sweep_job);
 
-	if (table->sweep_is_wanted)
+	if (table->sweep_is_wanted || cgroup_spare_has_many(&table->spare))
 		process_table_plan_sweep(table);
 	close_when_empty(table);
 }

@@ -336,11 +336,11 @@ static void no_spare_is_made_where_limits_are_reached(void **state)
 	assert_true(cgroups.available);
 	cgroup_spare_init(&spare, &cgroups);
 	write_limit(cgroups.directories[CGROUP_USER], "0");
-	cgroup_spare_make(&spare);
+	cgroup_spare_sweep(&spare);
 	assert_true(cgroup_spare_is_missing(&spare));
 	assert_false(cgroup_spare_take(&spare, &place, &fd));
 	write_limit(cgroups.directories[CGROUP_USER], "max");
-	cgroup_spare_make(&spare);
+	cgroup_spare_sweep(&spare);
 	assert_false(cgroup_spare_is_missing(&spare));
 	assert_true(cgroup_spare_take(&spare, &place, &fd));
 	assert_int_equal(place.kind, CGROUP_USER);
@@ -348,8 +348,46 @@ static void no_spare_is_made_where_limits_are_reached(void **state)
 	close(fd);
 	assert_true(cgroup_remove(&cgroups, place));
 	/* One that is left goes with it. */
-	cgroup_spare_make(&spare);
+	cgroup_spare_sweep(&spare);
 	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), 1);
+	cgroup_spare_fini(&spare);
+	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), 0);
+	cgroups_fini(&cgroups);
+	remove_tree(root);
+}
+
+/* As many as there were commands, and one again when these have become fewer. */
+static void there_are_as_many_spares_as_commands_ask_for(void **state)
+{
+	char root[] = "/sys/fs/cgroup/unified/envd-test-XXXXXX";
+	struct cgroup_place places[CGROUP_SPARES_MAX + 2];
+	struct cgroups cgroups;
+	struct cgroup_spare spare;
+	size_t i, taken = 0;
+	int fd = -1;
+
+	lab_need_cgroups();
+	if (!mkdtemp(root))
+		skip();
+	cgroups_init(&cgroups, root, true);
+	assert_true(cgroups.available);
+	cgroup_spare_init(&spare, &cgroups);
+	for (i = 0; i < ARRAY_LENGTH(places); i++)
+		assert_false(cgroup_spare_take(&spare, &places[i], &fd));
+	cgroup_spare_sweep(&spare);
+	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), CGROUP_SPARES_MAX);
+	for (i = 0; i < 3; i++, taken++) {
+		assert_true(cgroup_spare_take(&spare, &places[taken], &fd));
+		close(fd);
+		assert_true(cgroup_remove(&cgroups, places[taken]));
+	}
+	cgroup_spare_sweep(&spare);
+	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), 3);
+	assert_true(cgroup_spare_has_many(&spare));
+	cgroup_spare_sweep(&spare);
+	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), 1);
+	assert_false(cgroup_spare_has_many(&spare));
+	assert_false(cgroup_spare_is_missing(&spare));
 	cgroup_spare_fini(&spare);
 	assert_int_equal(count_children(cgroups.directories[CGROUP_USER]), 0);
 	cgroups_fini(&cgroups);
@@ -366,7 +404,7 @@ static void without_cgroups_none_is_missing(void **state)
 	cgroups_init(&cgroups, NULL, false);
 	cgroup_spare_init(&spare, &cgroups);
 	assert_false(cgroup_spare_is_missing(&spare));
-	cgroup_spare_make(&spare);
+	cgroup_spare_sweep(&spare);
 	assert_false(cgroup_spare_take(&spare, &place, &fd));
 	cgroup_spare_fini(&spare);
 	cgroups_fini(&cgroups);
@@ -434,6 +472,7 @@ int main(void)
 		cmocka_unit_test(a_command_gets_the_cgroup_that_was_made_ahead),
 		cmocka_unit_test(a_command_has_a_cgroup_of_its_own_when_the_spare_is_gone),
 		cmocka_unit_test(no_spare_is_made_where_limits_are_reached),
+		cmocka_unit_test(there_are_as_many_spares_as_commands_ask_for),
 		cmocka_unit_test(without_cgroups_none_is_missing),
 		cmocka_unit_test(leftovers_of_an_earlier_agent_are_removed),
 		cmocka_unit_test(placement_by_kind_and_tag),
