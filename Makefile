@@ -99,7 +99,7 @@ PROTO_H := $(PROTO_C:.c=.h)
 PROTO_OBJECTS := $(PROTO_C:$(G)/%.c=$(O)/%.o)
 GENERATED := $(PROTO_H) $(G)/build_info.h
 
-LIB_OBJECTS := $(call objects,$(call sources,lib)) $(LLHTTP_OBJECTS)
+LIB_OBJECTS := $(call objects,$(call sources,lib lib/process)) $(LLHTTP_OBJECTS)
 ENVD_DIRS := envd/rpc envd/init envd/gate envd/snapshot envd/forward envd/boot envd/filesystem envd/process \
 	envd/jobs envd/watch envd/host envd/cli envd
 WATCHER_SOURCES := $(wildcard envd/watch/watcher_*.c)
@@ -133,7 +133,7 @@ $(B)/%.a:
 
 KEEPER_FLAGS := -D_GNU_SOURCE -I. -std=gnu11 $(WARNINGS) -Os -ffreestanding -fno-builtin -fno-stack-protector \
 	-fno-pie -fno-unwind-tables -fno-asynchronous-unwind-tables -fno-tree-loop-distribute-patterns -Werror=frame-larger-than=1024
-$(G)/keeper: $(KEEPER_SOURCE) envd/jobs/job_status.h envd/process/raw_call.h $(B)/flags
+$(G)/keeper: $(KEEPER_SOURCE) envd/jobs/job_status.h lib/process/raw_call.h $(B)/flags
 	@mkdir -p $(@D)
 	$(Q)gcc $(KEEPER_FLAGS) -nostdlib -static -no-pie -Wl,--build-id=none -Wl,-z,noseparate-code -o $@ $<
 	$(Q)strip -R .comment -R .note.gnu.property $@
@@ -270,7 +270,7 @@ TIDY := -*,clang-analyzer-*,-clang-analyzer-security.insecureAPI.DeprecatedOrUns
 	name,easily-swappable-parameters reserved-identifier branch-clone narrowing-conversions sizeof-expression \
 	assignment-in-if-condition implicit-widening-of-multiplication-result,$(,)-bugprone-$(name))
 analyze: $(GENERATED)
-	@printf '%s\n' $(call sources,lib $(ENVD_DIRS) $(PROXY_DIRS)) | xargs -P 2 -n 5 sh -c \
+	@printf '%s\n' $(call sources,lib lib/process $(ENVD_DIRS) $(PROXY_DIRS)) | xargs -P 2 -n 5 sh -c \
 		'clang-tidy --quiet --checks="$(TIDY)" "$$@" -- $(CPPFLAGS) -std=gnu11 2>/dev/null' sh | \
 		grep -E 'warning:|error:' | sort -u
 

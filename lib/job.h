@@ -32,7 +32,7 @@
  * begins. Many at once are done one after the other then, instead of all little by little.
  *
  * None of these threads makes a copy of envd: their stacks are left out of what a clone copies.
- * Where libc is musl its fork() must not be used any more, by no thread; envd/process/child.h does
+ * Where libc is musl its fork() must not be used any more, by no thread; lib/process/child.h does
  * without libc.
  */
 #ifndef LIB_JOB_H

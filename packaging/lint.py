@@ -43,7 +43,7 @@ READING_ORDERS = (
     ).split(),
     "proxy/route proxy/catalog proxy/sources proxy/wake proxy/relay proxy/front proxy/admin".split(),
 )
-CLIENT_KNOWS = r"envd/(cli|rpc)/.*|envd/(filesystem/path|process/exit_record)\.h"
+CLIENT_KNOWS = r"envd/(cli|rpc)/.*|(envd/filesystem/path|lib/process/exit_record)\.h"
 
 BANNED_CALLS = (
     "strcpy stpcpy strcat strncat strncpy sprintf vsprintf strtok gets system popen alloca tmpnam mktemp "
@@ -64,7 +64,7 @@ BLOCKING_CALLS = (
 ).split()
 
 # What the code between clone and exec may ask of libc: the thinnest wrappers and nothing else.
-CHILD_OBJECT = "envd/process/child.o"
+CHILD_OBJECT = "lib/process/child.o"
 CHILD_SYMBOLS = (
     "syscall __errno_location errno_location memcpy memset memmove strlen environ __environ __stack_chk_fail "
     "execve dup2 dup3 close write read open openat chdir setsid ioctl _exit kill getpid sigaction sigprocmask "

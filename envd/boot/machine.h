@@ -4,7 +4,7 @@
  * In a container the runtime has prepared everything. envd goes before what it starts, if it may
  * (machine_take_precedence), and at the end other processes get SIGTERM, time, and SIGKILL
  * (machine_end_others) before it exits and the kernel takes the rest. Reaping is the reaper's
- * (envd/process/reaper.h).
+ * (lib/process/reaper.h).
  *
  * In a virtual machine nobody was there before: /proc is not mounted. Then envd makes a usable
  * system of the bare kernel (machine_boot), and switches the machine off when it ends, because a

@@ -8,7 +8,7 @@
 #include "envd/cli/print.h"
 #include "envd/cli/printer.h"
 #include "envd/cli/terminal.h"
-#include "envd/process/exit_record.h"
+#include "lib/process/exit_record.h"
 #include "lib/job.h"
 #include "proto/process.pb-c.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_store.h"
-#include "envd/process/proc_stat.h"
+#include "lib/process/proc_stat.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 

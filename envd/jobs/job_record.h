@@ -9,8 +9,8 @@
 #define ENVD_JOBS_JOB_RECORD_H
 
 #include "envd/process/cgroup.h"
-#include "envd/process/exit_record.h"
-#include "envd/process/terminal.h"
+#include "lib/process/exit_record.h"
+#include "lib/process/terminal.h"
 #include "lib/arena.h"
 #include "lib/buf.h"
 

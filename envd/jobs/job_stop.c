@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_life.h"
-#include "envd/process/kill.h"
-#include "envd/process/proc_stat.h"
+#include "lib/process/kill.h"
+#include "lib/process/proc_stat.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "lib/pidfd.h"
+#include "lib/process/pidfd.h"
 
 /* As many as are open at a time while descendants are looked for. */
 #define KILL_DESCRIPTORS 4

@@ -10,7 +10,7 @@
 #include "envd/jobs/keeper_image.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "lib/pidfd.h"
+#include "lib/process/pidfd.h"
 
 /* Holes are of whole blocks of the file system. */
 #define HOLE_ALIGNMENT (64 * 1024)

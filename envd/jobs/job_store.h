@@ -17,7 +17,7 @@
 
 #include "envd/jobs/job_record.h"
 #include "envd/jobs/job_status.h"
-#include "envd/process/child.h"
+#include "lib/process/child.h"
 #include "lib/err.h"
 
 struct job_store {

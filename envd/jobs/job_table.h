@@ -15,7 +15,7 @@
 #define ENVD_JOBS_JOB_TABLE_H
 
 #include "envd/jobs/job_store.h"
-#include "envd/process/reaper.h"
+#include "lib/process/reaper.h"
 #include "envd/process/spawn.h"
 #include "lib/hash_table.h"
 #include "lib/job.h"

@@ -1,7 +1,7 @@
 /*
  * The keeper: a program of a few KiB, without libc, one process for each running job. It is the
  * parent of the job's leader, so that somebody is there to learn the exit code also while envd is
- * not. It is started by envd/process/child.c out of envd's own memory, and lives outside of the
+ * not. It is started by lib/process/child.c out of envd's own memory, and lives outside of the
  * job's cgroup.
  *
  * Orphans of the job come to it, so that everything the job has started can be found below it.
@@ -31,7 +31,7 @@
 #include <termios.h>
 #include <time.h>
 
-#include "envd/process/raw_call.h"
+#include "lib/process/raw_call.h"
 
 #define COPY_BYTES 4096
 #define END_OF_INPUT 4 /* what a terminal takes for it: ^D */

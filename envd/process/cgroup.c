@@ -8,7 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "envd/process/cgroup_file.h"
+#include "lib/process/cgroup_file.h"
 #include "envd/process/cgroup_setup.h"
 #include "lib/err.h"
 #include "lib/log.h"

@@ -6,7 +6,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "envd/process/cgroup_file.h"
+#include "lib/process/cgroup_file.h"
 #include "lib/log.h"
 
 #define CGROUP2_MAGIC 0x63677270

@@ -6,7 +6,7 @@
 
 #include "envd/process/spawn_internal.h"
 #include "lib/limits.h"
-#include "lib/pidfd.h"
+#include "lib/process/pidfd.h"
 
 void launch_pad_init(struct launch_pad *pad, struct loop *loop)
 {

@@ -13,10 +13,10 @@
 #ifndef ENVD_PROCESS_PROCESS_H
 #define ENVD_PROCESS_PROCESS_H
 
-#include "envd/process/exit_record.h"
+#include "lib/process/exit_record.h"
 #include "envd/process/input.h"
 #include "envd/process/output.h"
-#include "envd/process/reaper.h"
+#include "lib/process/reaper.h"
 #include "envd/process/spawn.h"
 #include "lib/job.h"
 

@@ -1,7 +1,7 @@
 /* Signals to a running process, and the job behind SIGKILL. */
 #include <signal.h>
 
-#include "envd/process/kill.h"
+#include "lib/process/kill.h"
 #include "envd/process/process_internal.h"
 #include "lib/limits.h"
 #include "lib/log.h"
@@ -36,7 +36,9 @@ static void kill_everything(struct job *job)
 {
 	struct process *process = container_of(job, struct process, job);
 
-	kill_tree(process->pid, &process->table->cgroups, process->place);
+	kill(-process->pid, SIGKILL);
+	if (cgroup_kill(&process->table->cgroups, process->place) < 0)
+		kill_session(process->pid);
 }
 
 static void on_everything_killed(struct job *job)

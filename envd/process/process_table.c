@@ -206,7 +206,8 @@ void process_table_remove(struct process_table *table, struct process *process)
 	list_remove(&process->bucket);
 }
 
-/* ---- cgroups: those that nobody leads any more go, and some are made for the next commands ---- */
+/* ---- cgroups: those that nobody leads any more go, and some are made for the next commands ----
+ */
 
 static void sweep(struct job *job)
 {
@@ -348,6 +349,13 @@ void process_table_stop(struct process_table *table, uint64_t grace_ms,
 	close_when_empty(table);
 }
 
+static bool is_being_launched(void *user, pid_t pid)
+{
+	struct process_table *table = user;
+
+	return launch_expects(&table->pad, pid);
+}
+
 struct process_table *process_table_new(const struct process_table_config *config)
 {
 	struct process_table *table = xcalloc(1, sizeof(*table));
@@ -366,7 +374,7 @@ struct process_table *process_table_new(const struct process_table_config *confi
 		.ignored_signals = spawn_ignored_signals(),
 	};
 	launch_pad_init(&table->pad, config->loop);
-	reaper_init(&table->reaper, config->loop, config->adopts_orphans, &table->pad);
+	reaper_init(&table->reaper, config->loop, config->adopts_orphans, is_being_launched, table);
 	list_init(&table->all);
 	list_init(&table->exits);
 	list_init(&table->discarding);

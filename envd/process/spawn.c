@@ -11,7 +11,7 @@
 #include "envd/process/spawn_internal.h"
 #include "lib/limits.h"
 #include "lib/log.h"
-#include "lib/pidfd.h"
+#include "lib/process/pidfd.h"
 
 /* How much of a command line is repeated in an error message. */
 #define SHOWN_BYTES_MAX 256

@@ -12,8 +12,8 @@
 #define ENVD_PROCESS_SPAWN_H
 
 #include "envd/process/cgroup_spare.h"
-#include "envd/process/child.h"
-#include "envd/process/terminal.h"
+#include "lib/process/child.h"
+#include "lib/process/terminal.h"
 #include "envd/init/sandbox.h"
 #include "lib/arena.h"
 #include "lib/err.h"

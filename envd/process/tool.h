@@ -6,7 +6,7 @@
 #ifndef ENVD_PROCESS_TOOL_H
 #define ENVD_PROCESS_TOOL_H
 
-#include "envd/process/reaper.h"
+#include "lib/process/reaper.h"
 #include "envd/process/spawn.h"
 
 #define TOOL_OUTPUT_BYTES 4096

@@ -13,7 +13,7 @@
 #ifndef ENVD_WATCH_WATCH_H
 #define ENVD_WATCH_WATCH_H
 
-#include "envd/process/reaper.h"
+#include "lib/process/reaper.h"
 #include "envd/process/spawn.h"
 #include "envd/watch/watch_batch.h"
 #include "lib/job.h"

@@ -1,7 +1,7 @@
 /* What /proc/PID/stat says of one process. It waits for nothing, but takes the kernel some 20 us:
  * for jobs, and for what is seldom. */
-#ifndef ENVD_PROCESS_PROC_STAT_H
-#define ENVD_PROCESS_PROC_STAT_H
+#ifndef LIB_PROCESS_PROC_STAT_H
+#define LIB_PROCESS_PROC_STAT_H
 
 #include <sys/types.h>
 

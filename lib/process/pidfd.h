@@ -3,8 +3,8 @@
  * these calls. Both may be refused, by old kernels and by filters (ENOSYS, EPERM); who calls knows
  * another way.
  */
-#ifndef LIB_PIDFD_H
-#define LIB_PIDFD_H
+#ifndef LIB_PROCESS_PIDFD_H
+#define LIB_PROCESS_PIDFD_H
 
 #include <sys/syscall.h>
 #include <sys/types.h>

@@ -1,25 +1,24 @@
 /*
- * The one place that waits for children. A tracked child is watched through its pidfd and collected
- * when it exits, unless somebody holds it: an uncollected child keeps its pid, its process group
- * and its session id from being given to somebody else, which is what a kill in progress needs.
+ * The one place of a program that waits for children. A tracked child is watched through its pidfd
+ * and collected when it exits, unless somebody holds it: an uncollected child keeps its pid, its
+ * process group and its session id from being given to somebody else, which is what a kill in
+ * progress needs.
  *
  * Where the kernel has no pidfds (or no descriptor is left for one), SIGCHLD makes it ask for each
  * child that is tracked without.
  *
- * When envd is PID 1 or a subreaper it also inherits orphans. Then SIGCHLD makes it look (without
+ * A program that is PID 1 or a subreaper also inherits orphans. Then SIGCHLD makes it look (without
  * collecting: WNOWAIT) who has exited, and only those that nobody tracks are reaped, so a tracked
  * child's status is never stolen. Otherwise no signal is listened to.
  */
-#ifndef ENVD_PROCESS_REAPER_H
-#define ENVD_PROCESS_REAPER_H
+#ifndef LIB_PROCESS_REAPER_H
+#define LIB_PROCESS_REAPER_H
 
-#include "envd/process/exit_record.h"
+#include "lib/process/exit_record.h"
 #include "lib/list.h"
 #include "lib/loop.h"
 
 #define REAPER_BUCKETS 256
-
-struct launch_pad;
 
 struct reaper {
 	struct loop *loop;
@@ -27,7 +26,9 @@ struct reaper {
 	size_t tracked;
 	struct list_node without_pidfd;
 	bool adopts_orphans;
-	struct launch_pad *pad; /* whose children are born before they are tracked; NULL: none */
+	/* Whether this is a child that is born and will be tracked; NULL: there are none such. */
+	bool (*expects)(void *user, pid_t pid);
+	void *user;
 	bool awaits_birth; /* one of these stands in front of those that have exited */
 	uv_signal_t signal; /* active when one of the two makes it necessary */
 	struct later look_again;
@@ -54,14 +55,14 @@ struct reaper_child {
 };
 
 void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans,
-		 struct launch_pad *pad);
+		 bool (*expects)(void *user, pid_t pid), void *user);
 /* Its handle is closed when the loop runs next. Nobody may be tracked any more. */
 void reaper_fini(struct reaper *reaper);
 
 /* Takes ownership of the pidfd, -1 when there is none. Must be called before the loop runs again
  * after the clone. Cannot fail: a child exists and has to be collected. */
 void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, int pidfd);
-/* A launch is settled. */
+/* One of those that were expected is tracked now, or will not be. */
 void reaper_birth_settled(struct reaper *reaper);
 /* For a collected child, or one that is no longer of interest; it is then a stranger. */
 void reaper_untrack(struct reaper_child *child);

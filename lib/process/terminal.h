@@ -2,8 +2,8 @@
  * Pseudo-terminals: made complete before the clone, with the size set, so that the first
  * instruction of the program sees it (cases.md, case 57), and owned by the user who will sit at it.
  */
-#ifndef ENVD_PROCESS_TERMINAL_H
-#define ENVD_PROCESS_TERMINAL_H
+#ifndef LIB_PROCESS_TERMINAL_H
+#define LIB_PROCESS_TERMINAL_H
 
 #include "lib/base.h"
 

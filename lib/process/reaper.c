@@ -1,4 +1,4 @@
-#include "envd/process/reaper.h"
+#include "lib/process/reaper.h"
 
 #include <signal.h>
 #include <sys/resource.h>
@@ -6,8 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "envd/process/launch.h"
-#include "lib/pidfd.h"
+#include "lib/process/pidfd.h"
 
 /* The system call rather than libc's waitid, which leaves out the usage. */
 static int wait_for(int type, int id, siginfo_t *info, int options, struct rusage *usage)
@@ -120,7 +119,7 @@ static void reap_strangers(struct reaper *reaper)
 	       info.si_pid != 0) {
 		struct reaper_child *child = find(reaper, info.si_pid);
 
-		if (!child && reaper->pad && launch_expects(reaper->pad, info.si_pid)) {
+		if (!child && reaper->expects && reaper->expects(reaper->user, info.si_pid)) {
 			reaper->awaits_birth = true;
 			break;
 		}
@@ -177,14 +176,15 @@ static void on_look_again(struct later *later)
 }
 
 void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans,
-		 struct launch_pad *pad)
+		 bool (*expects)(void *user, pid_t pid), void *user)
 {
 	size_t i;
 
 	memset(reaper, 0, sizeof(*reaper));
 	reaper->loop = loop;
 	reaper->adopts_orphans = adopts_orphans;
-	reaper->pad = pad;
+	reaper->expects = expects;
+	reaper->user = user;
 	for (i = 0; i < REAPER_BUCKETS; i++)
 		list_init(&reaper->buckets[i]);
 	list_init(&reaper->without_pidfd);

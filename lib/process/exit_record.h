@@ -3,8 +3,8 @@
  * and kept for every process. The compatible wire carries what it can (exit_record_status_text);
  * everything else is there for those who keep more, such as jobs.
  */
-#ifndef ENVD_PROCESS_EXIT_RECORD_H
-#define ENVD_PROCESS_EXIT_RECORD_H
+#ifndef LIB_PROCESS_EXIT_RECORD_H
+#define LIB_PROCESS_EXIT_RECORD_H
 
 #include "lib/base.h"
 

@@ -10,8 +10,8 @@
  * shell would, with a line on its stderr and exit status 127 (not found) or 126 (found, not
  * runnable).
  */
-#ifndef ENVD_PROCESS_CHILD_H
-#define ENVD_PROCESS_CHILD_H
+#ifndef LIB_PROCESS_CHILD_H
+#define LIB_PROCESS_CHILD_H
 
 #include <sys/resource.h>
 

@@ -1,4 +1,4 @@
-#include "envd/process/child.h"
+#include "lib/process/child.h"
 
 #include <fcntl.h>
 #include <linux/sched.h>
@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "envd/process/raw_call.h"
+#include "lib/process/raw_call.h"
 
 #ifndef CLONE_INTO_CGROUP
 #define CLONE_INTO_CGROUP 0x200000000ULL
@@ -310,9 +310,9 @@ RAW_CODE static bool may_begin(const struct child_plan *plan)
 {
 	int undecided = CHILD_UNDECIDED;
 
-	return !plan->fate || __atomic_compare_exchange_n(plan->fate, &undecided, CHILD_BEGINS,
-							  false, __ATOMIC_ACQ_REL,
-							  __ATOMIC_ACQUIRE);
+	return !plan->fate ||
+	       __atomic_compare_exchange_n(plan->fate, &undecided, CHILD_BEGINS, false,
+					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
 }
 
 RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)

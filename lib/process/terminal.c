@@ -1,4 +1,4 @@
-#include "envd/process/terminal.h"
+#include "lib/process/terminal.h"
 
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "envd/process/proc_stat.h"
+#include "lib/process/proc_stat.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -3,8 +3,8 @@
  * the exec (child.c), and in programs that have no libc (envd/jobs/keeper_main.c). A failure is a
  * negative errno. Includes nothing but the compiler's own headers.
  */
-#ifndef ENVD_PROCESS_RAW_CALL_H
-#define ENVD_PROCESS_RAW_CALL_H
+#ifndef LIB_PROCESS_RAW_CALL_H
+#define LIB_PROCESS_RAW_CALL_H
 
 /* No instrumentation of any kind: its runtime takes locks and touches memory that is not ours. */
 #define RAW_CODE \

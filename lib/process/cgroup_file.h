@@ -2,8 +2,8 @@
  * The files of a cgroup. They are opened below its directory and closed at once; everything here
  * blocks, any thread.
  */
-#ifndef ENVD_PROCESS_CGROUP_FILE_H
-#define ENVD_PROCESS_CGROUP_FILE_H
+#ifndef LIB_PROCESS_CGROUP_FILE_H
+#define LIB_PROCESS_CGROUP_FILE_H
 
 #include <sys/types.h>
 

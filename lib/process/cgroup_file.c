@@ -1,4 +1,4 @@
-#include "envd/process/cgroup_file.h"
+#include "lib/process/cgroup_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "envd/process/exit_record.h"
+#include "lib/process/exit_record.h"
 
 #include <signal.h>
 #include <time.h>

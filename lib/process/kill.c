@@ -1,13 +1,13 @@
-#include "envd/process/kill.h"
+#include "lib/process/kill.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
-#include "envd/process/proc_stat.h"
+#include "lib/process/proc_stat.h"
 #include "lib/limits.h"
-#include "lib/pidfd.h"
+#include "lib/process/pidfd.h"
 
 #define ROUND_PAUSE_US 1000
 
@@ -59,13 +59,11 @@ static size_t kill_session_members(pid_t session)
 	return count;
 }
 
-void kill_tree(pid_t leader, struct cgroups *cgroups, struct cgroup_place place)
+void kill_session(pid_t leader)
 {
 	int64_t until = monotonic_ms() + PROCESS_KILL_SCAN_MS;
 
 	kill(-leader, SIGKILL);
-	if (cgroup_kill(cgroups, place) == 0)
-		return;
 	while (kill_session_members(leader) > 0 && monotonic_ms() < until) {
 		usleep(ROUND_PAUSE_US);
 		kill(-leader, SIGKILL);
