@@ -11,6 +11,7 @@
 #help            make lint             include order, banned calls, stand-alone headers, scripts
 #help            make bench            size, speed and memory beside programs from Debian: one table
 #help            make coverage-map     which numbered cases have no test yet (NUMBERS="case:1-22,24 s:1-9")
+#help            make limits           every number a peer can push on, every wait on a peer, and whose it is
 #help            make analyze          clang's analyzer and bug patterns
 #help            make format           lay the C out as .clang-format says; lint checks it
 #help            make deps             what `make test` installs; make clean; make size; V=1 shows commands
@@ -246,7 +247,7 @@ deps:
 size: all
 	@size $(PROGRAMS) $(B)/*.a | sort -k 4,4nr
 
-.PHONY: test test-only run vm lint format analyze coverage-map
+.PHONY: test test-only run vm lint limits format analyze coverage-map
 test:
 	@packaging/setup.sh build client check vm
 	@$(MAKE) --no-print-directory test-only
@@ -261,6 +262,8 @@ vm:
 	@tests/vm/run.sh
 lint: $(GENERATED)
 	@packaging/lint.py
+limits:
+	@packaging/limits.py
 format:
 	@git ls-files -co --exclude-standard '*.c' '*.h' | xargs packaging/clang-format.sh -i
 coverage-map:

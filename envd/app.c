@@ -9,6 +9,7 @@
 #include "envd/host/volumes.h"
 #include "envd/jobs/job_table.h"
 #include "envd/jobs/jobs_service_webhook.h"
+#include "envd/limits.h"
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
 #include "envd/forward/forwarder.h"

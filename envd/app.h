@@ -38,7 +38,7 @@ struct app_config {
 	bool no_cgroups;
 	const char *forward_address; /* where servers of localhost are reachable; NULL: nowhere */
 	const char *jobs_directory; /* where background jobs are kept */
-	/* Of those that have ended; 0: what lib/limits.h says. */
+	/* Of those that have ended; 0: what envd/limits.h says. */
 	uint64_t jobs_max, jobs_age_s_max, jobs_bytes_max;
 	const char *watch_helper; /* NULL: envd-watch beside envd, or in /usr/bin */
 	bool kill_scope_leader; /* SIGKILL and timeouts reach the leader alone (cases 47, 51) */

@@ -14,7 +14,7 @@
 #include "envd/forward/forwarder.h"
 #include "envd/boot/machine.h"
 #include "envd/init/run_files.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 #include "lib/options.h"
 

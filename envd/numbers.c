@@ -5,6 +5,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/lease.h"
 #include "envd/jobs/job_table.h"
+#include "envd/limits.h"
 #include "envd/process/process_table.h"
 #include "envd/rpc/rpc.h"
 #include "envd/forward/forwarder.h"

@@ -1,5 +1,5 @@
 /* What GET /metrics tells Prometheus of envd itself: the process, and of every bound that adds up
- * (lib/limits.h) how much there is of it, how much there may be, and what was refused for it. */
+ * (limits.h) how much there is of it, how much there may be, and what was refused for it. */
 #ifndef ENVD_NUMBERS_H
 #define ENVD_NUMBERS_H
 

@@ -4,6 +4,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/filesystem_service.h"
 #include "envd/jobs/jobs_service.h"
+#include "envd/limits.h"
 #include "envd/numbers.h"
 #include "envd/process/process_service.h"
 #include "envd/rpc/rpc.h"

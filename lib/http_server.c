@@ -337,7 +337,7 @@ static void fill_timeouts(struct http_server_timeouts *t)
 	fill(&t->linger_total, HTTP_LINGER_TOTAL_MS);
 	fill(&t->ping_silence, HTTP2_PING_SILENCE_MS);
 	fill(&t->ping_wait, HTTP2_PING_WAIT_MS);
-	fill(&t->drain, PROXY_DRAIN_MS);
+	fill(&t->drain, HTTP_DRAIN_MS);
 	fill(&t->drain_quiet, HTTP2_DRAIN_QUIET_MS);
 	fill(&t->rest, HTTP2_REST_MS);
 }

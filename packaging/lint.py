@@ -4,6 +4,7 @@
 Every check prints what it found, one line a finding, and counts as one in the closing line.
 A line that breaks a rule of the call lists for a good reason says so with `lint-ok: <why>`.
 """
+import collections
 import os
 import re
 import shlex
@@ -43,7 +44,7 @@ READING_ORDERS = (
     ).split(),
     "proxy/route proxy/catalog proxy/sources proxy/wake proxy/relay proxy/front proxy/admin".split(),
 )
-CLIENT_KNOWS = r"envd/(cli|rpc)/.*|(envd/filesystem/path|lib/process/exit_record)\.h"
+CLIENT_KNOWS = r"envd/(cli|rpc)/.*|(envd/limits|envd/filesystem/path|lib/process/exit_record)\.h"
 
 BANNED_CALLS = (
     "strcpy stpcpy strcat strncat strncpy sprintf vsprintf strtok gets system popen alloca tmpnam mktemp "
@@ -231,6 +232,21 @@ def check_header_guards_and_openings():
             yield f"{path}: the guard is {guard}"
         if not text.startswith("/*"):
             yield f"{path}: a header opens with what the module is for"
+
+
+def check_limits_stand_with_their_owners():
+    """In lib/limits.h is what lib/ itself or both programs use, and nothing is kept that nobody uses."""
+    folders = "lib", "envd", "proxy"
+    code = {folder: "".join(code_of(f) for f in SOURCES if f.startswith(folder + "/")) for folder in folders}
+    words = {folder: collections.Counter(re.findall(r"\w+", text)) for folder, text in code.items()}
+    for folder in folders:
+        path = f"{folder}/limits.h"
+        for name in re.findall(r"^#define (\w+) ", text_of(path), flags=re.M):
+            users = [f for f in folders if words[f][name] > (f == folder)]
+            if not users:
+                yield f"{path}: nobody uses {name}"
+            elif folder == "lib" and users in (["envd"], ["proxy"]):
+                yield f"{path}: {name} belongs into {users[0]}/limits.h"
 
 
 def check_file_length():

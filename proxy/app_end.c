@@ -5,6 +5,7 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/app.h"
+#include "proxy/limits.h"
 #include "proxy/service_notify.h"
 
 /* Only a resolver that does not return can hold the main thread now. */

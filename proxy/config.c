@@ -4,6 +4,7 @@
 
 #include "build_info.h"
 #include "lib/limits.h"
+#include "proxy/limits.h"
 #include "proxy/relay/clients.h"
 #include "proxy/route/access.h"
 
@@ -337,7 +338,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	};
 
 	memset(config, 0, sizeof(*config));
-	config->drain_ms = PROXY_DRAIN_MS;
+	config->drain_ms = HTTP_DRAIN_MS;
 	config->access_cookie_seconds = PROXY_ACCESS_COOKIE_SECONDS;
 	config->wake_timeout_ms = PROXY_WAKE_TIMEOUT_MS;
 	config->wake_waiters = PROXY_WAKE_WAITERS_MAX;

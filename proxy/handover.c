@@ -5,10 +5,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/stream_uv.h"
 #include "proxy/handover_private.h"
+#include "proxy/limits.h"
 
 extern char **environ;
 

@@ -16,9 +16,9 @@
 #define PROXY_HANDOVER_H
 
 #include "lib/err.h"
-#include "lib/limits.h"
 #include "lib/loop.h"
 #include "proxy/handover_text.h"
+#include "proxy/limits.h"
 
 /* Set in the environment of a successor: the descriptor of the socket; listeners follow it. */
 #define HANDOVER_VARIABLE "PROXY_HANDOVER_FD"

@@ -3,9 +3,9 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/handover_private.h"
+#include "proxy/limits.h"
 
 bool handover_next_line(const struct buf *b, struct str *ret_line)
 {

@@ -5,12 +5,12 @@
 
 #include "build_info.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/process_metrics.h"
 #include "proxy/app.h"
 #include "proxy/front/metrics.h"
 #include "proxy/front/tls_development.h"
+#include "proxy/limits.h"
 #include "proxy/privileges.h"
 #include "proxy/service_notify.h"
 

@@ -16,8 +16,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/err.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 #define PROC_MAGIC 0x9fa0

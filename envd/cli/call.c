@@ -1,8 +1,8 @@
 #include "envd/cli/call.h"
 
+#include "envd/limits.h"
 #include "envd/rpc/binary.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 
 #define ERROR_BYTES_MAX (64 * 1024)
 

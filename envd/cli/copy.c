@@ -7,7 +7,7 @@
 #include "envd/cli/cli.h"
 #include "envd/cli/name.h"
 #include "envd/cli/print.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* As a shell would say of a program here. */
 #define EXIT_OF_PIPE (128 + SIGPIPE)

@@ -5,7 +5,7 @@
 #include "envd/cli/copy.h"
 #include "envd/cli/name.h"
 #include "envd/cli/transfer.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* What there is without permissions in the answer, which cannot be meant. */
 #define DIRECTORY_MODE 0777

@@ -7,7 +7,7 @@
 #include "envd/cli/name.h"
 #include "envd/cli/remote.h"
 #include "envd/cli/transfer.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* What envd gives to what it makes; and what is taken along of others' permissions. */
 #define FILE_MODE 0644

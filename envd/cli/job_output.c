@@ -4,7 +4,7 @@
 
 #include "envd/cli/job.h"
 #include "envd/cli/retry.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 #define INPUT_BYTES (64 * 1024)
 

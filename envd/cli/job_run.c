@@ -3,7 +3,7 @@
 
 #include "envd/cli/job.h"
 #include "envd/cli/retry.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 static const char summary[] = "job run [options] COMMAND [ARGUMENT...]\n\nStarts a job that goes "
 			      "on by itself, and prints its id. With "

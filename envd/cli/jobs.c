@@ -4,7 +4,7 @@
 #include "envd/cli/job.h"
 #include "envd/cli/name.h"
 #include "envd/cli/retry.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 #define LIST_PAGE_SIZE 1000
 /* What is longer is cut in tables; `get` has all of it. */

@@ -3,7 +3,7 @@
 #include "envd/cli/cli.h"
 #include "envd/cli/name.h"
 #include "envd/cli/print.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "proto/filesystem.pb-c.h"
 
 static const char summary[] =

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "envd/cli/name.h"
+#include "envd/limits.h"
 #include "envd/rpc/json_encode.h"
-#include "lib/limits.h"
 
 bool print_bytes(int fd, const void *data, size_t len)
 {

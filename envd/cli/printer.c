@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "envd/cli/print.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 struct piece {
 	int fd;

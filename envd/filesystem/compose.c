@@ -10,8 +10,8 @@
 #include "envd/filesystem/lease.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/staging.h"
+#include "envd/limits.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 
 #define SUFFIX_BYTES 64
 /* What a source costs at least, so that a job does not go through thousands of empty ones. */

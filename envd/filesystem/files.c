@@ -2,8 +2,8 @@
 
 #include "envd/filesystem/path.h"
 #include "envd/gate/query_http.h"
+#include "envd/limits.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 
 static _Thread_local size_t transfers;
 

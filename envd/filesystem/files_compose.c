@@ -5,10 +5,10 @@
 #include "envd/filesystem/compose.h"
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "lib/budget.h"
 #include "lib/descriptors.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 /* Every byte of a path as \uXXXX at worst, twice. */

@@ -10,6 +10,7 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/files_answer.h"
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "lib/descriptors.h"
 #include "lib/job.h"
 #include "lib/limits.h"

@@ -9,12 +9,12 @@
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/receive.h"
+#include "envd/limits.h"
 #include "lib/budget.h"
 #include "lib/descriptors.h"
 #include "lib/job.h"
 #include "lib/json.h"
 #include "lib/lent_socket.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 /* Every path of the arena twice, each byte a \uXXXX at worst. */

@@ -5,9 +5,9 @@
 #include "envd/filesystem/list.h"
 #include "envd/filesystem/operations.h"
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "envd/watch/watch_service.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "proto/filesystem.pb-c.h"
 
 /* One call on its way through the pool. */

@@ -4,7 +4,7 @@
 #include <stdatomic.h>
 #include <time.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* How many threads wait. What they wait for may never come, and other work needs them. */
 static atomic_uint waits;

@@ -7,7 +7,7 @@
 #include "envd/filesystem/file_error.h"
 #include "envd/filesystem/path.h"
 #include "envd/filesystem/place.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* One directory on the way down: its entries, and the next one to emit. */
 struct level {

@@ -1,6 +1,6 @@
 #include "envd/filesystem/metadata.h"
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 static const struct str prefix = {"x-metadata-", sizeof("x-metadata-") - 1};
 

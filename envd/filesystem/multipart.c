@@ -1,6 +1,7 @@
 #include "envd/filesystem/multipart.h"
 
 #include "envd/filesystem/parameters.h"
+#include "envd/limits.h"
 
 /* Parsed header texts of one part; a hostile one ends in an error. */
 #define HEADER_ARENA_BYTES (8 * MULTIPART_HEADERS_BYTES_MAX)

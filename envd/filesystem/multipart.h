@@ -15,10 +15,10 @@
 #define ENVD_FILESYSTEM_MULTIPART_H
 
 #include "envd/filesystem/quoted_printable.h"
+#include "envd/limits.h"
 #include "lib/arena.h"
 #include "lib/buf.h"
 #include "lib/err.h"
-#include "lib/limits.h"
 
 /* One part's header; the texts live until on_part returns. */
 struct multipart_part {

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "envd/filesystem/file_error.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* RENAME_NOREPLACE of linux/fs.h. */
 #define RENAME_WITHOUT_REPLACING 1u

@@ -2,6 +2,7 @@
 
 #include "envd/filesystem/parameters.h"
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "lib/hash_table.h"
 
 static int out_of_budget(struct err *err)

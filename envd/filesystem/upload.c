@@ -7,7 +7,7 @@
 
 #include "envd/filesystem/file_error.h"
 #include "envd/filesystem/lease.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 /* How often the target may be found changed under our hands before we give up. */

@@ -5,6 +5,7 @@
 
 #include "envd/forward/forward_connection.h"
 #include "envd/forward/tcp_listeners.h"
+#include "envd/limits.h"
 #include "lib/descriptors.h"
 #include "lib/err.h"
 #include "lib/limits.h"

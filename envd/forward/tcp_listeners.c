@@ -8,7 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* <netinet/tcp.h> has it as an enum, under another name in each libc. */
 #define STATE_LISTEN 10

@@ -2,9 +2,9 @@
 
 #include <arpa/inet.h>
 
+#include "envd/limits.h"
 #include "lib/http_call.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 
 #define HTTP_PORT 80
 /* Two ids, of which every byte may become an escape. */

@@ -3,8 +3,8 @@
 #include <pthread.h>
 
 #include "envd/host/log_delivery_http.h"
+#include "envd/limits.h"
 #include "lib/err.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 struct line {

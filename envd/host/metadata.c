@@ -3,8 +3,8 @@
 #include "envd/host/metadata_pin.h"
 #include "envd/host/log_exporter.h"
 #include "envd/init/run_files.h"
+#include "envd/limits.h"
 #include "lib/err.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 struct metadata_service {

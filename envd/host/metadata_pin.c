@@ -1,7 +1,7 @@
 #include "envd/host/metadata_pin.h"
 
 #include "envd/host/metadata.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 /* The first of each pair may find nothing to delete. */

@@ -3,8 +3,8 @@
 #include <limits.h>
 #include <sys/stat.h>
 
+#include "envd/limits.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 #define MOUNTINFO "/proc/self/mountinfo"

@@ -1,7 +1,7 @@
 #include "envd/init/ca_bundle.h"
 
 #include "envd/init/text_file.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 #define BUNDLE_PATH "/etc/ssl/certs/ca-certificates.crt"

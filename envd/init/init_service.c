@@ -2,11 +2,11 @@
 
 #include "envd/host/metadata.h"
 #include "envd/host/volumes.h"
+#include "envd/limits.h"
 #include "envd/snapshot/freezer.h"
 #include "envd/init/init.h"
 #include "lib/budget.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 #define BODY_FIRST_BYTES 1024

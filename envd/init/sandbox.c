@@ -1,6 +1,6 @@
 #include "envd/init/sandbox.h"
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 void sandbox_init(struct sandbox *sandbox, struct loop *loop)
 {

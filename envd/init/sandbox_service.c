@@ -1,9 +1,9 @@
 #include "envd/init/sandbox_service.h"
 
 #include "envd/init/metrics_http.h"
+#include "envd/limits.h"
 #include "lib/job.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 #define METRICS_BYTES_MAX 1024

@@ -1,6 +1,6 @@
 /* The list of changes, for those who watch: every job once, at the place of its last one. */
 #include "envd/jobs/job_table.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 void job_table_tell_watchers(struct later *later)
 {

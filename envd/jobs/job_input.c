@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 #define HOLE_ALIGNMENT (64 * 1024)
 

@@ -5,7 +5,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 #define CGROUP_LEAVE_TRIES 10

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_store.h"
+#include "envd/limits.h"
 #include "lib/process/proc_stat.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 static int read_record(const struct job_store *store, const char *id, struct job_record *ret_record)

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_life.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* ---- the disk ---- */
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 #define FILE_NAME "order"
 /* Both ends; the highest bit of the second: stderr came first. */

@@ -1,7 +1,7 @@
 #include "envd/jobs/job_ports.h"
 
 #include "envd/jobs/job_scan.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 struct job_ports {
 	struct job_table *table;

@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 static void pump(struct job_reader *reader);
 

@@ -2,9 +2,9 @@
 
 #include <signal.h>
 
+#include "envd/limits.h"
 #include "lib/digest.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 
 #define MAGIC "envd-job 1 "
 #define CHECKSUM_DIGITS 16

@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_table.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 /* Of the pool's one quick thread others want something, too. */

@@ -1,6 +1,6 @@
 /* Records to the disk: one write of a job at a time, and one more when it has changed meanwhile. */
 #include "envd/jobs/job_table.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 struct job_save {

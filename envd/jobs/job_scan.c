@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 #define BLOCK_BYTES (64 * 1024)
 /* Read in one go; then others have a turn. */

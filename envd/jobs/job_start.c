@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_life.h"
+#include "envd/limits.h"
 #include "lib/descriptors.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 #define ID_CHARACTERS 20

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_life.h"
+#include "envd/limits.h"
 #include "lib/process/kill.h"
 #include "lib/process/proc_stat.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/process/pidfd.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/keeper_image.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 #include "lib/process/pidfd.h"
 

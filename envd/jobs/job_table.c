@@ -1,7 +1,7 @@
 #include "envd/jobs/job_table.h"
 
 #include "envd/jobs/job_life.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 /* So many changes can have numbers before they reach into the next millisecond's envd. */

@@ -15,11 +15,11 @@
 #define ENVD_JOBS_JOB_TABLE_H
 
 #include "envd/jobs/job_store.h"
+#include "envd/limits.h"
 #include "lib/process/reaper.h"
 #include "envd/process/spawn.h"
 #include "lib/hash_table.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 
 struct background_job;
 struct job_life;
@@ -34,7 +34,7 @@ struct job_table_settings {
 	const struct spawn_settings *spawn;
 	struct reaper *reaper;
 	const char *directory; /* borrowed until job_table_new returns */
-	/* Of ended jobs; 0: what lib/limits.h says. */
+	/* Of ended jobs; 0: what envd/limits.h says. */
 	uint64_t ended_max, ended_age_s, ended_bytes;
 	/* Every time a job runs. May be NULL. */
 	void (*on_started)(void *user);

@@ -12,6 +12,7 @@
 #include "envd/filesystem/range.h"
 #include "envd/jobs/job_reader.h"
 #include "envd/jobs/jobs_service.h"
+#include "envd/limits.h"
 #include "lib/limits.h"
 
 struct rest {

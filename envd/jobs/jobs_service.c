@@ -2,7 +2,7 @@
 #include "envd/jobs/jobs_service_internal.h"
 
 #include "envd/app.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 struct job_table *jobs_table(const struct rpc_call *call)
 {

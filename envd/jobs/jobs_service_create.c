@@ -2,7 +2,7 @@
 #include "envd/app.h"
 #include "envd/jobs/job_webhook.h"
 #include "envd/jobs/jobs_service_internal.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* The kernel takes no smaller share of its 100 ms. */
 #define CPU_MILLIS_MIN 10

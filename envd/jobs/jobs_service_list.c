@@ -2,8 +2,8 @@
  * each. */
 #include "envd/app.h"
 #include "envd/jobs/jobs_service_internal.h"
+#include "envd/limits.h"
 #include "envd/process/process_table.h"
-#include "lib/limits.h"
 
 #define TOKEN_BYTES 32
 

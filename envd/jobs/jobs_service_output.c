@@ -1,7 +1,7 @@
 /* Output: a reader of the stored output whose client is a call. */
 #include "envd/jobs/job_reader.h"
 #include "envd/jobs/jobs_service_internal.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 struct output_call {
 	struct job_reader reader;

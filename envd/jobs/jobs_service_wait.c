@@ -3,7 +3,7 @@
 #include "envd/jobs/job_ports.h"
 #include "envd/jobs/job_search.h"
 #include "envd/jobs/jobs_service_internal.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 struct wait_call;
 

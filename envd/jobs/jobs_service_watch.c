@@ -1,6 +1,6 @@
 /* Watch: a number in the list of changes, moved on as far as the client takes messages. */
 #include "envd/jobs/jobs_service_internal.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 struct watch_call {
 	struct job_watcher watcher;

@@ -2,9 +2,9 @@
 
 #include "envd/jobs/job_webhook.h"
 #include "envd/jobs/jobs_service_internal.h"
+#include "envd/limits.h"
 #include "envd/rpc/json_encode.h"
 #include "lib/http_call.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 struct webhook {

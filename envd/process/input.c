@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* A program that reads as fast as we write must not keep the loop for itself. */
 #define WRITES_AT_ONCE 16

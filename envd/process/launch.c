@@ -4,8 +4,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "envd/process/spawn_internal.h"
-#include "lib/limits.h"
 #include "lib/process/pidfd.h"
 
 void launch_pad_init(struct launch_pad *pad, struct loop *loop)

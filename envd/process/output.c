@@ -3,6 +3,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/limits.h"
 
 /* How often one source is read before the others get their turn. */

@@ -1,6 +1,6 @@
 #include "envd/process/output_log.h"
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* Small pieces are given room to grow into, because more of the same usually follows; each block of
  * a stream is twice as large as the one before it, up to a size that wastes little of the bound. */

@@ -2,9 +2,9 @@
 
 #include <signal.h>
 
+#include "envd/limits.h"
 #include "envd/process/process_internal.h"
 #include "lib/descriptors.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 /* How often a terminal that nobody had open is tried again while its program lives. */

@@ -1,8 +1,8 @@
 /* List: all processes, with what they were started with, which may be much. */
+#include "envd/limits.h"
 #include "envd/process/process_internal.h"
 #include "envd/process/process_service_internal.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 
 /* Thousands of processes with their environments are more than an exchange's arena holds, and more
  * than the loop should encode. What their texts are in is held, because processes end meanwhile. */

@@ -2,7 +2,7 @@
 #include "envd/process/process_service_internal.h"
 
 #include "envd/app.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* In the call's arena, so it lives until on_closed has returned. */
 struct stream_call {

@@ -1,9 +1,9 @@
 /* Signals to a running process, and the job behind SIGKILL. */
 #include <signal.h>
 
+#include "envd/limits.h"
 #include "lib/process/kill.h"
 #include "envd/process/process_internal.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 void process_signal_leader(struct process *process, int number)

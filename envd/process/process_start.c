@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* For the moment between the kernel's kill and the child's end. */
 #define END_TRIES 50

@@ -1,6 +1,6 @@
 /* Who reads along with a process: between the output and those who opened or connected to it. */
+#include "envd/limits.h"
 #include "envd/process/process_internal.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 static struct process_subscriber *subscriber_of(struct output_reader *reader)

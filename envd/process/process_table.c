@@ -2,8 +2,8 @@
 
 #include <signal.h>
 
+#include "envd/limits.h"
 #include "envd/process/process_internal.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 /* To make a cgroup costs as much as to remove one, a good part of a short command; not while its

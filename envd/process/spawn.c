@@ -8,8 +8,8 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "envd/process/spawn_internal.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/process/pidfd.h"
 

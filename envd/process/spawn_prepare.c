@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "envd/process/spawn_internal.h"
-#include "lib/limits.h"
 
 #define PATH_DEFAULT "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 #define TERM_DEFAULT "xterm-256color"

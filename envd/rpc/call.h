@@ -7,7 +7,7 @@
  * client stream empties after each message and the others when the call is closed and nobody holds
  * it, or before that at rpc_drop_message. Buffers of the request end with its decoding, so a stream
  * that rests costs about 2 KiB besides its connection. All calls of a loop share one budget for
- * received and decoded messages, and one for answers that wait for slow clients (lib/limits.h).
+ * received and decoded messages, and one for answers that wait for slow clients (envd/limits.h).
  */
 #ifndef ENVD_RPC_CALL_H
 #define ENVD_RPC_CALL_H

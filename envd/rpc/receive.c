@@ -1,7 +1,7 @@
 /* From body bytes to started calls and delivered messages, for the three kinds of methods. */
+#include "envd/limits.h"
 #include "envd/rpc/call.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 
 /* Decoding away from the loop. Until it is done, body, reader and message_arena are the job's. */
 struct decode_job {

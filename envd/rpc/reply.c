@@ -1,4 +1,5 @@
 /* The answer side of calls: encoding, framing, errors. */
+#include "envd/limits.h"
 #include "envd/rpc/base64.h"
 #include "envd/rpc/binary.h"
 #include "envd/rpc/call.h"

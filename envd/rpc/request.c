@@ -1,10 +1,10 @@
 /* The request side of calls: content types, headers, decoding. */
+#include "envd/limits.h"
 #include "envd/rpc/binary.h"
 #include "envd/rpc/call.h"
 #include "envd/rpc/gzip.h"
 #include "envd/rpc/json_decode.h"
 #include "lib/accept_encoding.h"
-#include "lib/limits.h"
 
 static const struct {
 	struct str name;

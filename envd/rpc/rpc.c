@@ -1,7 +1,7 @@
 #include "envd/rpc/rpc.h"
 
+#include "envd/limits.h"
 #include "envd/rpc/call.h"
-#include "lib/limits.h"
 
 static void on_deadline_closed(uv_handle_t *handle)
 {

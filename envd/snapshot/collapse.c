@@ -5,8 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/buf.h"
-#include "lib/limits.h"
 
 #define MAPS_BYTES_MAX (4 * 1024 * 1024)
 #define READ_BYTES 16384

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/err.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 /* In the order in which they are frozen. */

@@ -1,7 +1,7 @@
 #include "envd/snapshot/freezer.h"
 
+#include "envd/limits.h"
 #include "lib/err.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 /* At most one /init and one rescue wait beside those who may be refused. */

@@ -1,6 +1,6 @@
 #include "envd/snapshot/path_list.h"
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 #define CAPACITY_FIRST 16
 

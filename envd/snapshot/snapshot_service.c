@@ -1,7 +1,7 @@
 #include "envd/snapshot/snapshot_service.h"
 
+#include "envd/limits.h"
 #include "envd/snapshot/collapse.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 
 void snapshot_service_init(struct snapshot_service *service, struct loop *loop,

@@ -2,7 +2,7 @@
 
 #include <sys/random.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 
 #define ID_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/log.h"
 #include "lib/stream_uv.h"
 

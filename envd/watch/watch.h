@@ -13,11 +13,11 @@
 #ifndef ENVD_WATCH_WATCH_H
 #define ENVD_WATCH_WATCH_H
 
+#include "envd/limits.h"
 #include "lib/process/reaper.h"
 #include "envd/process/spawn.h"
 #include "envd/watch/watch_batch.h"
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "lib/stream.h"
 
 /* The same for every watch; lives as long as envd. */

@@ -1,7 +1,7 @@
 #include "envd/watch/watch_batch.h"
 
 #include "envd/filesystem/path.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 static size_t count_events(struct str bytes, int *ret_status)
 {

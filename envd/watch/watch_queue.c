@@ -1,7 +1,7 @@
 #include "envd/watch/watch_queue.h"
 
 #include "envd/filesystem/path.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 /* In the first byte, beside the type. */
 #define HAS_ENTRY 0x80

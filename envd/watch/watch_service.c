@@ -2,8 +2,8 @@
 
 #include "envd/app.h"
 #include "envd/filesystem/filesystem_service_entry.h"
+#include "envd/limits.h"
 #include "envd/watch/polled_watch.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "proto/filesystem.pb-c.h"
 

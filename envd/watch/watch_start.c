@@ -6,6 +6,7 @@
 
 #include "envd/filesystem/file_error.h"
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "envd/watch/watch.h"
 #include "envd/watch/watch_mount.h"
 

@@ -1,8 +1,8 @@
 #include "envd/watch/watch_table.h"
 
+#include "envd/limits.h"
 #include "envd/watch/polled_watch.h"
 #include "lib/descriptors.h"
-#include "lib/limits.h"
 
 #define EXPIRY_CHECK_MS (60 * 1000)
 

@@ -1,8 +1,8 @@
 /* What each event of the kernel means for the tree and for the client. */
 #include <poll.h>
 
+#include "envd/limits.h"
 #include "envd/watch/watcher.h"
-#include "lib/limits.h"
 
 /* What is handled at once, and how far beyond the other half of a rename is looked for. */
 #define QUEUE_FILL 64

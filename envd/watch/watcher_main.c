@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "envd/watch/watcher.h"
-#include "lib/limits.h"
 
 #define EXIT_USAGE 2
 /* Records of one flush and one more. */

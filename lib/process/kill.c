@@ -5,8 +5,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "lib/process/proc_stat.h"
 #include "lib/limits.h"
+#include "lib/process/proc_stat.h"
 #include "lib/process/pidfd.h"
 
 #define ROUND_PAUSE_US 1000
@@ -61,7 +61,7 @@ static size_t kill_session_members(pid_t session)
 
 void kill_session(pid_t leader)
 {
-	int64_t until = monotonic_ms() + PROCESS_KILL_SCAN_MS;
+	int64_t until = monotonic_ms() + KILL_SCAN_MS;
 
 	kill(-leader, SIGKILL);
 	while (kill_session_members(leader) > 0 && monotonic_ms() < until) {
@@ -147,7 +147,7 @@ static int find_below(struct relatives *relatives, pid_t ancestor)
 
 	relatives->count = 0;
 	status = add_children(relatives, ancestor);
-	for (i = 0; i < relatives->count && status == 0 && i < PROCESS_MAX; i++)
+	for (i = 0; i < relatives->count && status == 0 && i < KILL_DESCENDANTS_MAX; i++)
 		status = add_children(relatives, relatives->items[i].pid);
 	return status;
 }
@@ -217,7 +217,7 @@ static size_t kill_round(DIR *proc, struct relatives *relatives, pid_t ancestor)
 
 void kill_descendants(pid_t ancestor)
 {
-	int64_t until = monotonic_ms() + PROCESS_KILL_SCAN_MS;
+	int64_t until = monotonic_ms() + KILL_SCAN_MS;
 	struct relatives relatives = {0};
 	DIR *proc = opendir("/proc");
 	/* Lists that are read while their processes end may miss one, so that one empty list is not

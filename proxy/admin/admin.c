@@ -3,7 +3,6 @@
 #include <time.h>
 
 #include "lib/http_server.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/router.h"
 #include "proxy/admin/activity.h"
@@ -13,6 +12,7 @@
 #include "proxy/admin/unix_socket.h"
 #include "proxy/admin/watch.h"
 #include "proxy/catalog/sandbox_json.h"
+#include "proxy/limits.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)
 #define SANDBOX_BYTES_MAX (16 * 1024)

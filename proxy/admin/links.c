@@ -1,7 +1,7 @@
 #include "proxy/admin/links.h"
 
 #include "lib/json_writer.h"
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "proxy/route/access.h"
 
 struct wanted {

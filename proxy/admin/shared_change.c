@@ -2,9 +2,9 @@
 
 #include <time.h>
 
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/timestamp.h"
+#include "proxy/limits.h"
 #include "proxy/sources/redis_record.h"
 
 struct change {

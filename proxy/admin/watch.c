@@ -1,7 +1,7 @@
 #include "proxy/admin/watch.h"
 
-#include "lib/limits.h"
 #include "proxy/catalog/sandbox_json.h"
+#include "proxy/limits.h"
 
 #define PIECE_BYTES (32 * 1024)
 #define PIECE_BYTES_MAX (64 * 1024)

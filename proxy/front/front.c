@@ -1,11 +1,13 @@
 #include "proxy/front/front.h"
 
 #include "lib/http_server.h"
+#include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/thread.h"
 #include "proxy/front/http2.h"
 #include "proxy/front/tls_accept.h"
 #include "proxy/heap_keeper.h"
+#include "proxy/limits.h"
 
 /* What the main thread asks of a worker. */
 enum order { ORDER_NONE, ORDER_DRAIN, ORDER_ABORT };

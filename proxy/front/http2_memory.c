@@ -2,8 +2,8 @@
 
 #include <sys/mman.h>
 
-#include "lib/limits.h"
 #include "lib/list.h"
+#include "proxy/limits.h"
 
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/asan_interface.h>

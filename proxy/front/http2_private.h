@@ -25,6 +25,7 @@
 #include "lib/stall_clock.h"
 #include "proxy/front/http2.h"
 #include "proxy/front/http2_budget.h"
+#include "proxy/limits.h"
 
 #define HTTP2_PIECES_MAX 16
 /* Small pieces of DATA are joined up to this before they are handed on. */

@@ -3,8 +3,8 @@
 #include <openssl/err.h>
 #include <pthread.h>
 
-#include "lib/limits.h"
 #include "lib/log.h"
+#include "proxy/limits.h"
 
 /* The cheapest that is safe first; a client without AES in hardware says so by wanting ChaCha
  * first. */

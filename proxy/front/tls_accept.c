@@ -5,6 +5,7 @@
 #include "lib/log.h"
 #include "proxy/counter.h"
 #include "proxy/front/tls_stream.h"
+#include "proxy/limits.h"
 
 #define RECORD_HEADER_BYTES 5
 #define RECORD_HANDSHAKE 22

@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "proxy/limits.h"
 
 void tls_certificate_release(struct tls_certificate *c)
 {

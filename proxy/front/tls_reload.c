@@ -1,9 +1,9 @@
 #include "proxy/front/tls_reload.h"
 
 #include "lib/job.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/counter.h"
+#include "proxy/limits.h"
 
 /* A key is the current one this long, and then the last one: a ticket can be used all its session's
  * life. */

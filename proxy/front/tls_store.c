@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
 #include "lib/log.h"
+#include "proxy/limits.h"
 
 /* A name and who has it; sorted by name, then by the order in which certificates were given. */
 struct tls_name {

@@ -4,6 +4,7 @@
 
 #include "lib/buf.h"
 #include "lib/limits.h"
+#include "proxy/limits.h"
 
 /* The largest content of a record, and what protection adds to it at most. */
 #define RECORD_BYTES SSL3_RT_MAX_PLAIN_LENGTH

@@ -3,8 +3,8 @@
 #include <pthread.h>
 #include <sys/random.h>
 
-#include "lib/limits.h"
 #include "lib/list.h"
+#include "proxy/limits.h"
 
 #define BUCKETS 4096
 

@@ -4,6 +4,7 @@
 
 #include "lib/log.h"
 #include "lib/stream_uv.h"
+#include "proxy/limits.h"
 
 struct dial {
 	struct upstream_pool *pool;

@@ -1,5 +1,6 @@
 #include "proxy/relay/head.h"
 
+#include "lib/limits.h"
 #include "proxy/relay/upstream.h"
 #include "proxy/route/access.h"
 #include "proxy/catalog/host_mask.h"

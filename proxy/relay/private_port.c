@@ -10,6 +10,7 @@
  */
 #include <time.h>
 
+#include "proxy/limits.h"
 #include "proxy/relay/relay_private.h"
 #include "proxy/route/access.h"
 

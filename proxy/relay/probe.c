@@ -1,5 +1,6 @@
 #include "proxy/relay/probe.h"
 
+#include "proxy/limits.h"
 #include "proxy/route/host_name.h"
 
 int probe_rules_add(struct probe_rules *rules, struct str text)

@@ -7,7 +7,7 @@
 #define PROXY_RELAY_PROBE_H
 
 #include "lib/http.h"
-#include "lib/limits.h"
+#include "proxy/limits.h"
 
 struct probe_rule {
 	struct str method, path; /* "*" = any */

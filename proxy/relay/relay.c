@@ -1,5 +1,6 @@
 #include "proxy/relay/relay.h"
 
+#include "proxy/limits.h"
 #include "proxy/relay/relay_private.h"
 #include "proxy/route/internal_path.h"
 

@@ -1,7 +1,9 @@
 /* The moving part of a relay: the connection to the sandbox, both bodies, both ends. */
 #include <sys/socket.h>
 
+#include "lib/limits.h"
 #include "lib/stream_uv.h"
+#include "proxy/limits.h"
 #include "proxy/relay/relay_private.h"
 
 /* ---- towards the sandbox ---- */

@@ -2,6 +2,8 @@
 
 #include <sys/socket.h>
 
+#include "proxy/limits.h"
+
 #define SWEEP_PERIOD_MS 500
 
 struct upstream_group {

@@ -11,7 +11,6 @@
 #ifndef PROXY_RELAY_UPSTREAM_H
 #define PROXY_RELAY_UPSTREAM_H
 
-#include "lib/limits.h"
 #include "lib/loop.h"
 #include "lib/stream.h"
 #include "proxy/counter.h"

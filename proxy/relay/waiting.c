@@ -1,5 +1,6 @@
 /* Requests for a sandbox that is not running, and how they wake it. */
 #include "lib/digest.h"
+#include "proxy/limits.h"
 #include "proxy/relay/relay_private.h"
 
 void relay_on_woken(struct wake_waiter *waiter, const struct wake_verdict *verdict)

@@ -8,8 +8,8 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
 #include "lib/thread.h"
+#include "proxy/limits.h"
 
 enum request_state { REQUEST_QUEUED, REQUEST_RUNNING, REQUEST_DONE };
 

@@ -1,7 +1,7 @@
 #include "proxy/sources/dns.h"
 
-#include "lib/limits.h"
 #include "lib/log.h"
+#include "proxy/limits.h"
 #include "proxy/sources/dns_client.h"
 
 #define BUCKETS 4096

@@ -4,7 +4,7 @@
 #include <arpa/nameser.h>
 
 #include "lib/job.h"
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "proxy/sources/dns_name.h"
 
 /* What asks: name servers as they were when it was made. Replaced now and then, and freed when its

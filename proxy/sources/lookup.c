@@ -1,6 +1,6 @@
 #include "proxy/sources/lookup.h"
 
-#include "lib/limits.h"
+#include "proxy/limits.h"
 
 #define BUCKETS 256
 

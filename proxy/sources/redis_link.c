@@ -4,8 +4,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include "lib/limits.h"
 #include "lib/stream_uv.h"
+#include "proxy/limits.h"
 #include "proxy/route/address.h"
 
 #define REASON_BYTES 160

@@ -3,7 +3,7 @@
 #ifndef PROXY_SOURCES_REDIS_PRIVATE_H
 #define PROXY_SOURCES_REDIS_PRIVATE_H
 
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "proxy/sources/redis.h"
 #include "proxy/sources/redis_record.h"
 

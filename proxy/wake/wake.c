@@ -1,7 +1,7 @@
 #include "proxy/wake/wake.h"
 
-#include "lib/limits.h"
 #include "lib/log.h"
+#include "proxy/limits.h"
 
 /* Shared by those who are told it; counted under the lock. */
 struct wake_result {

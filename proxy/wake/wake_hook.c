@@ -2,9 +2,9 @@
 
 #include "lib/http_call.h"
 #include "lib/json_writer.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "proxy/catalog/sandbox_json.h"
+#include "proxy/limits.h"
 
 #define REQUEST_BYTES_MAX 4096
 #define ANSWER_ARENA_BYTES (1024 * 1024)

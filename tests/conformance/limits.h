@@ -5,7 +5,7 @@
 #ifndef TESTS_CONFORMANCE_LIMITS_H
 #define TESTS_CONFORMANCE_LIMITS_H
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 
 extern int receive_limit_bytes;
 

@@ -16,7 +16,6 @@
 #include "envd/rpc/call.h"
 #include "lib/http_server.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 
 #define SERVICE "/connectrpc.conformance.v1.ConformanceService/"
 #define TYPES "connectrpc.conformance.v1."

@@ -7,6 +7,7 @@
  */
 #include "lib/limits.h"
 #include "proxy/front/http2_private.h"
+#include "proxy/limits.h"
 #include "tests/support/stream_mem.h"
 
 #define ACTORS_MAX 8

@@ -34,7 +34,7 @@ RESTARTS = 10 if LONG else 3
 REST_SECONDS = max(0.5, SECONDS / 120)
 # AddressSanitizer keeps what is freed, and its own notes.
 GROWTH_KIB = 256 if LONG and "asan" not in os.environ.get("PROXY_BIN", "") else 4096
-CHANGES_KEPT = 4096  # PROXY_CHANGES_KEPT of lib/limits.h
+CHANGES_KEPT = 4096  # PROXY_CHANGES_KEPT of proxy/limits.h
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: soak\r\nConnection: Upgrade\r\n\r\n"
 
 

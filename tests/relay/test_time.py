@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What takes minutes and hours, by a clock that runs faster (fast_clock.c): who is slow on purpose is cut off at
-the limits of lib/limits.h, and what only rests is not."""
+the limits of lib/limits.h and proxy/limits.h, and what only rests is not."""
 import math
 import mmap
 import os

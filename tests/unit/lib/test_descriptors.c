@@ -2,6 +2,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/descriptors.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"

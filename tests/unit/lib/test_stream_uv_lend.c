@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/file_send.h"
 #include "lib/limits.h"
 #include "tests/support/sockets.h"

@@ -9,8 +9,8 @@
 
 #include "envd/filesystem/compose.h"
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/folder.h"
 #include "tests/support/refusal.h"

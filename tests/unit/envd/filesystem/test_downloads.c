@@ -6,8 +6,8 @@
 #include <zlib.h>
 
 #include "envd/filesystem/path.h"
+#include "envd/limits.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/site.h"
 

@@ -8,7 +8,7 @@
 
 #include "envd/filesystem/files.h"
 #include "envd/filesystem/staging.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/site.h"
 

@@ -6,7 +6,7 @@
 
 #include "envd/filesystem/list.h"
 #include "envd/filesystem/path.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/file_lab.h"
 

@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/held.h"
 #include "tests/support/site.h"

@@ -5,8 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "lib/gzip.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/site.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "envd/forward/forwarder.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/sockets.h"

@@ -5,9 +5,9 @@
 #include <pthread.h>
 
 #include "envd/host/log_exporter.h"
+#include "envd/limits.h"
 #include "lib/http_server.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"

@@ -8,11 +8,11 @@
 
 #include "envd/app.h"
 #include "envd/host/metadata.h"
+#include "envd/limits.h"
 #include "envd/routes.h"
 #include "envd/init/init.h"
 #include "lib/digest.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"

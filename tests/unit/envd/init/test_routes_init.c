@@ -2,7 +2,7 @@
 #include "envd/app.h"
 #include "envd/filesystem/user.h"
 #include "envd/init/init_service.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "tests/support/agent.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/talk.h"

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_reader.h"
+#include "envd/limits.h"
 #include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/jobs_lab.h"

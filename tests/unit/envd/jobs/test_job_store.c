@@ -11,8 +11,8 @@
 #include "envd/jobs/job_order.h"
 #include "envd/jobs/job_scan.h"
 #include "envd/jobs/job_store.h"
+#include "envd/limits.h"
 #include "lib/json.h"
-#include "lib/limits.h"
 #include "lib/log.h"
 #include "tests/support/cmocka.h"
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "envd/jobs/job_reader.h"
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/jobs_lab.h"
 #include "tests/support/turn.h"

@@ -1,6 +1,6 @@
 /* The log between reading and readers, and UTF-8 boundaries. */
+#include "envd/limits.h"
 #include "envd/process/output_log.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 
 static struct str text_at(const struct output_log *log, uint64_t position,

@@ -1,6 +1,6 @@
 /* What the output of very many processes, whose readers are behind, keeps together. */
+#include "envd/limits.h"
 #include "envd/process/output_log.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/held.h"
 

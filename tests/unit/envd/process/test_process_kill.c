@@ -2,7 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "lib/limits.h"
+#include "envd/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 

@@ -3,6 +3,7 @@
 #include <semaphore.h>
 
 #include "envd/app.h"
+#include "envd/limits.h"
 #include "envd/process/process_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"

@@ -1,6 +1,6 @@
 /* Readers of a command who take nothing: who is waited for, how long, and who is cut off. */
+#include "envd/limits.h"
 #include "envd/process/process_internal.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 #include "tests/support/standstill.h"

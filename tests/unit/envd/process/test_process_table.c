@@ -1,8 +1,8 @@
 /* Who is found under which pid and tag, and for how long; and the table of states and events. */
 #include <unistd.h>
 
+#include "envd/limits.h"
 #include "envd/process/process_internal.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 #include "tests/support/turn.h"

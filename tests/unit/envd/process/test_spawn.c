@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "envd/filesystem/user.h"
+#include "envd/limits.h"
 #include "envd/process/spawn.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/process_lab.h"
 #include "tests/support/valgrind.h"

@@ -1,6 +1,6 @@
 /* Which answers are compressed, for whom, and what a client that takes them gets. */
+#include "envd/limits.h"
 #include "envd/rpc/gzip.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/rpc_fixture.h"
 

@@ -1,6 +1,6 @@
 /* What the messages of all calls may hold together, over real connections. */
+#include "envd/limits.h"
 #include "envd/rpc/envelope.h"
-#include "lib/limits.h"
 #include "proto/process.pb-c.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/rpc_fixture.h"

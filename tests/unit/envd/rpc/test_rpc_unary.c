@@ -2,6 +2,7 @@
 #include <semaphore.h>
 #include <zlib.h>
 
+#include "envd/limits.h"
 #include "lib/job.h"
 #include "lib/limits.h"
 #include "proto/process.pb-c.h"

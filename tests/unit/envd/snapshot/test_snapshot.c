@@ -1,6 +1,6 @@
 /* Freezing, thawing, the watchdog and the audit in /init, over HTTP (contract/envd.md 2.4, 2.9). */
+#include "envd/limits.h"
 #include "envd/process/cgroup.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/snapshot_lab.h"
 

@@ -1,5 +1,4 @@
 #include "envd/watch/watch_queue.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 
 static struct entry_metadata metadata[] = {{"color", "red"}, {"empty", ""}};

@@ -1,7 +1,7 @@
+#include "envd/limits.h"
 #include "envd/watch/watch_batch.h"
 #include "envd/watch/watch_mount.h"
 #include "envd/watch/watch_record.h"
-#include "lib/limits.h"
 #include "tests/support/cmocka.h"
 
 static struct watch_record make(enum watch_record_type type, struct str text)

@@ -1,5 +1,5 @@
 /* An HTTP/2 session and its exchanges: requests, responses, bodies, ends. */
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
 

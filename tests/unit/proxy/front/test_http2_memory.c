@@ -1,7 +1,7 @@
 /* Blocks of pages, folded and unfolded; sessions that rest, and everything that may wake one. */
 #include <sys/mman.h>
 
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
 

@@ -1,6 +1,7 @@
 /* What HTTP/2 clients may not do: malformed requests, and floods (contract/proxy.md S76-S80,
  * S87). */
 #include "lib/limits.h"
+#include "proxy/limits.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
 

@@ -5,6 +5,7 @@
 #include <openssl/err.h>
 
 #include "lib/limits.h"
+#include "proxy/limits.h"
 #include "tests/support/tls_lab.h"
 #include "tests/support/torture.h"
 

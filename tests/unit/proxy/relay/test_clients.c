@@ -1,6 +1,6 @@
 #include "tests/support/cmocka.h"
 
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "proxy/relay/clients.h"
 
 #define MANY 90

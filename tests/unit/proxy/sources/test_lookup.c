@@ -1,6 +1,6 @@
 /* Lookups over two loops: the sources' and a worker's. Everything runs on one thread, loop by
  * loop. */
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "proxy/sources/lookup.h"
 #include "tests/support/cmocka.h"
 

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "lib/limits.h"
+#include "proxy/limits.h"
 #include "proxy/wake/wake.h"
 #include "tests/support/turn.h"
 
