@@ -183,7 +183,7 @@
  * dead file system does not. */
 #define SHUTDOWN_HARD_MS (3 * 1000)
 
-/* process/ */
+/* lib/process */
 
 /* How long a kill goes on looking for those that appear while it kills, and how many of them are
  * asked for their children in one look. */
