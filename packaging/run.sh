@@ -60,7 +60,7 @@ start_envd() {
 start_proxy() {
 	set -m
 	build/opt/bin/proxy --listen "127.0.0.1:$proxy_port" --admin "127.0.0.1:$admin_port" \
-		--sandbox "$id=127.0.0.1,envd=$envd_port" --default-sandbox "$id" --drain-ms 1000 >"$logs/proxy.log" 2>&1 &
+		--sandbox "$id=127.0.0.1,envd_port=$envd_port" --default-sandbox "$id" --drain-ms 1000 >"$logs/proxy.log" 2>&1 &
 	proxy=$!
 	set +m
 }

@@ -5,8 +5,11 @@
 #include "build_info.h"
 #include "lib/limits.h"
 #include "proxy/limits.h"
+#include "proxy/catalog/sandbox_fields.h"
 #include "proxy/relay/clients.h"
 #include "proxy/route/access.h"
+
+#define SANDBOX_HELP_BYTES 512
 
 static const char summary[] =
 	"Routes <port>-<sandboxid>.<domain> to that port of that sandbox.\n"
@@ -48,58 +51,6 @@ int config_parse_endpoint(struct str text, struct config_endpoint *ret_endpoint)
 	return 0;
 }
 
-static int parse_number(const char *text, uint64_t max, uint64_t *ret_number, const char *what,
-			struct err *err)
-{
-	if (str_to_u64(str_of(text), max, ret_number) < 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "%s must be a number up to %llu", what,
-			       (unsigned long long)max);
-	return 0;
-}
-
-static int parse_resume(const char *value, struct sandbox_entry *entry, struct err *err)
-{
-	entry->auto_resume = strcmp(value, "any") == 0;
-	if (!entry->auto_resume && strcmp(value, "off") != 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "resume must be any or off");
-	return 0;
-}
-
-static int parse_setting(const char *key, const char *value, struct sandbox_entry *entry,
-			 struct err *err)
-{
-	uint64_t number;
-	int status;
-
-	if (strcmp(key, "envd") == 0) {
-		status = parse_number(value, 65535, &number, "envd", err);
-		if (status == 0)
-			entry->envd_port = (unsigned)number;
-		return status;
-	}
-	if (strcmp(key, "limit") == 0) {
-		status = parse_number(value, INT32_MAX, &number, "limit", err);
-		if (status == 0)
-			entry->connection_limit = (int)number;
-		return status;
-	}
-	if (strcmp(key, "lifecycle") == 0)
-		entry->lifecycle_id = value;
-	else if (strcmp(key, "token") == 0)
-		entry->traffic_token = value;
-	else if (strcmp(key, "mask") == 0)
-		entry->mask_host = value;
-	else if (strcmp(key, "envdhash") == 0)
-		entry->envd_token_hash = value;
-	else if (strcmp(key, "resume") == 0)
-		return parse_resume(value, entry, err);
-	else if (strcmp(key, "state") != 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "unknown setting \"%s\"", key);
-	else if (sandbox_state_parse(str_of(value), &entry->state) < 0)
-		return err_set(err, ERR_INVALID_ARGUMENT, "unknown state \"%s\"", value);
-	return 0;
-}
-
 int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct err *err)
 {
 	char *rest = strchr(memory, '='), *piece;
@@ -113,6 +64,7 @@ int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct e
 	ret_entry->address = strsep(&rest, ",");
 	while ((piece = strsep(&rest, ","))) {
 		char *value = strchr(piece, '=');
+		const struct sandbox_field *field;
 		int status;
 
 		/* netns:PATH,ADDRESS has a comma of its own. */
@@ -124,7 +76,9 @@ int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct e
 		if (!value)
 			return err_set(err, ERR_INVALID_ARGUMENT, "\"%s\" is not key=value", piece);
 		*value++ = '\0';
-		status = parse_setting(piece, value, ret_entry, err);
+		field = sandbox_field_find_flag(str_of(piece));
+		status = field ? sandbox_field_parse(field, str_of(piece), value, ret_entry, err)
+			       : sandbox_field_unknown(str_of(piece), err);
 		if (status < 0)
 			return status;
 	}
@@ -241,6 +195,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 	const char *listen_text = "127.0.0.1:3002", *listen_tls_text = "none";
 	const char *admin_text = "127.0.0.1:3003";
 	enum options_result result;
+	char sandbox_help[SANDBOX_HELP_BYTES], usage[SANDBOX_HELP_BYTES - 32];
 	bool version = false;
 	int rest;
 	const struct option options[] = {
@@ -261,11 +216,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		 "file with the bearer token that the admin API asks for"},
 		{"admin-open", OPTION_BOOL, &config->admin_is_open,
 		 "serve the admin API without a token also where other machines reach it"},
-		{"sandbox", OPTION_LIST, &config->sandboxes,
-		 "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST[;PORT=HOST]...][,"
-		 "limit=N]"
-		 "[,state=NAME][,resume=any|off][,envdhash=SHA256]; "
-		 "may be on loopback"},
+		{"sandbox", OPTION_LIST, &config->sandboxes, sandbox_help},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
 		 "sandbox id for requests to localhost, an IP address or sandbox.DOMAIN without "
 		 "(usable) routing "
@@ -337,6 +288,8 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{0},
 	};
 
+	sandbox_fields_usage(usage, sizeof(usage));
+	snprintf(sandbox_help, sizeof(sandbox_help), "%s; may be on loopback", usage);
 	memset(config, 0, sizeof(*config));
 	config->drain_ms = HTTP_DRAIN_MS;
 	config->access_cookie_seconds = PROXY_ACCESS_COOKIE_SECONDS;

@@ -47,9 +47,8 @@ void config_fini(struct config *config);
 
 /* "127.0.0.1:3002", "[::1]:0", ":3002" (all IPv4 addresses), "none". */
 int config_parse_endpoint(struct str text, struct config_endpoint *ret_endpoint) NODISCARD;
-/* "id=ADDRESS[,envd=PORT][,lifecycle=ID][,token=TEXT][,mask=HOST[;PORT=HOST]...][,limit=N]
- * [,state=NAME][,resume=any|off][,envdhash=SHA256]". The texts of
- * *ret_entry are in `memory`, a copy of `text` that is cut up. Fills err with invalid_argument. */
+/* "id=ADDRESS[,KEY=VALUE]...", the keys being those of catalog/sandbox_fields.h. `memory` is cut
+ * up, and the texts of *ret_entry are in it. Fills err with invalid_argument. */
 int config_parse_sandbox(char *memory, struct sandbox_entry *ret_entry, struct err *err) NODISCARD;
 
 #endif

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "lib/log.h"
+#include "proxy/catalog/sandbox_fields.h"
 #include "proxy/handover_private.h"
 #include "proxy/limits.h"
 
@@ -24,36 +25,27 @@ void handover_consume_line(struct buf *b, struct str line)
 	buf_consume(b, line.len + 1);
 }
 
-static bool is_same(const struct sandbox_entry *a, const struct sandbox_entry *b)
+static void apply_put(struct catalog *catalog, const struct sandbox_entry *entry)
 {
-	return a->state == b->state && a->envd_port == b->envd_port && a->origin == b->origin &&
-	       a->connection_limit == b->connection_limit && a->auto_resume == b->auto_resume &&
-	       a->trusted == b->trusted && strcmp(a->address, b->address) == 0 &&
-	       strcmp(a->lifecycle_id, b->lifecycle_id) == 0 &&
-	       strcmp(a->traffic_token, b->traffic_token) == 0 &&
-	       strcmp(a->envd_token_hash, b->envd_token_hash) == 0 &&
-	       strcmp(a->mask_host, b->mask_host) == 0;
+	struct catalog_record *record;
+	struct err err;
+	bool is_known = false;
+
+	if (catalog_find(catalog, str_of(entry->id), &record) == 0) {
+		is_known = sandbox_entry_equals(&record->entry, entry);
+		catalog_record_release(record);
+	}
+	if (!is_known && catalog_put(catalog, entry, "", NULL, &err) < 0)
+		log_warn("handover", "a sandbox is not taken over", LOG_S("id", entry->id),
+			 LOG_S("reason", err.message));
 }
 
 void handover_apply(struct catalog *catalog, const struct handover_line *line)
 {
-	struct catalog_record *record = NULL;
-	struct err err;
-
-	if (line->word != HANDOVER_PUT && line->word != HANDOVER_REMOVED)
-		return;
-	if (catalog_find(catalog, str_of(line->entry.id), &record) < 0)
-		record = NULL;
-	if (line->word == HANDOVER_REMOVED) {
-		if (record && record->entry.origin == line->entry.origin)
-			catalog_remove_record(catalog, record);
-	} else if (!record || !is_same(&record->entry, &line->entry)) {
-		if (catalog_put(catalog, &line->entry, "", NULL, &err) < 0)
-			log_warn("handover", "a sandbox is not taken over",
-				 LOG_S("id", line->entry.id), LOG_S("reason", err.message));
-	}
-	if (record)
-		catalog_record_release(record);
+	if (line->word == HANDOVER_PUT)
+		apply_put(catalog, &line->entry);
+	else if (line->word == HANDOVER_REMOVED)
+		catalog_remove_of(catalog, str_of(line->entry.id), line->entry.origin);
 }
 
 /* Waits for the next line. */

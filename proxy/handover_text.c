@@ -37,34 +37,19 @@ int handover_write_tickets(struct buf *b, const struct handover_tickets *tickets
 				       (unsigned long long)tickets->due_ms);
 }
 
-static int put_text(struct buf *b, const char *key, const char *text)
-{
-	int status = buf_printf(b, "\"%s\":", key);
-
-	return status < 0 ? status : json_write_string(b, str_of(text), false);
-}
-
 int handover_write_put(struct buf *b, const struct sandbox_entry *entry)
 {
-	/* The version is a hash and may not fit JSON's integers. */
-	int status = buf_printf(b,
-				"{\"type\":\"put\",\"sandbox\":{\"id\":\"%s\",\"origin\":%d,"
-				"\"origin_version\":\"%llu\",\"trusted\":%s,",
-				entry->id, (int)entry->origin,
-				(unsigned long long)entry->origin_version,
-				entry->trusted ? "true" : "false");
+	struct json_writer w;
 
-	if (status == 0)
-		status = put_text(b, "address", entry->address);
-	if (status == 0)
-		status = buf_append_str(b, STR(","));
-	if (status == 0)
-		status = put_text(b, "lifecycle_id", entry->lifecycle_id);
-	if (status == 0)
-		status = buf_append_str(b, STR(","));
-	if (status == 0)
-		status = sandbox_json_write_settings(b, entry);
-	return status < 0 ? status : buf_append_str(b, STR("}}\n"));
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_text(&w, "type", str_of(words[HANDOVER_PUT]));
+	json_writer_object(&w, "sandbox");
+	for (const struct sandbox_field *f = sandbox_fields; f->name; f++)
+		sandbox_json_write_field(&w, f, f->name, entry);
+	json_writer_object_end(&w);
+	json_writer_object_end(&w);
+	return json_writer_status(&w) < 0 ? json_writer_status(&w) : buf_append_str(b, STR("\n"));
 }
 
 int handover_write_removed(struct buf *b, const struct sandbox_entry *entry)
@@ -80,38 +65,28 @@ static struct str text_of(const struct json_value *object, struct str key)
 	return value ? json_string(value) : (struct str){NULL, 0};
 }
 
-static int read_id(const struct json_value *object, struct sandbox_entry *entry, struct err *err)
-{
-	struct str id = text_of(object, STR("id"));
-	const struct json_value *origin = json_get(object, STR("origin"));
-
-	if (!id.p || !host_name_is_id(id))
-		return err_set(err, ERR_INVALID_ARGUMENT, "a line without an id");
-	sandbox_entry_init(entry, id.p);
-	if (origin && json_int(origin) >= SANDBOX_FROM_DNS &&
-	    json_int(origin) <= SANDBOX_FROM_COMMAND_LINE)
-		entry->origin = (enum sandbox_origin)json_int(origin);
-	return 0;
-}
-
+/* All of a sandbox that is put; its id and origin are all that is said of one that is removed. */
 static int read_sandbox(const struct json_value *object, struct arena *arena,
 			struct sandbox_entry *entry, struct err *err)
 {
 	struct sandbox_patch patch = {0};
-	const struct json_value *value;
-	struct str key;
-	int status = read_id(object, entry, err);
 
-	for (size_t i = 0; status >= 0 && (value = json_entry(object, i, &key)); i++)
-		status = sandbox_json_read_key(key, value, arena, &patch, err);
-	if (status < 0)
-		return status;
+	sandbox_entry_init(entry, "");
+	patch.values = *entry; /* also of what a later version says that means nothing here */
+	for (const struct sandbox_field *f = sandbox_fields; f->name; f++) {
+		const struct json_value *value = json_get(object, str_of(f->name));
+		int status = 0;
+
+		if (value)
+			status = sandbox_json_read_field(f, str_of(f->name), value, arena, &patch,
+							 err);
+		if (status < 0)
+			return status;
+	}
 	sandbox_patch_apply(entry, &patch);
-	value = json_get(object, STR("trusted"));
-	entry->trusted = value && json_bool(value);
-	(void)str_to_u64(text_of(object, STR("origin_version")), UINT64_MAX,
-			 &entry->origin_version);
-	return 0;
+	return host_name_is_id(str_of(entry->id))
+		       ? 0
+		       : err_set(err, ERR_INVALID_ARGUMENT, "a line without an id");
 }
 
 /* The text does not stay behind. */
@@ -176,7 +151,7 @@ int handover_read(struct str line, struct arena *arena, struct handover_line *re
 	case HANDOVER_TICKETS:
 		return read_tickets(object, &ret_line->tickets, err);
 	case HANDOVER_REMOVED:
-		return read_id(object, &ret_line->entry, err);
+		return read_sandbox(object, arena, &ret_line->entry, err);
 	case HANDOVER_UNKNOWN:
 	case HANDOVER_SYNCED:
 	case HANDOVER_READY:

@@ -88,12 +88,13 @@ static bool address_allows(struct admin *admin, struct http_exchange *ex,
 	union address address;
 	enum address_verdict verdict;
 
-	if (!patch->has.address || address_parse(str_of(patch->address), &address) < 0)
+	if (!sandbox_patch_says(patch, address) ||
+	    address_parse(str_of(patch->values.address), &address) < 0)
 		return true;
 	verdict = address_guard_check(admin->config.guard, &address, false);
 	if (verdict == ADDRESS_OK)
 		return true;
-	http_respond_error(ex, 400, "address %s is %s", patch->address,
+	http_respond_error(ex, 400, "address %s is %s", patch->values.address,
 			   address_verdict_text(verdict));
 	return false;
 }

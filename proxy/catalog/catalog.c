@@ -1,4 +1,5 @@
 #include "proxy/catalog/catalog_private.h"
+#include "proxy/catalog/sandbox_fields.h"
 
 #include <limits.h>
 #include <sys/random.h>
@@ -203,7 +204,7 @@ static int check_expected(const struct catalog_record *old, const char *expected
 static int check_put(const struct catalog *catalog, const struct catalog_record *old,
 		     const struct sandbox_entry *entry, struct err *err)
 {
-	int status = catalog_check_entry(entry, err);
+	int status = sandbox_entry_check(entry, err);
 
 	if (status < 0)
 		return status;
@@ -369,6 +370,20 @@ int catalog_remove(struct catalog *catalog, struct str id, const char *expected_
 		remove_current(catalog, old);
 	pthread_mutex_unlock(&catalog->write_lock);
 	return status;
+}
+
+bool catalog_remove_of(struct catalog *catalog, struct str id, enum sandbox_origin origin)
+{
+	struct catalog_record *record;
+	bool is_theirs;
+
+	pthread_mutex_lock(&catalog->write_lock);
+	record = current(catalog, id);
+	is_theirs = record && record->entry.origin == origin;
+	if (is_theirs)
+		remove_current(catalog, record);
+	pthread_mutex_unlock(&catalog->write_lock);
+	return is_theirs;
 }
 
 bool catalog_remove_record(struct catalog *catalog, struct catalog_record *record)

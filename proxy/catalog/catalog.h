@@ -140,6 +140,8 @@ int catalog_edit(struct catalog *catalog, struct str id, const char *expected_li
 int catalog_remove(struct catalog *catalog, struct str id, const char *expected_lifecycle,
 		   struct err *err) NODISCARD;
 
+/* Removes what was last said by `origin`; false when that is nothing. */
+bool catalog_remove_of(struct catalog *catalog, struct str id, enum sandbox_origin origin);
 /* Removes this very record; false when it is no longer the current one. */
 bool catalog_remove_record(struct catalog *catalog, struct catalog_record *record);
 /* Removes a record that nobody is using, without ending an exchange: false when it has some, or is

@@ -13,7 +13,5 @@ struct catalog_record *catalog_record_new(const struct sandbox_entry *entry,
 					  struct lifecycle *lifecycle);
 /* True when a connection to what `old` says is still one to what `entry` says. */
 bool catalog_record_continues(const struct catalog_record *old, const struct sandbox_entry *entry);
-/* Fills err with invalid_argument. */
-int catalog_check_entry(const struct sandbox_entry *entry, struct err *err) NODISCARD;
 
 #endif

@@ -1,45 +1,68 @@
 #include "proxy/catalog/sandbox_json.h"
 
-#include "lib/json_writer.h"
+/* ---- writing ---- */
+
+void sandbox_json_write_field(struct json_writer *w, const struct sandbox_field *field,
+			      const char *key, const struct sandbox_entry *entry)
+{
+	const void *member = sandbox_field_of(field, entry);
+	unsigned port;
+	char text[24];
+
+	switch (field->kind) {
+	case SANDBOX_FIELD_TEXT:
+		json_writer_text(w, key, str_of(sandbox_field_text(field, entry)));
+		break;
+	case SANDBOX_FIELD_STATE:
+		json_writer_text(w, key,
+				 str_of(sandbox_state_name(*(const enum sandbox_state *)member)));
+		break;
+	case SANDBOX_FIELD_PORT:
+		port = *(const unsigned *)member;
+		json_writer_uint(w, key, port ? port : ENVD_PORT);
+		break;
+	case SANDBOX_FIELD_LIMIT:
+		json_writer_int(w, key, *(const int *)member);
+		break;
+	case SANDBOX_FIELD_RESUME:
+		json_writer_text(w, key, *(const bool *)member ? STR("any") : STR("off"));
+		break;
+	case SANDBOX_FIELD_FLAG:
+		json_writer_bool(w, key, *(const bool *)member);
+		break;
+	case SANDBOX_FIELD_ORIGIN:
+		json_writer_int(w, key, *(const enum sandbox_origin *)member);
+		break;
+	case SANDBOX_FIELD_VERSION:
+		snprintf(text, sizeof(text), "%llu", (unsigned long long)*(const uint64_t *)member);
+		json_writer_text(w, key, str_of(text));
+		break;
+	}
+}
 
 int sandbox_json_write(struct buf *b, const struct catalog_record *record)
 {
-	const struct sandbox_entry *e = &record->entry;
+	const struct sandbox_entry *entry = &record->entry;
 	int active = atomic_load(&record->lifecycle->active);
 	struct json_writer w;
 
 	json_writer_init(&w, b);
 	json_writer_object(&w, NULL);
-	json_writer_text(&w, "id", str_of(e->id));
-	json_writer_text(&w, "state", str_of(sandbox_state_name(e->state)));
-	json_writer_text(&w, "address", str_of(e->address));
-	json_writer_uint(&w, "envd_port", e->envd_port ? e->envd_port : ENVD_PORT);
-	json_writer_text(&w, "lifecycle_id", str_of(e->lifecycle_id));
-	json_writer_bool(&w, "private", *e->traffic_token);
-	json_writer_text(&w, "mask_request_host", str_of(e->mask_host));
-	json_writer_text(&w, "auto_resume", e->auto_resume ? STR("any") : STR("off"));
-	json_writer_bool(&w, "envd_secure", *e->envd_token_hash);
-	json_writer_int(&w, "connection_limit", e->connection_limit);
+	for (const struct sandbox_field *f = sandbox_fields; f->name; f++) {
+		if (f->reach < SANDBOX_FIELD_SHOWN)
+			continue;
+		if (f->shown)
+			json_writer_bool(&w, f->shown, *sandbox_field_text(f, entry));
+		else
+			sandbox_json_write_field(&w, f, f->name, entry);
+	}
 	json_writer_int(&w, "active", active > 0 ? active : 0);
 	json_writer_uint(&w, "revision", record->revision);
 	json_writer_object_end(&w);
 	return json_writer_status(&w);
 }
 
-int sandbox_json_write_settings(struct buf *b, const struct sandbox_entry *e)
-{
-	struct json_writer w;
-
-	json_writer_init(&w, b);
-	json_writer_text(&w, "state", str_of(sandbox_state_name(e->state)));
-	json_writer_uint(&w, "envd_port", e->envd_port ? e->envd_port : ENVD_PORT);
-	json_writer_int(&w, "connection_limit", e->connection_limit);
-	json_writer_text(&w, "auto_resume", e->auto_resume ? STR("any") : STR("off"));
-	json_writer_text(&w, "traffic_access_token", str_of(e->traffic_token));
-	json_writer_text(&w, "envd_access_token_sha256", str_of(e->envd_token_hash));
-	json_writer_text(&w, "mask_request_host", str_of(e->mask_host));
-	return json_writer_status(&w);
-}
+/* ---- reading ---- */
 
 static int wrong_type(struct str key, const char *wanted, struct err *err)
 {
@@ -47,95 +70,70 @@ static int wrong_type(struct str key, const char *wanted, struct err *err)
 		       key.p, wanted);
 }
 
-static int read_text(const struct json_value *value, struct str key, struct arena *arena,
-		     const char **ret_text, bool *ret_has, struct err *err)
-{
-	struct str text;
-
-	*ret_has = true;
-	*ret_text = "";
-	if (json_type(value) == JSON_NULL)
-		return 0;
-	if (json_type(value) != JSON_STRING)
-		return wrong_type(key, "a string", err);
-	text = json_string(value);
-	*ret_text = arena_strndup(arena, text.p, text.len);
-	return *ret_text ? 0 : err_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
-}
-
-static int read_number(const struct json_value *value, struct str key, int64_t least, int64_t most,
-		       int64_t unset, int64_t *ret_number, bool *ret_has, struct err *err)
-{
-	*ret_has = true;
-	*ret_number = unset;
-	if (json_type(value) == JSON_NULL)
-		return 0;
-	if (json_type(value) != JSON_INT)
-		return wrong_type(key, "an integer", err);
-	*ret_number = json_int(value);
-	if (*ret_number < least || *ret_number > most)
-		return err_set(err, ERR_INVALID_ARGUMENT, "%.*s must be within %lld and %lld",
-			       (int)key.len, key.p, (long long)least, (long long)most);
-	return 0;
-}
-
-static int read_state(const struct json_value *value, struct sandbox_patch *patch, struct err *err)
-{
-	patch->has.state = true;
-	if (json_type(value) != JSON_STRING ||
-	    sandbox_state_parse(json_string(value), &patch->state) < 0)
-		return err_set(err, ERR_INVALID_ARGUMENT,
-			       "state must be running, pausing, paused, resuming or stopping");
-	return 0;
-}
-
-static int read_auto_resume(const struct json_value *value, struct sandbox_patch *patch,
-			    struct err *err)
+static int read_text(const struct sandbox_field *field, struct str key,
+		     const struct json_value *value, struct arena *arena,
+		     struct sandbox_entry *entry, struct err *err)
 {
 	struct str text = json_string(value);
+	const char *copy;
 
-	patch->has.auto_resume = true;
-	patch->auto_resume = str_equal(text, STR("any"));
-	if (json_type(value) != JSON_NULL && !patch->auto_resume && !str_equal(text, STR("off")))
-		return err_set(err, ERR_INVALID_ARGUMENT, "auto_resume must be \"any\" or \"off\"");
+	if (json_type(value) != JSON_STRING)
+		return wrong_type(key, "a string", err);
+	copy = arena_strndup(arena, text.p, text.len);
+	return copy ? sandbox_field_parse(field, key, copy, entry, err)
+		    : err_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+}
+
+/* Of something else than a string it says what is possible. */
+static int read_word(const struct sandbox_field *field, struct str key,
+		     const struct json_value *value, struct sandbox_entry *entry, struct err *err)
+{
+	return sandbox_field_parse(field, key,
+				   json_type(value) == JSON_STRING ? json_string(value).p : "",
+				   entry, err);
+}
+
+static int read_value(const struct sandbox_field *field, struct str key,
+		      const struct json_value *value, struct arena *arena,
+		      struct sandbox_entry *entry, struct err *err)
+{
+	void *member = sandbox_field_of(field, entry);
+	int64_t number = json_int(value);
+
+	if (json_type(value) == JSON_NULL && field->kind != SANDBOX_FIELD_STATE) {
+		sandbox_field_unset(field, entry);
+		return 0;
+	}
+	switch (field->kind) {
+	case SANDBOX_FIELD_TEXT:
+		return read_text(field, key, value, arena, entry, err);
+	case SANDBOX_FIELD_STATE:
+	case SANDBOX_FIELD_RESUME:
+	case SANDBOX_FIELD_VERSION:
+		return read_word(field, key, value, entry, err);
+	case SANDBOX_FIELD_PORT:
+	case SANDBOX_FIELD_LIMIT:
+		if (json_type(value) != JSON_INT)
+			return wrong_type(key, "an integer", err);
+		return sandbox_field_set_number(field, key, number, entry, err);
+	case SANDBOX_FIELD_FLAG:
+		*(bool *)member = json_bool(value);
+		break;
+	case SANDBOX_FIELD_ORIGIN:
+		if (json_type(value) == JSON_INT && number >= SANDBOX_FROM_DNS &&
+		    number <= SANDBOX_FROM_COMMAND_LINE)
+			*(enum sandbox_origin *)member = (enum sandbox_origin)number;
+		break;
+	}
 	return 0;
 }
 
-int sandbox_json_read_key(struct str key, const struct json_value *value, struct arena *arena,
-			  struct sandbox_patch *patch, struct err *err)
+int sandbox_json_read_field(const struct sandbox_field *field, struct str key,
+			    const struct json_value *value, struct arena *arena,
+			    struct sandbox_patch *patch, struct err *err)
 {
-	int64_t number;
-	int status;
-
-	if (str_equal(key, STR("state")))
-		return read_state(value, patch, err);
-	if (str_equal(key, STR("address")))
-		return read_text(value, key, arena, &patch->address, &patch->has.address, err);
-	if (str_equal(key, STR("lifecycle_id")))
-		return read_text(value, key, arena, &patch->lifecycle_id, &patch->has.lifecycle_id,
-				 err);
-	if (str_equal(key, STR("traffic_access_token")))
-		return read_text(value, key, arena, &patch->traffic_token,
-				 &patch->has.traffic_token, err);
-	if (str_equal(key, STR("envd_access_token_sha256")))
-		return read_text(value, key, arena, &patch->envd_token_hash,
-				 &patch->has.envd_token_hash, err);
-	if (str_equal(key, STR("auto_resume")))
-		return read_auto_resume(value, patch, err);
-	if (str_equal(key, STR("mask_request_host")))
-		return read_text(value, key, arena, &patch->mask_host, &patch->has.mask_host, err);
-	if (str_equal(key, STR("envd_port"))) {
-		status = read_number(value, key, 1, 65535, 0, &number, &patch->has.envd_port, err);
-		patch->envd_port = number == ENVD_PORT ? 0 : (unsigned)number;
-		return status;
-	}
-	if (str_equal(key, STR("connection_limit"))) {
-		status = read_number(value, key, CATALOG_NO_LIMIT, INT32_MAX, CATALOG_NO_LIMIT,
-				     &number, &patch->has.connection_limit, err);
-		patch->connection_limit = (int)number;
-		return status;
-	}
-	return SANDBOX_JSON_UNKNOWN;
+	patch->says |= 1u << (field - sandbox_fields);
+	return read_value(field, key, value, arena, &patch->values, err);
 }
 
 int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch *ret_patch,
@@ -152,40 +150,48 @@ int sandbox_json_read(struct str text, struct arena *arena, struct sandbox_patch
 	for (size_t i = 0; i < json_length(object); i++) {
 		struct str key = {0};
 		const struct json_value *value = json_entry(object, i, &key);
+		const struct sandbox_field *field = sandbox_field_find(key);
 
-		status = sandbox_json_read_key(key, value, arena, ret_patch, err);
-		if (status == SANDBOX_JSON_UNKNOWN)
-			return err_set(err, ERR_INVALID_ARGUMENT, "unknown key \"%.*s\"",
-				       (int)size_min(key.len, 64), key.p);
+		status = field ? sandbox_json_read_field(field, key, value, arena, ret_patch, err)
+			       : sandbox_field_unknown(key, err);
 		if (status < 0)
 			return status;
 	}
 	return 0;
 }
 
+/* ---- patches ---- */
+
+static bool says(const struct sandbox_patch *patch, const struct sandbox_field *field)
+{
+	return patch->says >> (field - sandbox_fields) & 1;
+}
+
+bool sandbox_patch_says_at(const struct sandbox_patch *patch, size_t offset)
+{
+	for (const struct sandbox_field *f = sandbox_fields; f->name; f++)
+		if (f->offset == offset)
+			return says(patch, f);
+	return false;
+}
+
+void sandbox_patch_set_state(struct sandbox_patch *patch, enum sandbox_state state)
+{
+	const struct sandbox_field *field = sandbox_field_find(STR("state"));
+
+	patch->says |= 1u << (field - sandbox_fields);
+	patch->values.state = state;
+}
+
 void sandbox_patch_apply(struct sandbox_entry *entry, void *user)
 {
 	const struct sandbox_patch *patch = user;
 
-	if (patch->has.state)
-		entry->state = patch->state;
-	if (patch->has.address) {
-		/* Trust was given to the address on the command line, not to another one. */
-		entry->trusted = entry->trusted && strcmp(entry->address, patch->address) == 0;
-		entry->address = patch->address;
-	}
-	if (patch->has.lifecycle_id)
-		entry->lifecycle_id = patch->lifecycle_id;
-	if (patch->has.traffic_token)
-		entry->traffic_token = patch->traffic_token;
-	if (patch->has.mask_host)
-		entry->mask_host = patch->mask_host;
-	if (patch->has.envd_token_hash)
-		entry->envd_token_hash = patch->envd_token_hash;
-	if (patch->has.auto_resume)
-		entry->auto_resume = patch->auto_resume;
-	if (patch->has.envd_port)
-		entry->envd_port = patch->envd_port;
-	if (patch->has.connection_limit)
-		entry->connection_limit = patch->connection_limit;
+	/* Trust was given to the address on the command line, not to another one. */
+	if (sandbox_patch_says(patch, address) &&
+	    strcmp(entry->address, patch->values.address) != 0)
+		entry->trusted = false;
+	for (const struct sandbox_field *f = sandbox_fields; f->name; f++)
+		if (says(patch, f))
+			sandbox_field_copy(f, &patch->values, entry);
 }

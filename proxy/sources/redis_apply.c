@@ -18,13 +18,8 @@ static struct catalog_record *known_record(struct redis_source *source, const ch
 
 static void forget(struct redis_source *source, const char *id)
 {
-	struct catalog_record *record = known_record(source, id);
-
-	if (!record)
-		return;
-	if (catalog_remove_record(source->catalog, record))
+	if (catalog_remove_of(source->catalog, str_of(id), SANDBOX_FROM_REDIS))
 		source->totals.applied++;
-	catalog_record_release(record);
 }
 
 bool redis_may_complain(struct redis_source *source)

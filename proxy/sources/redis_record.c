@@ -18,22 +18,13 @@ void redis_record_key(const char *id, char ret_key[REDIS_RECORD_KEY_BYTES])
 	snprintf(ret_key, REDIS_RECORD_KEY_BYTES, "%s%s", REDIS_RECORD_PREFIX, id);
 }
 
-/* A text of E2B's; absent and null are "". */
-static int read_text(const struct json_value *object, struct str key, struct arena *arena,
-		     const char **ret_text, struct err *err)
+static int read_if_there(const struct json_value *object, const struct sandbox_field *field,
+			 const char *key, struct arena *arena, struct sandbox_patch *patch,
+			 struct err *err)
 {
-	const struct json_value *value = json_get(object, key);
-	struct str text;
+	const struct json_value *value = key ? json_get(object, str_of(key)) : NULL;
 
-	*ret_text = "";
-	if (!value || json_type(value) == JSON_NULL)
-		return 0;
-	if (json_type(value) != JSON_STRING)
-		return err_set(err, ERR_INVALID_ARGUMENT, "%.*s must be a string", (int)key.len,
-			       key.p);
-	text = json_string(value);
-	*ret_text = arena_strndup(arena, text.p, text.len);
-	return *ret_text ? 0 : err_set(err, ERR_RESOURCE_EXHAUSTED, "out of memory");
+	return value ? sandbox_json_read_field(field, str_of(key), value, arena, patch, err) : 0;
 }
 
 int redis_record_read(struct str value, const char *id, struct arena *arena,
@@ -47,21 +38,17 @@ int redis_record_read(struct str value, const char *id, struct arena *arena,
 		return status;
 	if (json_type(object) != JSON_OBJECT)
 		return err_set(err, ERR_INVALID_ARGUMENT, "the value must be a JSON object");
+	for (const struct sandbox_field *f = sandbox_fields; f->name; f++) {
+		if (f->reach != SANDBOX_FIELD_SET)
+			continue;
+		status = read_if_there(object, f, f->redis, arena, &patch, err);
+		if (status == 0) /* ours has precedence */
+			status = read_if_there(object, f, f->name, arena, &patch, err);
+		if (status < 0)
+			return status;
+	}
 	sandbox_entry_init(ret_entry, id);
 	ret_entry->origin = SANDBOX_FROM_REDIS;
-	status = read_text(object, STR("orchestrator_ip"), arena, &ret_entry->address, err);
-	if (status == 0)
-		status = read_text(object, STR("execution_id"), arena, &ret_entry->lifecycle_id,
-				   err);
-	for (size_t i = 0; status == 0 && i < json_length(object); i++) {
-		struct str key = {0};
-		const struct json_value *entry = json_entry(object, i, &key);
-
-		if (sandbox_json_read_key(key, entry, arena, &patch, err) < 0)
-			status = -EINVAL;
-	}
-	if (status < 0)
-		return status;
 	sandbox_patch_apply(ret_entry, &patch);
 	ret_entry->origin_version = redis_record_version(value);
 	return 0;
@@ -69,22 +56,18 @@ int redis_record_read(struct str value, const char *id, struct arena *arena,
 
 int redis_record_write(struct buf *b, const struct sandbox_entry *entry, const char *started_at)
 {
-	int status = buf_append_str(b, STR("{\"orchestrator_id\":\"\",\"orchestrator_ip\":"));
+	struct json_writer w;
 
-	if (status == 0)
-		status = json_write_string(b, str_of(entry->address), false);
-	if (status == 0)
-		status = buf_append_str(b, STR(",\"execution_id\":"));
-	if (status == 0)
-		status = json_write_string(b, str_of(entry->lifecycle_id), false);
-	if (status == 0)
-		status = buf_printf(b,
-				    ",\"sandbox_started_at\":\"%s\","
-				    "\"sandbox_max_length_in_hours\":0,",
-				    started_at);
-	if (status == 0)
-		status = sandbox_json_write_settings(b, entry);
-	return status < 0 ? status : buf_append_str(b, STR("}"));
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_text(&w, "orchestrator_id", STR(""));
+	json_writer_text(&w, "sandbox_started_at", str_of(started_at));
+	json_writer_uint(&w, "sandbox_max_length_in_hours", 0);
+	for (const struct sandbox_field *f = sandbox_fields; f->name; f++)
+		if (f->reach == SANDBOX_FIELD_SET)
+			sandbox_json_write_field(&w, f, f->redis ? f->redis : f->name, entry);
+	json_writer_object_end(&w);
+	return json_writer_status(&w);
 }
 
 uint64_t redis_record_version(struct str value)

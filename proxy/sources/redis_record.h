@@ -6,7 +6,7 @@
  *   execution_id       its lifecycle id
  *   orchestrator_id, sandbox_started_at, sandbox_max_length_in_hours    not needed here
  *
- * and every key that the admin API takes (proxy/catalog/sandbox_json.h) may stand there too:
+ * and every key that the admin API takes (proxy/catalog/sandbox_fields.h) may stand there too:
  * "address" and "lifecycle_id" have precedence over the two above. Keys known to neither are
  * skipped, because others may keep there what is theirs; a known key of the wrong type makes the
  * record unreadable. Pure.

@@ -129,16 +129,14 @@ static bool publish(struct question *q, struct str text, struct arena *arena, st
 
 	if (sandbox_json_read(text, arena, &patch, err) < 0)
 		return false;
-	if (patch.has.address && !*patch.address) {
+	if (sandbox_patch_says(&patch, address) && !*patch.values.address) {
 		err_set(err, ERR_INVALID_ARGUMENT, "the address is empty");
 		return false;
 	}
-	if (memcmp(&patch.has, &(struct sandbox_patch){0}.has, sizeof(patch.has)) == 0)
+	if (sandbox_patch_is_empty(&patch))
 		return true; /* {} */
-	if (!patch.has.state) {
-		patch.has.state = true;
-		patch.state = SANDBOX_RUNNING;
-	}
+	if (!sandbox_patch_says(&patch, state))
+		sandbox_patch_set_state(&patch, SANDBOX_RUNNING);
 	if (request->is_unknown)
 		return publish_new(q, &patch, err);
 	if (catalog_edit(q->hook->catalog, str_of(request->id), request->lifecycle_id,

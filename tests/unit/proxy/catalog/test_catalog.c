@@ -82,6 +82,29 @@ static void add_find_remove(void **state)
 	catalog_free(catalog);
 }
 
+/* Who takes back what he said takes nothing of what somebody else has said since. */
+static void removing_what_one_origin_said(void **state)
+{
+	struct catalog *catalog = catalog_new(1, 10, 4);
+	struct sandbox_entry entry = entry_of("abc", "10.0.0.5");
+	struct catalog_record *record;
+
+	(void)state;
+	assert_false(catalog_remove_of(catalog, STR("abc"), SANDBOX_FROM_REDIS));
+	entry.origin = SANDBOX_FROM_REDIS;
+	catalog_record_release(put(catalog, &entry));
+	assert_false(catalog_remove_of(catalog, STR("abc"), SANDBOX_FROM_ADMIN));
+	entry.origin = SANDBOX_FROM_ADMIN;
+	catalog_record_release(put(catalog, &entry));
+	assert_false(catalog_remove_of(catalog, STR("abc"), SANDBOX_FROM_REDIS));
+	assert_int_equal(catalog_find(catalog, STR("abc"), &record), 0);
+	assert_true(catalog_remove_of(catalog, STR("abc"), SANDBOX_FROM_ADMIN));
+	assert_true(lifecycle_has_ended(record->lifecycle));
+	catalog_record_release(record);
+	assert_int_equal(catalog_count(catalog), 0);
+	catalog_free(catalog);
+}
+
 static void entries_are_checked(void **state)
 {
 	struct catalog *catalog = catalog_new(1, 2, 4);
@@ -524,6 +547,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(add_find_remove),
+		cmocka_unit_test(removing_what_one_origin_said),
 		cmocka_unit_test(entries_are_checked),
 		cmocka_unit_test(s018_lifecycles),
 		cmocka_unit_test(s001_incomplete_catalog_does_not_know),
