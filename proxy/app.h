@@ -26,6 +26,7 @@ struct app {
 	struct relay_options relay_options;
 	struct waking waking;
 	struct sources *sources;
+	struct record_writer writer;
 	struct front *front;
 	struct tls_reload *certificates; /* NULL: no TLS */
 	struct admin *admin;

@@ -188,13 +188,14 @@ static int open_admin(struct app *app, struct err *err)
 		.port = app->config.admin.port,
 		.token = app->token,
 		.catalog = app->catalog,
-		.redis = sources_redis(app->sources),
+		.writer = &app->writer,
 		.guard = &app->guard,
 		.certificates = app->certificates,
 		.write_metrics = write_metrics,
 		.user = app,
 	};
 
+	app->writer = (struct record_writer){app->catalog, sources_redis(app->sources)};
 	return app->config.admin.none ? 0 : admin_open(&app->loop, &config, &app->admin, err);
 }
 

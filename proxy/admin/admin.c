@@ -8,10 +8,8 @@
 #include "proxy/admin/activity.h"
 #include "proxy/admin/certificates.h"
 #include "proxy/admin/links.h"
-#include "proxy/admin/shared_change.h"
 #include "proxy/admin/unix_socket.h"
 #include "proxy/admin/watch.h"
-#include "proxy/catalog/sandbox_json.h"
 #include "proxy/limits.h"
 
 #define METRICS_BYTES_MAX (256 * 1024)
@@ -59,11 +57,6 @@ static void respond_record(struct http_exchange *ex, int status,
 	buf_fini(&body);
 }
 
-static const struct shared_change_answers answers = {
-	.with_record = respond_record,
-	.with_error = respond_err,
-};
-
 /* ---- sandboxes ---- */
 
 /* The "lifecycle_id" a change is bound to; "" when to none. NULL after an answer was given. */
@@ -99,109 +92,125 @@ static bool address_allows(struct admin *admin, struct http_exchange *ex,
 	return false;
 }
 
-static void log_change(const char *what, const struct catalog_record *record)
+/* A change on its way; its texts are in the exchange's arena. */
+struct change {
+	struct record_change change;
+	struct http_exchange *ex;
+	struct sandbox_entry entry;
+	struct sandbox_patch patch;
+};
+
+static void log_change(const struct record_change *change)
 {
-	log_info("admin", what, LOG_S("sandbox", record->entry.id),
-		 LOG_S("state", sandbox_state_name(record->entry.state)),
-		 LOG_S("lifecycle", record->entry.lifecycle_id));
+	static const char *const events[][2] = {
+		[RECORD_PUT] = {"sandbox put", "shared sandbox put"},
+		[RECORD_PATCH] = {"sandbox changed", "shared sandbox changed"},
+		[RECORD_REMOVE] = {"sandbox removed", "shared sandbox removed"},
+	};
+	const char *event = events[change->kind][change->is_shared];
+
+	if (!change->record)
+		log_info("admin", event, LOG_STR("sandbox", change->id));
+	else
+		log_info("admin", event, LOG_STR("sandbox", change->id),
+			 LOG_S("state", sandbox_state_name(change->record->entry.state)),
+			 LOG_S("lifecycle", change->record->entry.lifecycle_id));
 }
 
-static void handle_put(struct http_exchange *ex, const struct route_call *call)
+static void on_changed(struct record_change *record_change, int status, const struct err *err)
 {
-	struct admin *admin = admin_of(ex);
-	const char *expected = expected_lifecycle(ex);
-	struct catalog_record *record, *before;
-	struct sandbox_patch patch;
-	struct sandbox_entry entry;
+	struct change *change = container_of(record_change, struct change, change);
+	bool is_new = record_change->kind == RECORD_PUT && record_change->is_new;
+
+	if (status == 0)
+		log_change(record_change);
+	if (status < 0)
+		respond_err(change->ex, err);
+	else if (record_change->record)
+		respond_record(change->ex, is_new ? 201 : 200, record_change->record);
+	else
+		http_respond(change->ex, 204, NULL, (struct str){0});
+	http_exchange_release(change->ex);
+	free(change);
+}
+
+static struct change *change_new(struct http_exchange *ex, const struct route_call *call,
+				 enum record_change_kind kind, const char *expected)
+{
+	struct change *change = xcalloc(1, sizeof(*change));
+
+	change->ex = ex;
+	change->change = (struct record_change){
+		.kind = kind,
+		.id = call->parameters[0],
+		.expected = expected,
+		.entry = &change->entry,
+		.patch = &change->patch,
+		.done = on_changed,
+	};
+	http_exchange_hold(ex);
+	return change;
+}
+
+static void change_drop(struct change *change)
+{
+	http_exchange_release(change->ex);
+	free(change);
+}
+
+/* What the body says. False when the request was answered. */
+static bool read_patch(struct change *change, const struct route_call *call)
+{
+	struct http_exchange *ex = change->ex;
 	struct err err;
-	char *id = arena_strndup(&ex->arena, call->parameters[0].p, call->parameters[0].len);
+
+	change->change.patch_json = buf_str(call->body);
+	if (sandbox_json_read(change->change.patch_json, &ex->arena, &change->patch, &err) < 0) {
+		respond_err(ex, &err);
+		return false;
+	}
+	return address_allows(admin_of(ex), ex, &change->patch);
+}
+
+static void handle_change(struct http_exchange *ex, const struct route_call *call,
+			  enum record_change_kind kind)
+{
+	const char *expected = expected_lifecycle(ex);
+	struct change *change;
+	char *id;
 
 	if (!expected)
 		return;
+	id = arena_strndup(&ex->arena, call->parameters[0].p, call->parameters[0].len);
 	if (!id) {
 		http_exchange_abort(ex);
 		return;
 	}
-	if (sandbox_json_read(buf_str(call->body), &ex->arena, &patch, &err) < 0) {
-		respond_err(ex, &err);
+	change = change_new(ex, call, kind, expected);
+	if (kind != RECORD_REMOVE && !read_patch(change, call)) {
+		change_drop(change);
 		return;
 	}
-	if (!address_allows(admin, ex, &patch))
-		return;
-	sandbox_entry_init(&entry, id);
-	sandbox_patch_apply(&entry, &patch);
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0],
-				  true)) {
-		shared_change_put(admin->config.redis, admin->config.catalog, ex, &entry, expected,
-				  &answers);
-		return;
-	}
-	if (catalog_find(admin->config.catalog, call->parameters[0], &before) < 0)
-		before = NULL;
-	if (catalog_put(admin->config.catalog, &entry, expected, &record, &err) < 0) {
-		respond_err(ex, &err);
-	} else {
-		log_change("sandbox put", record);
-		respond_record(ex, before ? 200 : 201, record);
-		catalog_record_release(record);
-	}
-	if (before)
-		catalog_record_release(before);
+	change->change.id = str_of(id);
+	sandbox_entry_init(&change->entry, id);
+	if (kind == RECORD_PUT)
+		sandbox_patch_apply(&change->entry, &change->patch);
+	record_writer_change(admin_of(ex)->config.writer, &change->change);
+}
+
+static void handle_put(struct http_exchange *ex, const struct route_call *call)
+{
+	handle_change(ex, call, RECORD_PUT);
 }
 
 static void handle_patch(struct http_exchange *ex, const struct route_call *call)
 {
-	struct admin *admin = admin_of(ex);
-	const char *expected = expected_lifecycle(ex);
-	struct catalog_record *record;
-	struct sandbox_patch patch;
-	struct err err;
-
-	if (!expected)
-		return;
-	if (sandbox_json_read(buf_str(call->body), &ex->arena, &patch, &err) < 0) {
-		respond_err(ex, &err);
-		return;
-	}
-	if (!address_allows(admin, ex, &patch))
-		return;
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, call->parameters[0],
-				  false)) {
-		shared_change_patch(admin->config.redis, admin->config.catalog, ex,
-				    call->parameters[0], &patch, buf_str(call->body), expected,
-				    &answers);
-		return;
-	}
-	if (catalog_edit(admin->config.catalog, call->parameters[0], expected, sandbox_patch_apply,
-			 &patch, &record, &err) < 0) {
-		respond_err(ex, &err);
-		return;
-	}
-	log_change("sandbox changed", record);
-	respond_record(ex, 200, record);
-	catalog_record_release(record);
+	handle_change(ex, call, RECORD_PATCH);
 }
 
 static void handle_delete(struct http_exchange *ex, const struct route_call *call)
 {
-	struct admin *admin = admin_of(ex);
-	struct str id = call->parameters[0];
-	const char *expected = expected_lifecycle(ex);
-	struct err err;
-
-	if (!expected)
-		return;
-	if (shared_change_applies(admin->config.redis, admin->config.catalog, id, false)) {
-		shared_change_delete(admin->config.redis, admin->config.catalog, ex, id, expected,
-				     &answers);
-		return;
-	}
-	if (catalog_remove(admin->config.catalog, id, expected, &err) < 0) {
-		respond_err(ex, &err);
-		return;
-	}
-	log_info("admin", "sandbox removed", LOG_STR("sandbox", id));
-	http_respond(ex, 204, NULL, (struct str){0});
+	handle_change(ex, call, RECORD_REMOVE);
 }
 
 static void handle_get(struct http_exchange *ex, const struct route_call *call)

@@ -32,7 +32,7 @@
 #define PROXY_ADMIN_ADMIN_H
 
 #include "lib/http_exchange.h"
-#include "proxy/sources/redis.h"
+#include "proxy/sources/record_writer.h"
 
 struct tls_reload;
 
@@ -42,7 +42,7 @@ struct admin_config {
 	int socket; /* -1, or one that was inherited, which becomes the API's */
 	const char *token; /* "" = none */
 	struct catalog *catalog;
-	struct redis_source *redis; /* where shared records are changed; NULL: there are none */
+	struct record_writer *writer; /* changes what it shows */
 	struct address_guard *guard; /* the listener is added to it */
 	struct tls_reload *certificates; /* NULL: no TLS */
 	/* Appends metrics in Prometheus text form. */
