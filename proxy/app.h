@@ -27,6 +27,7 @@ struct app {
 	struct waking waking;
 	struct sources *sources;
 	struct record_writer writer;
+	struct host_table hosts;
 	struct front *front;
 	struct tls_reload *certificates; /* NULL: no TLS */
 	struct admin *admin;

@@ -217,6 +217,10 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 		{"admin-open", OPTION_BOOL, &config->admin_is_open,
 		 "serve the admin API without a token also where other machines reach it"},
 		{"sandbox", OPTION_LIST, &config->sandboxes, sandbox_help},
+		{"host", OPTION_LIST, &config->hosts,
+		 "NAME=http://ADDRESS[:PORT] of a server that is no sandbox, such as api.DOMAIN: "
+		 "requests for exactly\n"
+		 "    \tthat host go there; may be on loopback"},
 		{"default-sandbox", OPTION_STRING, &config->default_sandbox,
 		 "sandbox id for requests to localhost, an IP address or sandbox.DOMAIN without "
 		 "(usable) routing "
@@ -317,6 +321,7 @@ enum options_result config_read(struct config *config, int argc, char **argv)
 void config_fini(struct config *config)
 {
 	options_list_fini(&config->sandboxes);
+	options_list_fini(&config->hosts);
 	options_list_fini(&config->certificates);
 	options_list_fini(&config->probe_texts);
 	options_list_fini(&config->embed_origins);

@@ -29,7 +29,8 @@ struct config {
 	const char *user; /* to become once all is open; NULL: nobody else */
 	const char *wake_url, *wake_token_file; /* NULL: none */
 	struct sources_config sources;
-	struct option_list sandboxes, certificates, probe_texts, embed_origins, load_balancers;
+	struct option_list sandboxes, hosts, certificates, probe_texts, embed_origins,
+		load_balancers;
 	/* Of clients, over all workers; 0: as many as descriptors allow with another one for
 	 * each. */
 	int64_t connections_max;

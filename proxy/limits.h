@@ -26,6 +26,8 @@
 
 /* proxy/route */
 
+/* Names that are not sandboxes' (-host). */
+#define PROXY_HOSTS_MAX 32
 /* Addresses that one name may have: of a sandbox, of Redis, of the hook that wakes. */
 #define PROXY_RESOLVED_MAX 4
 /* A worker's thread that enters network namespaces hangs when a path takes longer, in a file system

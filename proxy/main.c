@@ -11,6 +11,7 @@
 #include "proxy/front/metrics.h"
 #include "proxy/front/tls_development.h"
 #include "proxy/limits.h"
+#include "proxy/relay/fixed_upstream.h"
 #include "proxy/privileges.h"
 #include "proxy/service_notify.h"
 
@@ -100,7 +101,7 @@ static int write_metrics(struct buf *b, void *user)
 	struct prometheus p = {.b = b};
 	struct app *app = user;
 
-	if (metrics_write(b, app->front, app->catalog, app->certificates) < 0)
+	if (metrics_write(b, app->front, app->catalog, &app->hosts, app->certificates) < 0)
 		return -1;
 	if (waking_write_metrics(b, &app->waking) < 0 || sighup_write_metrics(b, &app->sighup) < 0)
 		return -1;
@@ -144,6 +145,43 @@ static int take_socket(void *user, enum front_listener which)
 	return handover_take_socket(app->predecessor, which == FRONT_TLS ? "tls" : "plain");
 }
 
+/* "NAME=http://HOST[:PORT]" */
+static int add_host(struct app *app, const char *text, struct err *err)
+{
+	const char *equals = strchr(text, '=');
+	struct fixed_upstream *upstream;
+	auto_free char *name = NULL;
+	int status;
+
+	if (!equals)
+		return err_set(err, ERR_INVALID_ARGUMENT,
+			       "a host is given as NAME=http://HOST[:PORT]");
+	name = xstrndup(text, (size_t)(equals - text));
+	status = fixed_upstream_open(str_of(equals + 1), name, (size_t)app->config.workers,
+				     &upstream, err);
+	if (status < 0)
+		return status;
+	/* The name is in argv, which stays. */
+	status = host_table_add(&app->hosts, (struct str){text, (size_t)(equals - text)},
+				relay_dispatch_fixed, upstream, err);
+	if (status < 0)
+		fixed_upstream_close(upstream);
+	return status;
+}
+
+static int add_hosts(struct app *app, struct err *err)
+{
+	for (size_t i = 0; i < app->config.hosts.count; i++) {
+		int status = add_host(app, app->config.hosts.items[i], err);
+
+		if (status < 0) {
+			err_wrap(err, "-host %s", app->config.hosts.items[i]);
+			return status;
+		}
+	}
+	return 0;
+}
+
 static int open_front(struct app *app, struct err *err)
 {
 	const struct front_config config = {
@@ -156,6 +194,7 @@ static int open_front(struct app *app, struct err *err)
 		.lookups = sources_lookups(app->sources),
 		.guard = &app->guard,
 		.options = &app->relay_options,
+		.hosts = &app->hosts,
 		.access_sink = app->access_log_fd >= 0 ? &app->access_sink : NULL,
 		.heap_keeper = &app->heap_keeper,
 		.descriptors = app->descriptors,
@@ -272,7 +311,8 @@ static int start(struct app *app, struct err *err)
 	app_end_open(app);
 	if (heap_keeper_open(&app->heap_keeper, err) < 0 || read_token(app, err) < 0 ||
 	    open_access_log(app, err) < 0 || inherit_catalog(app, err) < 0 ||
-	    add_sandboxes(app, err) < 0 || open_certificates(app, err) < 0 ||
+	    add_sandboxes(app, err) < 0 || add_hosts(app, err) < 0 ||
+	    open_certificates(app, err) < 0 ||
 	    waking_open(&app->waking, &app->loop, app->catalog, &app->config, err) < 0 ||
 	    sources_open(&app->loop, app->catalog, &app->config.sources, &app->sources, err) < 0 ||
 	    open_front(app, err) < 0 || open_admin(app, err) < 0 || drop_privileges(app, err) < 0 ||
@@ -329,6 +369,8 @@ int main(int argc, char **argv)
 	if (app.certificates)
 		tls_reload_free(app.certificates);
 	loop_fini(&app.loop);
+	for (size_t i = 0; i < app.hosts.count; i++)
+		fixed_upstream_close(app.hosts.items[i].user);
 	catalog_free(app.catalog);
 	if (app.access_log_fd >= 0)
 		access_sink_close(&app.access_sink);

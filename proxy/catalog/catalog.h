@@ -116,6 +116,11 @@ bool catalog_is_complete(const struct catalog *catalog);
  * complete, so nobody knows. */
 int catalog_find(struct catalog *catalog, struct str id,
 		 struct catalog_record **ret_record) NODISCARD;
+/* A record that no catalog has, of a life that never ends: for what is reached like a sandbox and
+ * is none. With one reference; nothing of *entry is checked. */
+struct catalog_record *catalog_record_apart(const struct sandbox_entry *entry, size_t worker_count);
+/* Whether an entry may have this address; "" is one. Fills err with invalid_argument. */
+int catalog_check_address(const char *address, struct err *err) NODISCARD;
 void catalog_record_hold(struct catalog_record *record);
 void catalog_record_release(struct catalog_record *record);
 

@@ -48,6 +48,11 @@ struct catalog_record *catalog_record_new(const struct sandbox_entry *entry,
 	return record;
 }
 
+struct catalog_record *catalog_record_apart(const struct sandbox_entry *entry, size_t worker_count)
+{
+	return catalog_record_new(entry, lifecycle_new(worker_count, entry->lifecycle_id));
+}
+
 bool catalog_record_continues(const struct catalog_record *old, const struct sandbox_entry *entry)
 {
 	return sandbox_state_is_live(old->entry.state) && sandbox_state_is_live(entry->state) &&

@@ -40,7 +40,7 @@ static bool is_dialable_name(const char *text)
 	return true;
 }
 
-static int check_address(const char *text, struct err *err)
+int catalog_check_address(const char *text, struct err *err)
 {
 	union address address;
 	struct str path;
@@ -86,7 +86,7 @@ const struct sandbox_field sandbox_fields[] = {
 	{"id", SANDBOX_FIELD_TEXT, SANDBOX_FIELD_SHOWN, MEMBER(id), .check = check_id},
 	{"state", SANDBOX_FIELD_STATE, SANDBOX_FIELD_SET, MEMBER(state), .usage = "NAME"},
 	{"address", SANDBOX_FIELD_TEXT, SANDBOX_FIELD_SET, MEMBER(address),
-	 .redis = "orchestrator_ip", .check = check_address},
+	 .redis = "orchestrator_ip", .check = catalog_check_address},
 	{"envd_port", SANDBOX_FIELD_PORT, SANDBOX_FIELD_SET, MEMBER(envd_port), .usage = "PORT",
 	 .flag = "envd"},
 	{"lifecycle_id", SANDBOX_FIELD_TEXT, SANDBOX_FIELD_SET, MEMBER(lifecycle_id), .usage = "ID",

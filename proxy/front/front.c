@@ -161,6 +161,19 @@ static void on_http2(struct http_server *server, struct stream *stream, const ch
 	http2_open(server, stream, peer, early, w->http2_pool, &w->http2);
 }
 
+/* A host is somebody's by its exact name, or a sandbox's. */
+static void dispatch(struct http_exchange *ex)
+{
+	struct worker *w = container_of((struct relay_context *)ex->server_user, struct worker,
+					context);
+	struct host_entry *host = host_table_find(w->front->config.hosts, ex->request.authority);
+
+	if (host)
+		host->handler(ex, host);
+	else
+		relay_dispatch(ex);
+}
+
 static int listen_on(struct worker *w, const struct http_server_config *server,
 		     enum front_listener which)
 {
@@ -187,7 +200,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 	const struct http_server_config server = {
 		.timeouts = &timeouts,
 		.on_http2 = on_http2,
-		.dispatch = relay_dispatch,
+		.dispatch = dispatch,
 		.on_bad_request = relay_bad_request,
 		.on_accept = which == FRONT_TLS ? tls_acceptor_accept : NULL,
 		.accept_user = w->acceptor,

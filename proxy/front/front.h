@@ -9,6 +9,7 @@
 #define PROXY_FRONT_FRONT_H
 
 #include "proxy/relay/relay.h"
+#include "proxy/route/host_table.h"
 
 enum front_listener { FRONT_PLAIN, FRONT_TLS, FRONT_LISTENERS };
 
@@ -28,6 +29,7 @@ struct front_config {
 	struct wake *wake; /* NULL: sandboxes are not waited for */
 	struct address_guard *guard; /* the listeners are added to it */
 	const struct relay_options *options;
+	struct host_table *hosts; /* names that are not sandboxes' */
 	struct access_sink *access_sink; /* NULL: no access log */
 	struct heap_keeper *heap_keeper; /* told of every turn of a worker's loop */
 	size_t descriptors; /* how many the process may have */

@@ -146,8 +146,37 @@ static int write_shares(struct buf *b, const struct front_totals *t)
 	return status;
 }
 
+static int write_hosts(struct buf *b, const struct host_table *hosts)
+{
+	static const struct {
+		const char *name, *help;
+		size_t offset;
+	} counters[] = {
+		{"proxy_host_requests_total", "Requests for hosts that are not sandboxes'.",
+		 offsetof(struct host_entry, requests)},
+		{"proxy_host_errors_total", "Of these, those that the proxy answered by itself.",
+		 offsetof(struct host_entry, errors)},
+	};
+	int status = 0;
+
+	for (size_t i = 0; i < ARRAY_LENGTH(counters) && hosts->count > 0 && status == 0; i++) {
+		status = buf_printf(b, "# HELP %s %s\n# TYPE %s counter\n", counters[i].name,
+				    counters[i].help, counters[i].name);
+		for (size_t j = 0; j < hosts->count && status == 0; j++) {
+			const struct host_entry *host = &hosts->items[j];
+			const _Atomic uint64_t *counter = (const void *)((const char *)host +
+									 counters[i].offset);
+
+			status = buf_printf(b, "%s{host=\"%.*s\"} %llu\n", counters[i].name,
+					    (int)host->name.len, host->name.p,
+					    (unsigned long long)counter_read(counter));
+		}
+	}
+	return status;
+}
+
 int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog,
-		  struct tls_reload *certificates)
+		  const struct host_table *hosts, struct tls_reload *certificates)
 {
 	struct front_totals t;
 	int status = 0;
@@ -214,6 +243,8 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		status = write_answers(b, &t);
 	if (status == 0)
 		status = write_shares(b, &t);
+	if (status == 0)
+		status = write_hosts(b, hosts);
 	if (status == 0)
 		status = write_known_names(b, &t);
 	if (status == 0)

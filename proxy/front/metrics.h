@@ -8,6 +8,6 @@ struct tls_reload;
 
 /* `certificates`: NULL without TLS. */
 int metrics_write(struct buf *b, const struct front *front, struct catalog *catalog,
-		  struct tls_reload *certificates) NODISCARD;
+		  const struct host_table *hosts, struct tls_reload *certificates) NODISCARD;
 
 #endif

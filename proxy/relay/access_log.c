@@ -269,6 +269,8 @@ static int put_entry(struct buf *b, const struct access_entry *e)
 		if (status == 0)
 			status = buf_printf(b, ",\"port\":%u", e->port);
 	}
+	if (status == 0 && e->handler.p)
+		status = put_text(b, "handler", e->handler);
 	if (status == 0 && e->upstream)
 		status = put_text(b, "upstream", str_of(e->upstream));
 	if (status == 0)

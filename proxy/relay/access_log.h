@@ -50,6 +50,7 @@ struct access_entry {
 	bool has_query;
 	const char *sandbox; /* NULL when none was found out */
 	unsigned port;
+	struct str handler; /* the name of a host that is no sandbox's; {NULL, 0}: it is */
 	int status; /* 0: none was sent */
 	const char *error; /* X-Proxy-Error class, NULL when the sandbox answered */
 	const char *end; /* "complete", or how it ended early */

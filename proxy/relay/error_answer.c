@@ -16,6 +16,7 @@ struct cause {
 	bool shows_port, shows_path, shows_limit;
 	const char *page; /* what people read instead of `message`; NULL: that */
 	const char *hint; /* what they can do; NULL: nothing */
+	const char *of_host; /* instead of `message` where no sandbox is meant; NULL: that */
 };
 
 #define OPENING_WAKES "Opening this page wakes it. Reload it in a few seconds."
@@ -80,34 +81,46 @@ static const struct cause causes[ERROR_CAUSES] = {
 	[ERROR_CLIENT_SHARE] = {429, "client_share",
 				"Too much is open at once from this client's address",
 				"Too Many Requests", 1},
-	[ERROR_SANDBOX_SHARE] = {429, "sandbox_share",
-				 "The sandbox has more requests open than its share of the proxy",
-				 "Too Many Requests", 1},
+	[ERROR_SANDBOX_SHARE] =
+		{429, "sandbox_share",
+		 "The sandbox has more requests open than its share of the proxy",
+		 "Too Many Requests", 1,
+		 .of_host = "This host has more requests open than its share of the proxy"},
 	[ERROR_CATALOG] = {503, "catalog_unavailable",
 			   "It is not known at the moment whether this sandbox exists",
 			   "Try Again Shortly", 1},
 	[ERROR_PORT_CLOSED] = {502, "port_closed", "The sandbox is running but port is not open",
-			       "Closed Port Error", .shows_port = true},
+			       "Closed Port Error", .shows_port = true,
+			       .of_host = "Nothing listens at the server of this host"},
 	[ERROR_UPSTREAM_TIMEOUT] =
 		{502, "upstream_timeout",
 		 "The sandbox is running but did not accept the connection in time",
-		 "Sandbox Not Responding", .shows_port = true},
+		 "Sandbox Not Responding", .shows_port = true,
+		 .of_host = "The server of this host did not accept the connection in time"},
 	[ERROR_UPSTREAM_RESET] =
 		{502, "upstream_reset",
 		 "The server in the sandbox closed the connection without an answer",
-		 "Connection Closed", .shows_port = true},
-	[ERROR_UPSTREAM_PROTOCOL] = {502, "upstream_protocol",
-				     "The server in the sandbox did not answer with valid HTTP",
-				     "Not HTTP", .shows_port = true},
+		 "Connection Closed", .shows_port = true,
+		 .of_host = "The server of this host closed the connection without an answer"},
+	[ERROR_UPSTREAM_PROTOCOL] =
+		{502, "upstream_protocol",
+		 "The server in the sandbox did not answer with valid HTTP", "Not HTTP",
+		 .shows_port = true,
+		 .of_host = "The server of this host did not answer with valid HTTP"},
 	[ERROR_UPSTREAM_UNREACHABLE] = {502, "upstream_unreachable",
 					"The sandbox is running but its network is not reachable",
-					"Sandbox Not Reachable", .shows_port = true},
+					"Sandbox Not Reachable", .shows_port = true,
+					.of_host = "The server of this host is not reachable"},
 	[ERROR_UPGRADE_REFUSED] = {403, "upgrade_refused",
 				   "The server in the sandbox refused the upgrade",
-				   "Upgrade Refused", .shows_port = true},
-	[ERROR_ADDRESS_REFUSED] = {502, "address_refused",
-				   "The sandbox's address is not one that may be connected to",
-				   "Address Refused", .shows_port = true},
+				   "Upgrade Refused", .shows_port = true,
+				   .of_host = "The server of this host refused the upgrade"},
+	[ERROR_ADDRESS_REFUSED] =
+		{502, "address_refused",
+		 "The sandbox's address is not one that may be connected to", "Address Refused",
+		 .shows_port = true,
+		 .of_host =
+			 "The address of this host's server is not one that may be connected to"},
 	[ERROR_OVERLOADED] = {503, "overloaded",
 			      "The proxy has no room for this request at the moment",
 			      "Try Again Shortly", 1},
@@ -198,11 +211,19 @@ static void format_message(const struct error_answer *answer, bool for_people, c
 	const struct cause *cause = &causes[answer->cause];
 	const char *usual = for_people && cause->page ? cause->page : cause->message;
 
-	if (cause->shows_limit)
+	if (answer->host && cause->of_host)
+		snprintf(ret_text, size, "%s", cause->of_host);
+	else if (cause->shows_limit)
 		snprintf(ret_text, size, "Too many connections to the sandbox (limit: %d)",
 			 answer->connection_limit);
 	else
 		snprintf(ret_text, size, "%s", answer->detail ? answer->detail : usual);
+}
+
+/* Where the server of a host listens is nobody's business. */
+static bool shows_port(const struct error_answer *answer)
+{
+	return causes[answer->cause].shows_port && !answer->host;
 }
 
 static struct str shown_path(const struct http_request *request)
@@ -228,7 +249,7 @@ static int write_json(const struct error_answer *answer, const struct http_reque
 		status = buf_append_str(body, STR("\"message\":"));
 	if (status == 0)
 		status = json_write_string(body, str_of(message), true);
-	if (status == 0 && cause->shows_port)
+	if (status == 0 && shows_port(answer))
 		status = buf_printf(body, ",\"port\":%u", answer->port);
 	if (status == 0 && cause->shows_path) {
 		status = buf_append_str(body, STR(",\"path\":"));
@@ -277,6 +298,7 @@ static int write_html(const struct error_answer *answer, const struct http_reque
 		      const char *message, struct buf *body)
 {
 	const struct cause *cause = &causes[answer->cause];
+	const char *title = answer->host && cause->of_host ? "Server Not Available" : cause->title;
 	char port[16];
 	int status;
 
@@ -287,10 +309,10 @@ static int write_html(const struct error_answer *answer, const struct http_reque
 		"padding:0 1em;color:#222}th{text-align:left;padding-right:1.5em;"
 		"font-weight:normal;color:#777}h1{font-size:1.4em}</style></head><body>"
 		"<h1>%s</h1><p>",
-		cause->title, cause->title);
+		title, title);
 	if (status == 0)
 		status = write_escaped(body, str_of(message));
-	if (status == 0 && answer->cause == ERROR_PORT_CLOSED)
+	if (status == 0 && answer->cause == ERROR_PORT_CLOSED && !answer->host)
 		status = buf_printf(body,
 				    "</p><p>There is no service running on port %u. Start one that "
 				    "listens on 0.0.0.0 and reload this page.",
@@ -301,7 +323,7 @@ static int write_html(const struct error_answer *answer, const struct http_reque
 		status = buf_append_str(body, STR("</p><table>"));
 	if (status == 0 && answer->sandbox_id && !cause->shows_path)
 		status = write_row(body, STR("Sandbox"), str_of(answer->sandbox_id));
-	if (status == 0 && cause->shows_port) {
+	if (status == 0 && shows_port(answer)) {
 		snprintf(port, sizeof(port), "%u", answer->port);
 		status = write_row(body, STR("Port"), str_of(port));
 	}

@@ -54,6 +54,7 @@ enum error_cause {
 
 struct error_answer {
 	enum error_cause cause;
+	bool host; /* what could not be reached has a host of its own and is no sandbox */
 	const char *sandbox_id; /* NULL when none is known */
 	unsigned port;
 	int connection_limit;

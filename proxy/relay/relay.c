@@ -126,6 +126,7 @@ void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail
 {
 	struct error_answer answer = {
 		.cause = cause,
+		.host = r->host != NULL,
 		.sandbox_id = r->target.id_len ? r->target.id : NULL,
 		.port = r->target.port,
 		.connection_limit = r->record ? r->record->entry.connection_limit : 0,
@@ -138,6 +139,8 @@ void relay_fail_with(struct relay *r, enum error_cause cause, const char *detail
 	r->failed = true;
 	r->error = cause;
 	counter_add(&r->context->counters.errors[cause]);
+	if (r->host)
+		atomic_fetch_add_explicit(&r->host->errors, 1, memory_order_relaxed);
 	error_answer_send(r->ex, &answer);
 }
 
@@ -275,6 +278,12 @@ static bool admit(struct relay *r)
 	return true;
 }
 
+static void connect_to_record(struct relay *r)
+{
+	upstream_join(&r->context->pool, r->record->lifecycle, &r->user);
+	transfer_connect(r);
+}
+
 static void forget_record(struct relay *r)
 {
 	upstream_leave(&r->context->pool, &r->user);
@@ -353,8 +362,7 @@ static void route(struct relay *r, bool asked, enum lookup_answer answer)
 	}
 	if (!state_allows(r) || !relay_token_allows(r) || !admit(r))
 		return;
-	upstream_join(&r->context->pool, r->record->lifecycle, &r->user);
-	transfer_connect(r);
+	connect_to_record(r);
 }
 
 static void on_looked_up(struct lookup_waiter *waiter, enum lookup_answer answer)
@@ -403,7 +411,7 @@ static void on_asked_again(struct lookup_waiter *waiter, enum lookup_answer answ
  * S29). Its source may know before we were told. */
 void relay_dial_failed(struct relay *r, enum error_cause cause)
 {
-	if (cause != ERROR_ADDRESS_REFUSED) {
+	if (cause != ERROR_ADDRESS_REFUSED && !r->host) {
 		if (reroute_if_changed(r))
 			return;
 		r->error = cause;
@@ -456,7 +464,8 @@ static struct relay *relay_new(struct http_exchange *ex)
 	return r;
 }
 
-void relay_dispatch(struct http_exchange *ex)
+/* NULL: the request was answered. */
+static struct relay *enter(struct http_exchange *ex)
 {
 	struct relay *r = relay_new(ex);
 
@@ -467,16 +476,43 @@ void relay_dispatch(struct http_exchange *ex)
 	if (r->bound != CLIENT_BOUND_NONE) {
 		relay_fail(r,
 			   r->bound == CLIENT_BOUND_CLIENT ? ERROR_CLIENT_SHARE : ERROR_OVERLOADED);
-		return;
+		return NULL;
 	}
 	ex->client_is_known = true; /* it has asked something: heads that never end yield before */
 	/* Never with a body: the exchange has seen to that. */
 	if (ex->request.upgrade.p)
 		ex->request.upgrade = head_upgrade(ex->request.upgrade, &ex->arena);
-	if (!find_target(r))
+	return r;
+}
+
+void relay_dispatch(struct http_exchange *ex)
+{
+	struct relay *r = enter(ex);
+
+	if (!r || !find_target(r))
 		return;
 	r->is_probe = probe_rules_match(r->context->options->probes, &ex->request, r->target.port);
 	relay_route(r);
+}
+
+void relay_dispatch_fixed(struct http_exchange *ex, struct host_entry *host)
+{
+	struct fixed_upstream *upstream = host->user;
+	struct relay *r = enter(ex);
+
+	atomic_fetch_add_explicit(&host->requests, 1, memory_order_relaxed);
+	if (!r)
+		return;
+	r->host = host;
+	r->target.port = upstream->port;
+	r->record = upstream->record;
+	catalog_record_hold(r->record);
+	if (is_misdirected(ex)) {
+		relay_fail(r, ERROR_MISDIRECTED);
+		return;
+	}
+	if (admit(r))
+		connect_to_record(r);
 }
 
 /* What lib/http_head.h refuses before anybody is asked. */

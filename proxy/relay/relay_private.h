@@ -5,6 +5,7 @@
 
 #include "lib/http_client.h"
 #include "proxy/relay/dial.h"
+#include "proxy/relay/fixed_upstream.h"
 #include "proxy/relay/head.h"
 #include "proxy/relay/relay.h"
 
@@ -22,6 +23,7 @@ struct relay {
 		*peer; /* the exchange's client, kept with the relay; NULL: it is not counted */
 	enum client_bound bound; /* beyond which the exchange is: then the client is only told so */
 	struct http_client *client; /* the sandbox's side, NULL while there is none */
+	struct host_entry *host; /* whose fixed upstream is meant; NULL: a sandbox is */
 	struct catalog_record *record;
 	struct lifecycle *admitted; /* counted in its `active` */
 	_Atomic uint64_t *stamp; /* there, for bytes that go through; NULL: they do not count */

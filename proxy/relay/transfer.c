@@ -455,6 +455,7 @@ static void log_access(const struct relay *r, int status)
 		.has_query = ex->request.query.p != NULL,
 		.sandbox = r->target.id_len ? r->target.id : NULL,
 		.port = r->target.port,
+		.handler = r->host ? r->host->name : (struct str){NULL, 0},
 		.status = ex->status,
 		.error = r->failed ? error_cause_name(r->error) : NULL,
 		.end = status == 0	   ? "complete"

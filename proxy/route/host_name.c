@@ -245,11 +245,38 @@ static bool split_name(struct str name, struct str *ret_label, struct str *ret_d
 	return true;
 }
 
+bool host_name_split_port(struct str authority, struct str *ret_name)
+{
+	const char *colon = authority.len ? memchr(authority.p, ':', authority.len) : NULL;
+	struct str name = authority;
+
+	if (authority.len && authority.p[0] == '[')
+		return false;
+	if (colon) {
+		name.len = (size_t)(colon - authority.p);
+		if (!is_port_suffix((struct str){colon, authority.len - name.len}))
+			return false;
+	}
+	if (name.len && name.p[name.len - 1] == '.')
+		name.len--;
+	*ret_name = name;
+	return true;
+}
+
+bool host_name_is_plain(struct str name)
+{
+	struct str label, domain;
+
+	for (size_t i = 0; i < name.len; i++)
+		if (!is_name_byte(name.p[i]))
+			return false;
+	return name.len <= NAME_BYTES_MAX && split_name(name, &label, &domain);
+}
+
 enum host_name_result host_name_route(struct str authority, const struct host_name_headers *headers,
 				      struct host_name *ret_target)
 {
-	struct str name = authority, label, domain;
-	const char *colon;
+	struct str name, label, domain;
 
 	memset(ret_target, 0, sizeof(*ret_target));
 	if (authority.len == 0 || authority.len > HOST_NAME_BYTES_MAX)
@@ -257,15 +284,7 @@ enum host_name_result host_name_route(struct str authority, const struct host_na
 	if (authority.p[0] == '[')
 		return is_bracketed_address(authority) ? by_headers(headers, ret_target)
 						       : HOST_NAME_INVALID;
-	colon = memchr(authority.p, ':', authority.len);
-	if (colon) {
-		name.len = (size_t)(colon - authority.p);
-		if (!is_port_suffix((struct str){colon, authority.len - name.len}))
-			return HOST_NAME_INVALID;
-	}
-	if (name.len && name.p[name.len - 1] == '.')
-		name.len--;
-	if (name.len > NAME_BYTES_MAX)
+	if (!host_name_split_port(authority, &name) || name.len > NAME_BYTES_MAX)
 		return HOST_NAME_INVALID;
 	if (!split_name(name, &label, &domain))
 		return HOST_NAME_INVALID;

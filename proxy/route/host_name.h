@@ -52,6 +52,11 @@ bool host_name_take_header(struct host_name_headers *headers, struct str name, s
 enum host_name_result host_name_route(struct str authority, const struct host_name_headers *headers,
 				      struct host_name *ret_target);
 
+/* The name in an authority, without its port and final dot; false when it has a port that none can
+ * be, or is an IPv6 address. Nothing else of it is checked. */
+bool host_name_split_port(struct str authority, struct str *ret_name);
+/* A name (or an IPv4 address) by itself. */
+bool host_name_is_plain(struct str name);
 /* The host of an authority that host_name_route takes; brackets of an address stay. */
 struct str host_name_without_port(struct str authority);
 /* True for a sandbox id: [a-z0-9]+ of at most HOST_NAME_ID_BYTES_MAX. */
