@@ -274,7 +274,7 @@ static void run_in_cgroup(struct process_lab *lab, char *name, size_t size)
 
 static void name_of_spare(const struct process_lab *lab, char *name, size_t size)
 {
-	int fd = cgroup_open(&lab->table->cgroups, lab->table->spare.place);
+	int fd = cgroup_open(&lab->table->cgroups, lab->table->spare.places[0]);
 	char link_path[64], path[PATH_MAX];
 	ssize_t len;
 
