@@ -168,8 +168,8 @@ $(B)/bin/%:
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 endif
 
-# A change of flags rebuilds everything.
-FLAGS_TEXT := $(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS)
+# A change of flags rebuilds everything; not whether warnings are errors, so that `make` and the tests share a build.
+FLAGS_TEXT := $(CC) $(CPPFLAGS) $(filter-out -Werror,$(CFLAGS)) $(LDFLAGS)
 $(shell mkdir -p $(G); echo '$(FLAGS_TEXT)' | cmp -s - $(B)/flags || echo '$(FLAGS_TEXT)' > $(B)/flags)
 
 # BUILD_VERSION, BUILD_COMMIT and BUILD_PROFILE; only what includes "build_info.h" is rebuilt after a commit.
