@@ -4,7 +4,9 @@
 Every check prints what it found, one line a finding, and counts as one in the closing line.
 A line that breaks a rule of the call lists for a good reason says so with `lint-ok: <why>`.
 """
+import ast
 import collections
+import concurrent.futures
 import os
 import re
 import shlex
@@ -72,6 +74,9 @@ CHILD_SYMBOLS = (
     "rt_sigprocmask setpriority umask prctl fcntl setrlimit prlimit strchr memchr _GLOBAL_OFFSET_TABLE_ "
     "sigemptyset sigfillset"
 ).split()
+
+# Files that hold the helpers by which tests let time pass, and those which ask again until a condition is true.
+PAUSES = r"tests/e2e/support/(pauses|timers|programs)\.mjs|tests/e2e/support/(programs|sdk_suite)\.py|tests/relay/support\.py"
 
 # Names of machines and folders that must not stand in any file.
 PRIVATE = (
@@ -218,8 +223,14 @@ def make_variable(name):
 
 def check_headers_compile_alone():
     flags = shlex.split(make_variable("CPPFLAGS")) + shlex.split(make_variable("CFLAGS"))
-    for path in (f for f in C_FILES if f.endswith(".h")):
-        result = run("gcc", *flags, "-fsyntax-only", "-x", "c", "-include", path, "/dev/null")
+    headers = [f for f in C_FILES if f.endswith(".h")]
+
+    def compiled(path):
+        return run("gcc", *flags, "-fsyntax-only", "-x", "c", "-include", path, "/dev/null")
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = list(pool.map(compiled, headers))
+    for path, result in zip(headers, results):
         if result.returncode or result.stderr:
             yield f"{path}: does not compile alone:\n{result.stderr.strip()}"
 
@@ -313,9 +324,10 @@ def check_scripts():
         result = run("shellcheck", "-f", "gcc", *scripts)
         yield from result.stdout.strip().split("\n") if result.returncode else []
     for path in (f for f in TRACKED if f.endswith(".py")):
-        result = run(sys.executable, "-c", "import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])", path)
-        if result.returncode:
-            yield f"{path}: {result.stderr.strip().splitlines()[-1]}"
+        try:
+            ast.parse(text_of(path), path)
+        except SyntaxError as error:
+            yield f"{path}:{error.lineno}: {error.msg}"
     for path in scripts:
         if text_of(path).startswith("#!") and not os.access(path, os.X_OK):
             yield f"{path}: is not executable"
@@ -341,6 +353,27 @@ def check_test_names():
                 for name in re.findall(r"\b(?:case|conformance|s)_?\d+(?:_\w+)+", line):
                     if re.match(r"(case|conformance|s)_?\d", name) and not re.match(r"(case_|conformance_|s)\d{3}(_|$)", name):
                         yield f"{path}:{number}: {name}: numbers have three digits (case_007_..., conformance_132_..., s012_...)"
+
+
+def sleeps_of(path):
+    """Lines with a timer of a JavaScript test, or a sleep of a Python one; not those of programs that it has in strings."""
+    text = text_of(path)
+    if path.endswith(".mjs"):
+        for number, line in enumerate(text.split("\n"), 1):
+            if re.search(r"(?<![\w.])(setTimeout|sleep)\(", line) and "lint-ok:" not in line:
+                yield number
+        return
+    for node in ast.walk(ast.parse(text, path)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("sleep", "time.sleep", "asyncio.sleep"):
+            if "lint-ok:" not in text.split("\n")[node.lineno - 1]:
+                yield node.lineno
+
+
+def check_tests_wait_for_conditions():
+    for path in TRACKED:
+        if re.match(r"tests/(e2e|vm)/.*\.mjs$|tests/(relay|e2e|vm)/.*\.py$", path) and not re.fullmatch(PAUSES, path):
+            for number in sleeps_of(path):
+                yield f"{path}:{number}: wait for a condition; where time is the subject, quietFor and pace say so (tests/README.md)"
 
 
 def check_proto_numbers():

@@ -8,6 +8,7 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { gzipSync } from "node:zlib";
 import { base64, drain, envelope, pathOf, until } from "./support/connect.mjs";
+import { pace } from "./support/pauses.mjs";
 import { assertMemory, eventually, isSanitized, processTable, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
 const ABORTS = Number(process.env.E2E_ABORTS ?? (isSanitized() ? 4000 : 10000));
@@ -121,7 +122,7 @@ function abort(i, port, kinds) {
 		// Written in two pieces, so that there is a midst.
 		const half = random(bytes.length + 1);
 		socket.write(bytes.subarray(0, half));
-		socket.write(bytes.subarray(half), () => setTimeout(leave, stays && wanted ? 5 + pause : pause));
+		socket.write(bytes.subarray(half), () => pace(stays && wanted ? 5 + pause : pause).then(leave));
 	});
 }
 

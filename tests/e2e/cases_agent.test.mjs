@@ -6,8 +6,9 @@ import net from "node:net";
 import { after, test } from "node:test";
 import { Client, drain, until } from "./support/connect.mjs";
 import { get } from "./support/files.mjs";
+import { pace, quietFor } from "./support/pauses.mjs";
 import {
-	envdProgram, eventually, freePort, inTime, isSanitized, processTable, sleep, startEnvd, temporaryFolder, within,
+	envdProgram, eventually, freePort, inTime, isSanitized, processTable, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
@@ -94,7 +95,7 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 	const envd = await startEnvd();
 	const client = envd.client();
 	await client.sh("true");
-	await sleep(100);
+	await envd.rests();
 	const before = envd.descriptors();
 	await repeat(600, 10, async (i) => {
 		switch (i % 4) {
@@ -117,7 +118,7 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 			socket.on("error", () => {});
 			await new Promise((resolve) => socket.write(
 				`POST /files?path=/tmp/case080 HTTP/1.1\r\nHost: x\r\nContent-Type: application/octet-stream\r\nContent-Length: 1000\r\n\r\nhalf`, resolve));
-			await sleep(2);
+			await pace(2);
 			socket.destroy();
 			break;
 		}
@@ -141,7 +142,7 @@ check("case_080_descriptors_return_and_their_limit_is_survived", async () => {
 	// It neither spins nor dies.
 	await inTime("ticks in a second of doing nothing", async () => {
 		const ticks = tight.ticks();
-		await sleep(1000);
+		await quietFor(1000);
 		return tight.ticks() - ticks;
 	}, (spent) => spent <= 10);
 	assert.equal(tight.status, undefined);
@@ -224,7 +225,7 @@ check("case_081_many_idle_things_cost_nothing", async () => {
 	await envd.rests();
 	await inTime("ticks in 5 s", async () => {
 		const ticks = envd.ticks();
-		await sleep(5000);
+		await quietFor(5000);
 		return envd.ticks() - ticks;
 	}, (spent) => spent <= 5);
 	for (const { pid } of [...processes, ...terminals])

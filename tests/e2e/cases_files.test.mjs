@@ -13,7 +13,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { gunzipSync, gzipSync } from "node:zlib";
 import { get, isError, mount, multipart, put, putMultipart, query } from "./support/files.mjs";
-import { assertMemory, eventually, sleep, startEnvd, startProxy, temporaryFolder } from "./support/programs.mjs";
+import { pace } from "./support/pauses.mjs";
+import { assertMemory, eventually, startEnvd, startProxy, temporaryFolder } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const user = envd.client();
@@ -137,7 +138,7 @@ check("case_088_interrupted_uploads_keep_the_old_content", async () => {
 		const socket = net.connect(envd.port, "127.0.0.1", () => {
 			socket.write(`POST ${query(path)} HTTP/1.1\r\nHost: x\r\n${headers}\r\n\r\n`);
 			socket.write(data);
-			setTimeout(() => (socket.writableEnded ? socket.destroy() : socket.resetAndDestroy()), 150);
+			pace(150).then(() => (socket.writableEnded ? socket.destroy() : socket.resetAndDestroy()));
 		});
 		socket.on("error", () => {});
 		socket.on("close", resolve);
@@ -151,7 +152,7 @@ check("case_088_interrupted_uploads_keep_the_old_content", async () => {
 	// A multipart body whose closing boundary never comes, in a complete request.
 	const truncated = await user.request({ method: "POST", path: query(old), body: half.body, headers: { "content-type": half.type } });
 	assert.ok(truncated.status >= 400, truncated.text);
-	await sleep(200);
+	await envd.rests();
 	assert.equal(readFileSync(old, "latin1"), "old");
 	assert.equal(statSync(old).ino, inode);
 	assert.deepEqual(readdirSync(dir), ["f"], "neither a part nor a temporary file");

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import net from "node:net";
 import { test } from "node:test";
 import { drain, request, until } from "./support/connect.mjs";
-import { eventually, freePort, sleep, startEnvd, startProxy } from "./support/programs.mjs";
+import { quietFor } from "./support/pauses.mjs";
+import { eventually, freePort, startEnvd, startProxy } from "./support/programs.mjs";
 
 const OWN = `127.77.${Math.floor(Math.random() * 250) + 1}.${process.pid % 250 + 1}`;
 const envd = await startEnvd({ flags: ["-forward-address", OWN] });
@@ -116,7 +117,7 @@ check("case_151_a_server_that_starts_late_is_asked_once", async () => {
 		const port = await freePort();
 		const { pid, stream } = await client.start("python3", ["-c", server("127.0.0.1", port, 1.5)]);
 		const answer = await viaProxy(port, { timeout: 20000 });
-		await sleep(200);
+		await quietFor(200);
 		await client.signal(pid);
 		const said = (await drain(stream)).stdout.toString();
 		if (answer.status === 502 && !said.includes("asked") && attempt < 5)

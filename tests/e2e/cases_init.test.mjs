@@ -8,7 +8,8 @@ import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import http from "node:http";
 import { after, test } from "node:test";
 import { drain, request } from "./support/connect.mjs";
-import { eventually, inTime, sleep, startEnvd, temporaryFolder } from "./support/programs.mjs";
+import { pace, quietFor } from "./support/pauses.mjs";
+import { eventually, inTime, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
 const init = (envd, body) => request(envd.url, { method: "POST", path: "/init", body: JSON.stringify(body) });
@@ -116,7 +117,7 @@ check("conformance_019_conformance_025_the_metadata_service", async () => {
 	await eventually("the token is gone", async () => (await init(envd, {})).status === 204);
 	await eventually("it does not ask without need", async () => {
 		const last = asked;
-		await sleep(500);
+		await quietFor(500);
 		return asked === last;
 	});
 });
@@ -180,7 +181,7 @@ const FROZEN = /workload frozen|there are no cgroups to freeze/;
 
 check("the_log_is_with_the_host_before_a_freeze_is_answered", async (t) => {
 	await startMetadataService();
-	const { lines, url } = await startCollector(t, () => sleep(5));
+	const { lines, url } = await startCollector(t, () => pace(5));
 	Object.assign(say, { instanceID: "sbx4", address: url, accessTokenHash: "" });
 	const envd = await startEnvd({ flags: ["-isnotfc=false"] });
 	await eventually("the log has been told so far", () => lines.some((line) => line.message === "listening"));

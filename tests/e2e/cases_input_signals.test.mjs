@@ -5,8 +5,10 @@ import { chmodSync, existsSync, mkdirSync, readdirSync, rmdirSync, writeFileSync
 import { dirname, join } from "node:path";
 import { test } from "node:test";
 import { base64, drain, until } from "./support/connect.mjs";
+import { pace, quietFor } from "./support/pauses.mjs";
 import {
-	assertMemory, eventually, freePort, inTime, isAlive, processTable, processesWith, sleep, startEnvd, temporaryFolder, within,
+	assertMemory, eventually, freePort, inTime, isAlive, processTable, processesWith, rests, startEnvd,
+	temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -189,7 +191,7 @@ check("case_045_both_directions_full", async () => {
 		if (event.data)
 			hash.update(Buffer.from(event.data.stdout, "base64"));
 		if (++counter % 20 === 0)
-			await sleep(10);
+			await pace(10);
 	}
 	await writing;
 	assert.equal(hash.digest("hex"), sha256(data));
@@ -252,7 +254,7 @@ check("case_049_no_deadline_and_no_client_still_a_server", async () => {
 		stream.abort();
 		servers.push({ pid, port });
 	}
-	await sleep(2500);
+	await quietFor(2500);
 	for (const { pid, port } of servers) {
 		assert.ok((await user.pids()).includes(pid));
 		assert.equal((await request(`http://127.0.0.1:${port}`)).status, 200);
@@ -458,7 +460,7 @@ check("case_055_odd_signals", async () => {
 check("case_056_kill_does_not_wait_behind_output", async () => {
 	await inTime("[ms until it is gone, how its client learns of it]", async () => {
 		const { pid, stream } = await user.start("yes", [], { stall: true });
-		await sleep(500);
+		await rests(pid);
 		const begin = performance.now();
 		assert.equal((await user.signal(pid)).status, 200);
 		await eventually("the process is gone", () => !isAlive(pid));
@@ -470,7 +472,7 @@ check("case_056_kill_does_not_wait_behind_output", async () => {
 	// A terminal likewise.
 	await inTime("how a terminal's client learns of it", async () => {
 		const terminal = await user.start("yes", [], { message: PTY, stall: true });
-		await sleep(300);
+		await rests(terminal.pid);
 		assert.equal((await within(20000, "SendSignal answers", user.signal(terminal.pid))).status, 200);
 		await eventually("the process is gone", () => !isAlive(terminal.pid));
 		terminal.stream.proceed();

@@ -7,9 +7,10 @@ import { chmodSync, existsSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 import { drain, until } from "./support/connect.mjs";
+import { pace, quietFor } from "./support/pauses.mjs";
 import {
-	assertMemory, eventually, inTime, isAlive, isSanitized, processesWith, sleep, startEnvd, startProxy,
-	temporaryFolder, within,
+	assertMemory, eventually, inTime, isAlive, isSanitized, processesWith, startEnvd, startProxy, temporaryFolder,
+	within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -62,10 +63,10 @@ check("case_001_background_child_does_not_hold_the_end_back", async () => {
 check("case_002_leader_closes_its_output_and_works_on", async () => {
 	const go = join(folder, "go-on");
 	const { pid, stream } = await user.start("sh", ["-c", `exec >&- 2>&-; until [ -e ${go} ]; do sleep 0.1; done; exit 7`]);
-	await sleep(300);
+	await eventually("it has closed them", () => !existsSync(`/proc/${pid}/fd/2`));
 	await inTime("ticks of CPU in a second", async () => {
 		const ticks = envd.ticks();
-		await sleep(1000);
+		await quietFor(1000);
 		return envd.ticks() - ticks;
 	}, (spent) => spent < 20);
 	assert.ok(isAlive(pid));
@@ -107,7 +108,7 @@ check("case_004_large_output_to_a_slow_reader_is_complete_and_memory_small", asy
 				got += chunk.length;
 				const early = got / 30000 - (Date.now() - begin);
 				if (early > 10)
-					await sleep(early);
+					await pace(early);
 			}
 			end ??= event.end;
 		}
@@ -120,7 +121,6 @@ check("case_004_large_output_to_a_slow_reader_is_complete_and_memory_small", asy
 
 check("case_005_a_broken_connection_never_looks_like_an_end", async () => {
 	const { pid, stream } = await user.start("sh", ["-c", "read x; exit 5"], { message: { stdin: true } });
-	await sleep(300);
 	stream.abort();
 	await stream.done;
 	assert.equal(stream.end, null);
@@ -158,7 +158,11 @@ check("case_006_a_reader_that_stops_does_not_freeze_the_others", async () => {
 			end ??= event.end;
 		}
 	})();
-	await sleep(2000);
+	await eventually("the lazy one holds it up", async () => {
+		const before = got;
+		await quietFor(300);
+		return got > 0 && got === before;
+	});
 	const memory = envd.memory();
 	// The lazy one holds everybody up for ten seconds at most. Its own buffers and the kernel's took some of it before: the
 	// other one has gone on once it has more than they can hold.
@@ -185,7 +189,7 @@ check("case_177_a_pause_of_the_only_reader_costs_nothing", async () => {
 	const pausing = async (client) => {
 		const { pid, stream } = await client.start("head", ["-c", String(BYTES), "/dev/zero"]);
 		stream.stall();
-		await sleep(PAUSE_MS);
+		await quietFor(PAUSE_MS);
 		assert.ok((await user.pids()).includes(pid), "the command waits for its reader");
 		stream.proceed();
 		const { stdout, end, error, failure } = await within(60000, "every byte comes", drain(stream));
@@ -239,7 +243,7 @@ check("case_007_readers_come_and_go_and_the_rest_miss_nothing", async () => {
 	const running = Array.from({ length: 8 }, attach);
 	const end = Date.now() + 4000;
 	while (Date.now() < end) {
-		await sleep(50);
+		await pace(50);
 		const victims = [...clients];
 		victims[Math.floor(Math.random() * victims.length)].abort();
 		running.push(attach());
@@ -257,7 +261,7 @@ check("case_008_cancelling_before_the_start_event_wedges_nothing", async () => {
 		const descriptors = own.descriptors();
 		await repeat(300, 10, async () => {
 			const stream = client.stream("Start", { process: { cmd: "sleep", args: ["1"] } });
-			await sleep(Math.random() * 5);
+			await pace(Math.random() * 5);
 			stream.abort();
 			await stream.done;
 		});
@@ -274,7 +278,7 @@ check("case_009_disconnects_in_mid_stream_leave_the_agent_and_the_processes", as
 	const started = await Promise.all(Array.from({ length: 50 }, (_, i) =>
 		user.start("yes", [], { message: i % 5 === 0 ? { pty: { size: { cols: 80, rows: 24 } } } : {}, highMark: 2 })));
 	await Promise.all(started.map(async ({ stream }) => {
-		await sleep(Math.random() * 300);
+		await pace(Math.random() * 300);
 		stream.abort();
 		await stream.done;
 	}));
@@ -296,7 +300,7 @@ check("case_010_records_are_never_mixed", async () => {
 		const result = await user.sh(script, {
 			message, each: async () => {
 				if (++counter % 40 === 0)
-					await sleep(5);
+					await pace(5);
 			},
 		});
 		const lines = result[kind].toString("latin1").split(ending);

@@ -11,8 +11,9 @@ import net from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { base64, drain, until } from "./support/connect.mjs";
+import { quietFor } from "./support/pauses.mjs";
 import {
-	envdProgram, eventually, freePort, isAlive, isSanitized, sleep, startEnvd, temporaryFolder, within,
+	envdProgram, eventually, freePort, isAlive, isSanitized, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -239,6 +240,7 @@ check("case_024_signals_are_as_at_birth", async () => {
 check("case_025_children_get_three_descriptors_and_keep_no_port", async () => {
 	const own = await startEnvd();
 	const client = own.client();
+	const before = own.descriptors();
 	// Half-sent uploads, open terminals, an idle connection.
 	const uploads = Array.from({ length: 20 }, (_, i) => {
 		const req = http.request({
@@ -251,7 +253,7 @@ check("case_025_children_get_three_descriptors_and_keep_no_port", async () => {
 	});
 	const terminals = await Promise.all(Array.from({ length: 5 }, () => client.start("cat", [], { message: PTY })));
 	const idle = net.connect(own.port, "127.0.0.1");
-	await sleep(200);
+	await eventually(() => `it has all of them: ${own.descriptors() - before} descriptors more`, () => own.descriptors() >= before + 20 + 20 + 5 + 5 + 1);
 	for (const message of [{ stdin: false }, { stdin: true }, PTY]) {
 		const result = await client.run("sh", ["-c", "ls /proc/$$/fd; true"], { message });
 		const listed = (message.pty ? result.pty : result.stdout).toString().trim().replace(/\s+/g, " ");
@@ -345,7 +347,7 @@ check("case_029_a_recycled_pid_is_not_signalled", async () => {
 		const answer = await root.signal(victim);
 		assert.equal(answer.status, 404);
 		assert.equal(answer.error.code, "not_found");
-		await sleep(100);
+		await quietFor(100);
 		assert.ok(isAlive(victim));
 	} finally {
 		process.kill(victim, "SIGKILL");

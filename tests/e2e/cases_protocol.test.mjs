@@ -7,7 +7,8 @@ import { test } from "node:test";
 import { gunzipSync, gzipSync } from "node:zlib";
 import { base64, drain, envelope, request, until } from "./support/connect.mjs";
 import { get, put } from "./support/files.mjs";
-import { sleep, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
+import { pace } from "./support/pauses.mjs";
+import { startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
@@ -25,7 +26,7 @@ function raw(text, { enough = /$^/, deadline = 20000, port }) {
 	return new Promise((resolve, reject) => {
 		const socket = net.connect(port, "127.0.0.1");
 		let answer = "";
-		const timer = setTimeout(() => socket.destroy(), deadline);
+		const timer = setTimeout(() => socket.destroy(), deadline); // lint-ok: a deadline
 		socket.on("data", (chunk) => {
 			answer += chunk.toString("latin1");
 			if (enough.test(answer))
@@ -208,7 +209,7 @@ check("case_133_client_streams_over_http_1_1", async () => {
 		for (const word of ["one ", "two ", "three "]) {
 			await input.send({ data: { input: { stdin: base64(word) } } });
 			await within(20000, `${word} comes back while the request goes on`, until(stream, "stdout", word));
-			await sleep(500);
+			await pace(500);
 		}
 		await input.send({ keepalive: {} });
 		assert.equal((await input.finishSending()).error, null);

@@ -6,7 +6,8 @@ import {
 	writeFileSync,
 } from "node:fs";
 import { join } from "node:path";
-import { assertMemory, eventually, isSanitized, processTable, sleep, startEnvd } from "./support/programs.mjs";
+import { quietFor } from "./support/pauses.mjs";
+import { assertMemory, eventually, isSanitized, processTable, startEnvd } from "./support/programs.mjs";
 import { Watch, difference, namesBelow, replay, watch } from "./support/watch.mjs";
 import {
 	envd, user, base, check, helpers, cleanup, folderFor, limitedEnvd, shell, refusal, polled,
@@ -200,7 +201,7 @@ for i in range(int(sys.argv[2])):
 	open("d%d/file-with-a-name-of-some-length-%d" % (i - i % 1000, i), "w").close()
 open("old/written", "a").write("more"); os.unlink("old/removed"); os.chmod("old/kept", 0o600)
 os.mkdir("after"); os.rename("old", "after/old")`, folder, String(count)]);
-	await sleep(300);
+	await quietFor(300);
 	seen.stream.proceed();
 	await seen.converges(["old", "old/kept", "old/written", "old/removed"], 60000);
 	const before = seen.events.length;
@@ -260,7 +261,7 @@ check("case_121_a_polled_watcher_belongs_to_no_connection", async (t) => {
 	const first = envd.client({ agent: undefined });
 	const watcher = await polled(first, folder);
 	assert.match(watcher.id, /^w[a-z0-9]{20}$/);
-	await sleep(200);
+	await quietFor(200);
 	assert.deepEqual(await watcher.take(), []);
 	writeFileSync(join(folder, "f"), "");
 	const other = envd.client({ user: "other" });
@@ -270,7 +271,7 @@ check("case_121_a_polled_watcher_belongs_to_no_connection", async (t) => {
 	});
 	assert.deepEqual(events[0], { name: "f", type: "EVENT_TYPE_CREATE" });
 	await eventually("no more", async () => !(await watcher.take()).length);
-	await sleep(100);
+	await quietFor(100);
 	await eventually("nothing", async () => Object.keys(await other.call("GetWatcherEvents", { watcherId: watcher.id })).length === 0);
 	writeFileSync(join(folder, "g"), "");
 	const later = await eventually("newer ones", async () => {
@@ -294,7 +295,7 @@ for round in range(3):
 		name = "file-%d" % i
 		open(name, "a").write("x")
 		if round < 2: os.unlink(name)`, folder]);
-	await sleep(500);
+	await quietFor(500);
 	assertMemory(own, 60000);
 	await eventually("all of it in the end", async () => {
 		for (const each of await watcher.take())

@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { copyFileSync, existsSync, mkdirSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { envdProgram, eventually, inTime, processTable, sleep, startEnvd } from "./support/programs.mjs";
+import { pace } from "./support/pauses.mjs";
+import { envdProgram, eventually, inTime, processTable, startEnvd } from "./support/programs.mjs";
 import { Watch, watch } from "./support/watch.mjs";
 import { user, check, helpers, folderFor, refusal, polled } from "./support/watch_lab.mjs";
 
@@ -11,7 +12,7 @@ check("case_009_clients_that_leave_at_any_moment", async (t) => {
 	for (let round = 0; round < 4; round++) {
 		const all = Array.from({ length: 25 }, () => new Watch(user, folder, { recursive: true }));
 		await Promise.all(all.map(async (each, i) => {
-			await sleep((i * 7) % 60);
+			await pace((i * 7) % 60);
 			each.stop();
 		}));
 	}
@@ -118,7 +119,7 @@ check("case_134_keepalives_when_it_is_quiet", async (t) => {
 		const before = quiet.keepalives;
 		for (let i = 0; i < 12; i++) {
 			writeFileSync(join(folder, "f"), "");
-			await sleep(200);
+			await pace(200);
 		}
 		return quiet.keepalives - before;
 	}, (came) => came <= 1);

@@ -7,8 +7,10 @@ import net from "node:net";
 import { join } from "node:path";
 import { after, test } from "node:test";
 import { runCli } from "./support/cli.mjs";
+import { pace } from "./support/pauses.mjs";
 import {
-	envdProgram, eventually, freePort, processTable, processesWith, serve, startEnvd, startProxy, temporaryFolder, within,
+	envdProgram, eventually, freePort, processTable, processesWith, serve, startEnvd, startProxy, temporaryFolder,
+	within,
 } from "./support/programs.mjs";
 
 const envd = await startEnvd();
@@ -175,7 +177,7 @@ check("exec_sends_the_second_interrupt_also_when_the_first_is_unanswered", async
 		signals.push(request.charCodeAt(request.length - 1));
 		if (signals.length === 1) {
 			child.kill("SIGINT");
-			setTimeout(() => socket.end(saying.taken), 300);
+			pace(300).then(() => socket.end(saying.taken));
 		} else {
 			socket.end(saying.taken);
 			start.end(saying.killed);
@@ -197,7 +199,7 @@ check("exec_stops_also_what_is_just_being_started", async () => {
 		start = socket;
 		socket.write(saying.events);
 		child.kill("SIGINT");
-		setTimeout(() => socket.write(saying.started), 300);
+		pace(300).then(() => socket.write(saying.started));
 	});
 	assert.ok(signaled, "it was told");
 	assert.equal(code, 143);

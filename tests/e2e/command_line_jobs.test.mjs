@@ -100,7 +100,7 @@ check("a key makes one job of many attempts", async () => {
 
 check("a port that listens ends the wait", async () => {
 	const port = await freePort();
-	const id = await run(["node", "-e", `setTimeout(() => require("net").createServer().listen(${port}, "127.0.0.1"), 300)`]);
+	const id = await run(["sh", "-c", `sleep 0.3; exec node -e 'require("net").createServer().listen(${port}, "127.0.0.1")'`]);
 	assert.equal((await job(["wait", "-port", String(port), id])).code, 0);
 	await job(["stop", "-force", id]);
 });

@@ -7,8 +7,9 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { drain, until, Client, request, envelope } from "./support/connect.mjs";
 import { get, put } from "./support/files.mjs";
+import { quietFor } from "./support/pauses.mjs";
 import {
-	assertCleanOutput, envdProgram, eventually, freePort, inTime, isAlive, processTable, sleep, startEnvd, temporaryFolder, within,
+	assertCleanOutput, envdProgram, eventually, freePort, inTime, isAlive, processTable, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
@@ -45,13 +46,13 @@ async function launch(args, { prefix = [], host = "127.0.0.1", port, env = {} } 
 const switches = (pid) => Number(/^voluntary_ctxt_switches:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, "latin1"))[1]);
 async function wakeUps(pid, ms) {
 	const before = switches(pid);
-	await sleep(ms);
+	await quietFor(ms);
 	return switches(pid) - before;
 }
 // Until it is done with what it was given before.
 const rests = (pid) => eventually("it rests", async () => {
 	const before = switches(pid);
-	await sleep(300);
+	await quietFor(300);
 	return switches(pid) === before;
 });
 

@@ -11,6 +11,7 @@ import { request } from "./support/connect.mjs";
 import {
 	Cause, State, StdinMode, checkWithin, ended, jobsClient, jobsWorld, keeperOf, nothingIsLeft, readOutput, refused, shell,
 } from "./support/jobs.mjs";
+import { pace } from "./support/pauses.mjs";
 import { eventually, freePort, inTime, processTable, processesWith, serve, startEnvd, startProxy, temporaryFolder } from "./support/programs.mjs";
 import { service } from "./support/schema.mjs";
 
@@ -294,7 +295,7 @@ check("who takes a webhook can finish its answer", async () => {
 		call.on("end", () => {
 			answer.writeHead(200);
 			answer.flushHeaders();
-			setTimeout(() => answer.end("thank you"), 20);
+			pace(20).then(() => answer.end("thank you"));
 		});
 		answer.on("close", () => { finished = answer.writableFinished; });
 	});

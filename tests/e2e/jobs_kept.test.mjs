@@ -5,7 +5,8 @@ import { join } from "node:path";
 import { Code } from "@connectrpc/connect";
 import { request } from "./support/connect.mjs";
 import { State, checkWithin, ended, fabricate, jobsClient, place, readOutput, refused, shell } from "./support/jobs.mjs";
-import { eventually, inTime, isSanitized, sleep, startEnvd, temporaryFolder } from "./support/programs.mjs";
+import { quietFor } from "./support/pauses.mjs";
+import { eventually, inTime, isSanitized, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
 const check = checkWithin(240000);
 
@@ -150,7 +151,7 @@ check("10,000 finished and 1,000 running jobs do not slow /health", async () => 
 	await envd.rests();
 	await inTime("ticks in a second", async () => {
 		const ticks = envd.ticks();
-		await sleep(1000);
+		await quietFor(1000);
 		return envd.ticks() - ticks;
 	}, (spent) => spent <= 2);
 	// The oldest makes room for the newest.

@@ -7,7 +7,8 @@ import { join } from "node:path";
 import {
 	Cause, State, StdinMode, Stream, changeRecord, checkWithin, ended, jobsClient, keeperOf, place, readOutput, shell,
 } from "./support/jobs.mjs";
-import { eventually, isAlive, processTable, processesWith, serve, sleep, startEnvd, temporaryFolder } from "./support/programs.mjs";
+import { pace, quietFor } from "./support/pauses.mjs";
+import { eventually, isAlive, processTable, processesWith, serve, startEnvd, temporaryFolder } from "./support/programs.mjs";
 
 const check = checkWithin(240000);
 
@@ -48,7 +49,7 @@ check("envd is killed while jobs are being started: each runs once, whoever asks
 		const asked = Promise.allSettled(keys.map(make));
 		// At any time between the first record and the last start.
 		await eventually("there is a job", () => readdirSync(here.directory).length > 2 + 8 * round);
-		await new Promise((resolve) => setTimeout(resolve, round));
+		await pace(round);
 		await here.restart();
 		const told = (await asked).map((each) => each.value?.job.id);
 		for (const [n, key] of keys.entries()) {
@@ -304,7 +305,7 @@ check("without descriptors a stop waits, and no end is lost", async () => {
 	process.kill(ending.pid, "SIGKILL");
 	await eventually("it has ended", () => !isAlive(ending.pid));
 	// Long enough for both to have been tried.
-	await sleep(500);
+	await quietFor(500);
 	assert.ok(!heard.includes("JOB_STATE_CANCELLED"));
 	limit(before);
 	await eventually("it is stopped", () => heard.includes("JOB_STATE_CANCELLED"));

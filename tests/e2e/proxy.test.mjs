@@ -9,7 +9,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { drain, request, until } from "./support/connect.mjs";
 import { query } from "./support/files.mjs";
-import { freePort, inTime, serve, sleep, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
+import { pace } from "./support/pauses.mjs";
+import { freePort, inTime, serve, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
@@ -39,7 +40,7 @@ check("case_151_a_server_that_is_late_gets_the_request_once", async () => {
 		port = await freePort();
 		let asked = 0;
 		const asking = fetch_(port, { method: "POST", body: "once" });
-		await sleep(1000);
+		await pace(1000);
 		const server = await serve((req, res) => {
 			asked++;
 			req.pipe(res);

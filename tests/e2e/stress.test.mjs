@@ -9,7 +9,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { base64, drain } from "./support/connect.mjs";
 import { get, put, putMultipart } from "./support/files.mjs";
-import { eventually, isSanitized, sleep, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
+import { pace } from "./support/pauses.mjs";
+import { eventually, isSanitized, startEnvd, startProxy, temporaryFolder, within } from "./support/programs.mjs";
 
 const SECONDS = Number(process.env.E2E_STRESS_SECONDS ?? 8);
 const seed = process.env.E2E_SEED ?? String(Date.now());
@@ -83,7 +84,7 @@ for (const road of ["direct", "proxied"]) {
 			},
 			kill: async () => {
 				const { pid, stream } = await client.start("sh", ["-c", "sleep 100 & sleep 100"]);
-				await sleep(random(20));
+				await pace(random(20));
 				assert.equal((await client.signal(pid)).status, 200);
 				assert.equal((await drain(stream)).end?.status, "signal: killed");
 			},
@@ -93,19 +94,19 @@ for (const road of ["direct", "proxied"]) {
 			},
 			leave: async () => {
 				const stream = client.stream("Start", { process: { cmd: "sh", args: ["-c", "head -c 2000000 /dev/zero"] }, stdin: false });
-				await sleep(random(30));
+				await pace(random(30));
 				stream.abort();
 				await stream.done;
 			},
 			"leave a terminal": async () => {
 				const stream = client.stream("Start", { process: { cmd: "sh", args: ["-c", "echo hi; sleep 0.2"] }, pty: { size: { cols: 80, rows: 24 } } });
-				await sleep(random(30));
+				await pace(random(30));
 				stream.disconnect();
 				await stream.done;
 			},
 			"stall and go on": async () => {
 				const { stream } = await client.start("sh", ["-c", "head -c 3000000 /dev/zero"], { message: { stdin: false }, stall: true });
-				await sleep(random(300));
+				await pace(random(300));
 				stream.proceed();
 				const result = await drain(stream);
 				assert.equal(result.stdout.length, 3000000);
@@ -140,7 +141,7 @@ for (const road of ["direct", "proxied"]) {
 				});
 				const gone = new Promise((resolve) => req.on("close", resolve).on("error", () => {}));
 				req.write(content(i, 1 + random(2000000)));
-				await sleep(random(20));
+				await pace(random(20));
 				req.destroy();
 				await gone;
 			},
@@ -161,7 +162,8 @@ for (const road of ["direct", "proxied"]) {
 		for (const name of names)
 			await jobs[name](number++);
 		await eventually("nobody is listed", async () => (await envd.client().pids()).length === 0);
-		await sleep(300);
+		for (const program of programs)
+			await program.rests();
 		const before = programs.map((program) => [program.descriptors(), program.memory()]);
 
 		// For a while, and on a machine with little time of its own until there was something to see.

@@ -4,6 +4,7 @@
 import assert from "node:assert/strict";
 import http from "node:http";
 import net from "node:net";
+import { pace } from "./support/pauses.mjs";
 
 const [id, proxyPort] = process.argv.slice(2);
 process.env.E2B_DEBUG = "true";
@@ -19,7 +20,7 @@ async function step(title, body) {
 	console.log(`\n${steps}. ${title}`);
 	let timer;
 	const late = new Promise((_, reject) => {
-		timer = setTimeout(() => reject(new Error("it took more than 90 seconds")), 90000);
+		timer = setTimeout(() => reject(new Error("it took more than 90 seconds")), 90000); // lint-ok: a deadline
 	});
 	try {
 		await Promise.race([body(), late]);
@@ -38,7 +39,7 @@ async function eventually(what, ask) {
 	for (let asked = 1; !await ask(); asked++) {
 		if (Date.now() > end && asked >= 5)
 			throw new Error(`not within 20 seconds: ${typeof what === "function" ? what() : what}`);
-		await new Promise((resolve) => setTimeout(resolve, 20));
+		await pace(20);
 	}
 }
 

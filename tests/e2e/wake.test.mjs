@@ -5,7 +5,8 @@ import assert from "node:assert/strict";
 import { createHash } from "node:crypto";
 import { test } from "node:test";
 import { request } from "./support/connect.mjs";
-import { eventually, freePort, serve, sleep, startEnvd, startProxy } from "./support/programs.mjs";
+import { pace } from "./support/pauses.mjs";
+import { eventually, freePort, serve, startEnvd, startProxy } from "./support/programs.mjs";
 
 const TOKEN = "access-token-1";
 const envd = await startEnvd();
@@ -20,7 +21,7 @@ const hook = await serve((req, res) => {
 	req.on("end", async () => {
 		const question = JSON.parse(body);
 		questions.push(question);
-		await sleep(300);
+		await pace(300);
 		await change({ state: "running" }, question.sandboxId);
 		res.writeHead(204).end();
 	});
@@ -78,7 +79,7 @@ check("s031_asking_whether_it_runs_does_not_wake_it", async () => {
 check("s029_a_pause_that_is_under_way", async () => {
 	await change({ state: "pausing" });
 	const result = sandbox.commands.run("echo on the way");
-	await sleep(100);
+	await eventually("it waits", async () => /^proxy_wake_waiting 1$/m.test((await request(proxy.admin, { path: "/metrics" })).text));
 	await change({ state: "paused" });
 	assert.equal((await result).stdout, "on the way\n");
 });

@@ -6,7 +6,8 @@ import net from "node:net";
 import { test } from "node:test";
 import WebSocket, { WebSocketServer } from "ws";
 import { request } from "./support/connect.mjs";
-import { assertMemory, eventually, serve, sleep, startEnvd, startProxy, within } from "./support/programs.mjs";
+import { pace } from "./support/pauses.mjs";
+import { assertMemory, eventually, serve, startEnvd, startProxy, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
@@ -250,7 +251,7 @@ check("case_168_s065_the_client_ends_its_side_and_still_gets_everything", async 
 		socket.end();
 		// A slow reader: nothing may be dropped for it.
 		socket.pause();
-		setTimeout(() => socket.resume(), 300);
+		pace(300).then(() => socket.resume());
 	}
 	for (const socket of all) {
 		await within(20000, "everything comes", socket.ended);
@@ -266,7 +267,7 @@ check("case_168_s065_the_server_ends_its_side_first", async () => {
 	const socket = tunnel("/first");
 	await within(20000, "its end comes", socket.ended);
 	assert.match(Buffer.concat(socket.text).toString(), /that was all from here\n$/);
-	await sleep(200);
+	await pace(200);
 	socket.write(Buffer.alloc(200000, 0x63));
 	socket.end();
 	await eventually("the server got it all", () => tunnels.received !== undefined);

@@ -4,9 +4,8 @@ import ipaddress
 import socket
 import struct
 import threading
-import time
 
-from support import Test, wait_for
+from support import Test, pace, wait_for
 
 A, AAAA = 1, 28
 NOERROR, SERVFAIL, NXDOMAIN, REFUSED = 0, 2, 3, 5
@@ -67,7 +66,7 @@ class NameServer:
                 return
             for byte in data:
                 sock.sendall(bytes([byte]))
-                time.sleep(0.5)
+                pace(0.5)
         except OSError:
             pass
         finally:

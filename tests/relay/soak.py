@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 
-from support import Connection, Cut, Proxy, wait_for
+from support import Connection, Cut, Proxy, pace, wait_for
 
 SECONDS = float(sys.argv[1]) if len(sys.argv) > 1 else 10
 SEED = int(sys.argv[2]) if len(sys.argv) > 2 else int(time.time())
@@ -181,7 +181,7 @@ class Soak:
             connection.send(data[:size])
             data = data[size:]
             if size == 1:
-                time.sleep(0.001)
+                pace(0.001)
 
     @staticmethod
     def tunnel(connection, address, sandbox):
@@ -209,7 +209,7 @@ class Soak:
                         connection.received = b""
             except ConnectionRefusedError:
                 self.counts["refused"] += 1
-                time.sleep(0.01)
+                pace(0.01)
             except Cut:
                 self.counts["cut"] += 1
             except Wrong as error:

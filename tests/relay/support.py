@@ -179,6 +179,17 @@ def wait_for(condition, what=None, patience=PATIENCE):
         time.sleep(0.005)
 
 
+def quiet_for(seconds):
+    """The time is the subject: nothing may happen in it, or what happens in it is counted. Who waits for something to
+    happen asks for it (wait_for); packaging/lint.py refuses sleeps anywhere else."""
+    time.sleep(seconds)
+
+
+def pace(seconds):
+    """A client or server of the test's own is slow, late, or leaves at a moment of its choice."""
+    time.sleep(seconds)
+
+
 def in_time(limit, attempt, tries=5):
     """For what takes at most `limit` seconds: `attempt` says how many it took. Of several attempts one has to be in
     time, because a busy machine is late now and then, and a fault is late each time."""

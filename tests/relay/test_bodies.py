@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Bodies both ways: streaming, backpressure, early answers, clients that leave."""
 import threading
-import time
 
-from support import PATIENCE, Connection, Test, answer, main, one_of, unread, wait_for
+from support import PATIENCE, Connection, Test, answer, main, one_of, quiet_for, unread, wait_for
 
 MEGABYTE = 1 << 20
 
@@ -227,7 +226,7 @@ class Bodies(Test):
         for _ in range(20):
             if unread(sock) == 0:
                 return False
-            time.sleep(0.005)
+            quiet_for(0.005)
         return True
 
     def test_s020_client_that_leaves_while_its_upload_is_held_back(self):

@@ -8,11 +8,10 @@ import socket
 import struct
 import termios
 import threading
-import time
 
 from http2_support import (ACK, CONTINUATION, DATA, END_HEADERS, END_STREAM, GOAWAY, HEADERS, PING, PRIORITY, RST_STREAM, SETTINGS,
                            WINDOW_UPDATE, Client, Codes, Raw, frame, head)
-from support import PATIENCE, Test, answer, main, plain, wait_for
+from support import PATIENCE, Test, answer, main, plain, quiet_for, wait_for
 
 FLOOD = 100000
 SEND_BUFFER = 16 << 10
@@ -223,7 +222,7 @@ class Floods(Test):
 
     def idle(self):
         cpu = self.cpu()
-        time.sleep(0.2)  # what is waited for is that nothing happens
+        quiet_for(0.2)
         return self.cpu() - cpu < 0.02
 
     def test_s078_a_client_that_reads_nothing(self):

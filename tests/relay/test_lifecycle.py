@@ -2,9 +2,8 @@
 """Sandboxes that come and go, limits, and the proxy's own end."""
 import random
 import threading
-import time
 
-from support import PATIENCE, Connection, Test, answer, answered, closed_port, main, one_of, wait_for
+from support import PATIENCE, Connection, Test, answer, answered, closed_port, main, one_of, pace, wait_for
 from tunnel_support import ASK, STREAM, SWITCH, held
 
 
@@ -219,7 +218,7 @@ class Lifecycle(Test):
                     response = client.response()
                     if response.status != 200:
                         failed.append(response.body)
-                    time.sleep(chance.random() * 0.06)
+                    pace(chance.random() * 0.06)
 
         threads = [threading.Thread(target=send, args=(base * 1000,)) for base in range(8)]
         for thread in threads:

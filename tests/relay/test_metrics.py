@@ -9,7 +9,7 @@ import unittest
 
 from dns_support import NameServer
 from redis_support import Redis
-from support import ROOT, Test, answer, main, program, wait_for
+from support import ROOT, Test, answer, main, pace, program, wait_for
 
 sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
 from prometheus import parse  # noqa: E402
@@ -111,9 +111,9 @@ class Metrics(Test):
     def test_durations_are_told_in_seconds(self):
         def script(connection):
             connection.request()
-            time.sleep(0.3)  # what is measured
+            pace(0.3)  # what is measured
             connection.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
-            time.sleep(0.4)
+            pace(0.4)
             connection.send("ok")
 
         server = self.serve(script)

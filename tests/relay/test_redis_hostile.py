@@ -7,7 +7,7 @@ import threading
 import time
 
 from redis_support import KEY, RedisClient, RedisTest, record
-from support import PATIENCE, answer, main, one_of, wait_for
+from support import PATIENCE, answer, main, one_of, pace, wait_for
 
 
 def playing(answer_to):
@@ -302,7 +302,7 @@ class Changing(RedisTest):
             if draw.random() < 0.05:
                 redis.client.call("CLIENT", "KILL", "TYPE", draw.choice(["pubsub", "normal"]), "SKIPME", "yes")
             if draw.random() < 0.3:
-                time.sleep(draw.random() * 0.005)
+                pace(draw.random() * 0.005)
         for thread in threads:
             thread.join()
         self.assertEqual(seen, sorted(seen), "time went backwards")

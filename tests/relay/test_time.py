@@ -13,7 +13,7 @@ import time
 import unittest
 
 from handover_support import Following, is_alive, resume
-from support import PATIENCE, Test, answer, main, program, wait_for
+from support import PATIENCE, Test, answer, main, pace, program, quiet_for, wait_for
 from tls_support import anyone
 
 SWITCH = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: rest\r\nConnection: Upgrade\r\n\r\n"
@@ -65,7 +65,7 @@ class Clock(Test):
     def pass_time(self, seconds, speed=FAST):
         """The test is that they pass, however little happens; no more of them on a busy machine."""
         self.run_at(speed, seconds)
-        time.sleep(seconds / speed)
+        quiet_for(seconds / speed)
         self.run_at(1)
 
     def assert_ends_after(self, limit, condition, step=1):
@@ -79,7 +79,7 @@ class Clock(Test):
                 wait_for(condition, "the end")
                 self.run_at(1)
                 return
-            time.sleep(0.02)  # for what became due to happen
+            quiet_for(0.02)  # what became due has had time to happen
             if condition():
                 self.assertLess(limit, passed + 2, "too early")
                 return
@@ -199,7 +199,7 @@ class Time(Clock):
 
             for _ in range(20):
                 push()
-                time.sleep(0.02)
+                pace(0.02)
             self.wait_for_stall(began, push)
         stop.set()
 
@@ -208,7 +208,7 @@ class Time(Clock):
         while not condition():
             self.assertLess(self.shown() - began, 1000, "nothing ends it")
             self.pass_time(5)
-            time.sleep(0.02)
+            quiet_for(0.02)
         self.assertGreater(self.shown() - began, 148)
 
     @staticmethod

@@ -8,9 +8,8 @@ import os
 import subprocess
 import tempfile
 import threading
-import time
 
-from support import PATIENCE, Server, answer, answered, closed_port, main, one_of, program, wait_for
+from support import PATIENCE, Server, answer, answered, closed_port, main, one_of, program, quiet_for, wait_for
 from tunnel_support import ASK, SWITCH
 from wake_support import SLEEPS, Waking
 
@@ -109,7 +108,7 @@ class Wake(Waking):
                     stalled = 0
                 except BlockingIOError:
                     stalled += 1
-                    time.sleep(0.005)
+                    quiet_for(0.005)
             self.assertLess(sent, size)
             uploads.append((upload, sent))
         self.waiting(5)

@@ -3,11 +3,10 @@
 get the answer that the catalog allows, and neither memory nor connections stay behind.
 """
 import json
-import time
 
 from handover_support import Following
 from http2_support import Client
-from support import PATIENCE, answer, closed_port, main
+from support import PATIENCE, answer, closed_port, main, pace
 from wake_support import SLEEPS, Hook, Waking
 
 YES = '{"state":"running"}'
@@ -30,7 +29,7 @@ class Answers(Waking):
 
         def later(connection):
             connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
-            time.sleep(0.2)
+            pace(0.2)
             connection.send(b"13\r\n" + YES[1:].encode() + b" \r\n0\r\nX-T: 1\r\n\r\n")
 
         self.begin(reply=b"")

@@ -5,7 +5,7 @@ import random
 import threading
 import time
 
-from support import PATIENCE, Cut, answer, main, one_of, wait_for
+from support import PATIENCE, Cut, answer, main, one_of, pace, wait_for
 from wake_support import Waking
 
 
@@ -87,7 +87,7 @@ class Many(Waking):
                     proxy.call("PUT", f"/sandboxes/s{i}", {"address": f"127.0.1.{i + 1}", "state": "paused", "auto_resume": "any"})
                 else:
                     proxy.call("PATCH", f"/sandboxes/s{i}", body)
-                time.sleep(draw.random() * 0.02)
+                pace(draw.random() * 0.02)
 
         def client(i):
             draw = random.Random(100 + i)
@@ -96,7 +96,7 @@ class Many(Waking):
                 with proxy.connect() as connection:
                     connection.send(f"GET / HTTP/1.1\r\nHost: {port}-{sandbox}.d\r\n\r\n")
                     if draw.random() < 0.4:
-                        time.sleep(draw.random() * 0.05)
+                        pace(draw.random() * 0.05)
                         connection.abort()
                         continue
                     try:

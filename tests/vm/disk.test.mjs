@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
 import { test } from "node:test";
-import { sleep, within } from "../e2e/support/programs.mjs";
+import { quietFor } from "../e2e/support/pauses.mjs";
+import { within } from "../e2e/support/programs.mjs";
 import { PATIENCE_MS, ask, eventually, makeDisk, startMachine } from "./machine.mjs";
 
 const check = (name, body) => test(name, { timeout: 600000 }, body);
@@ -54,7 +55,7 @@ check("conformance_017_the_token_holds_over_a_pause_and_a_fresh_start", async ()
 	const secured = machine.client({ token: "tok" });
 	assert.equal((await secured.request({ method: "POST", path: "/freeze?maxWaitMs=60000" })).status, 200);
 	machine.pause();
-	await sleep(200);
+	await quietFor(200);
 	machine.resume();
 	assert.equal((await init()).status, 204);
 	await holds();

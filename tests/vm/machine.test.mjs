@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { drain, until } from "../e2e/support/connect.mjs";
-import { inTime, sleep, within } from "../e2e/support/programs.mjs";
+import { quietFor } from "../e2e/support/pauses.mjs";
+import { inTime, within } from "../e2e/support/programs.mjs";
 import { PATIENCE_MS, ask, eventually, sleepers, startMachine } from "./machine.mjs";
 
 const machine = await startMachine({ kernel: "envd_log=/log" });
@@ -276,7 +277,7 @@ check("case_079_the_workload_freezes_and_thaws", async () => {
 	// Waits for the thaw, and runs then.
 	const late = client.sh("echo late");
 	const seen = stream.counted;
-	await sleep(300); // long enough for several ticks
+	await quietFor(300); // long enough for several ticks
 	assert.ok(stream.counted - seen <= 1);
 	assert.equal((await client.request({ method: "POST", path: "/unfreeze" })).status, 204);
 	assert.equal((await late).out, "late\n");

@@ -8,6 +8,7 @@ import { dirname, join, resolve } from "node:path";
 import { fileURLToPath } from "node:url";
 import { after } from "node:test";
 import { Client, request } from "./connect.mjs";
+import { pace, quietFor } from "./pauses.mjs";
 
 export const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), "../../..");
 const START_DEADLINE_MS = 20000;
@@ -40,8 +41,6 @@ export function assertMemory(program, kib) {
 		throw new Error(`${program.name} had ${peak} KiB of memory, not at most ${kib}`);
 }
 
-export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
-
 // What a wait was for: a text, or a function that says how things stand by the time when it is given up.
 const textOf = (what) => typeof what === "function" ? what() : what;
 
@@ -55,7 +54,7 @@ export async function eventually(what, ask, deadline = PATIENCE_MS, pause = 10) 
 			return answer;
 		if (performance.now() > end && asked >= ASKED_AT_LEAST)
 			throw new Error(`not within ${deadline} ms: ${textOf(what)}\n${situation()}`);
-		await sleep(pause);
+		await pace(pause);
 	}
 }
 
@@ -165,6 +164,17 @@ export function isAlive(pid) {
 	return found !== undefined && found.state !== "Z";
 }
 
+const ticksOf = (pid) => processTable().find((each) => each.pid === pid).ticks;
+
+// Until it is done with what it was given before, or waits for somebody else.
+export async function rests(pid, name = `process ${pid}`) {
+	await eventually(`${name} rests`, async () => {
+		const before = ticksOf(pid);
+		await quietFor(300);
+		return ticksOf(pid) === before;
+	});
+}
+
 // Living processes whose arguments hold `word` as one of their words.
 export function processesWith(word) {
 	return processTable().filter((each) => each.state !== "Z" && each.arguments.includes(String(word)));
@@ -265,16 +275,12 @@ class Program {
 	}
 
 	ticks() {
-		return processTable().find((each) => each.pid === this.pid).ticks;
+		return ticksOf(this.pid);
 	}
 
 	// Until it is done with what it was given before.
-	async rests() {
-		await eventually(`${this.name} rests`, async () => {
-			const before = this.ticks();
-			await sleep(300);
-			return this.ticks() === before;
-		});
+	rests() {
+		return rests(this.pid, this.name);
 	}
 
 	// As the kernel would: at once, and without a word to what it had started.
@@ -314,7 +320,7 @@ class Program {
 			}
 		}
 		// What it said last comes after the news of its end; somebody else may hold its output open.
-		await Promise.race([this.closed, sleep(OUTPUT_DEADLINE_MS)]);
+		await Promise.race([this.closed, pace(OUTPUT_DEADLINE_MS)]);
 		if (process.env.E2E_SHOW_LOGS)
 			process.stderr.write(`--- ${this.name}\n${this.output}`);
 		this.assertClean();

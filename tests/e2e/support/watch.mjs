@@ -2,7 +2,8 @@
 import assert from "node:assert/strict";
 import { readdirSync } from "node:fs";
 import { dirname, join, relative } from "node:path";
-import { eventually, sleep, within } from "./programs.mjs";
+import { quietFor } from "./pauses.mjs";
+import { eventually, within } from "./programs.mjs";
 
 const PREFIX = "EVENT_TYPE_";
 
@@ -123,7 +124,7 @@ export class Watch {
 		let last;
 		await eventually(() => `it converges: ${JSON.stringify(last)}; ${this.state}`, async () => {
 			// Comparing is worth its time once nothing more comes.
-			for (let count = -1; count !== this.events.length; await sleep(100))
+			for (let count = -1; count !== this.events.length; await quietFor(100))
 				count = this.events.length;
 			last = difference(replay(before, this.events), namesBelow(this.path));
 			return last.missing.length === 0 && last.invented.length === 0;
