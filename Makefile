@@ -3,6 +3,7 @@
 #help Programs:  make [PROFILE=dev|clang|asan|opt|cover]   build/<profile>/bin/envd and .../bin/proxy
 #help            make static                               build/static/bin/envd, as shipped (musl, no libraries)
 #help Use:       make run [ONCE=1]     install what is missing, start proxy and sandbox, take the tour
+#help            make check            after an edit, three minutes: lint, build, unit tests, the main ones of the others
 #help            make test             install what is missing, pass the whole suite
 #help            make test-only        the suite without installing; SUITES="lint unit" picks some
 #help Parts:     make unit [ONLY=lib/test_buf]    unit, loop and spawn tests (PROFILE=asan: under sanitizers)
@@ -247,7 +248,9 @@ deps:
 size: all
 	@size $(PROGRAMS) $(B)/*.a | sort -k 4,4nr
 
-.PHONY: test test-only run vm lint limits format analyze coverage-map
+.PHONY: check test test-only run vm lint limits format analyze coverage-map
+check:
+	@tests/run.py check
 test:
 	@packaging/setup.sh build client check vm
 	@$(MAKE) --no-print-directory test-only

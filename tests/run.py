@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the whole suite, or the parts that are named: tests/run.py [SUITE...]
+"""Runs the whole suite, or the parts that are named: tests/run.py [SUITE...]; `check` is what to run after an edit.
 
 Each suite is a list of commands. What a command's runner says in its closing lines (cmocka, node:test,
 unittest, or "N passed, N failed") is added up; a command that fails without saying so, or runs no test,
@@ -23,6 +23,7 @@ OUT = os.environ.get("OUT", "build")
 LOGS = os.path.join(OUT, "logs")
 # So many steps run at a time: many of them wait more than they compute.
 AT_ONCE = os.cpu_count() + 1
+LONGEST = 8  # so many steps are named at the end
 STEP = [sys.executable, "-S", "-E", "-B", "tests/step.py"]
 TIMED_OUT, LEFT_RUNNING = 124, "---- left running: "
 SKIP = 77  # a command that cannot run here, and says why in its last line
@@ -60,9 +61,12 @@ def make(*arguments):
     return ["make", "-s", "--no-print-directory", f"OUT={OUT}", f"-j{os.cpu_count()}", *arguments]
 
 
+def output_of(*command):
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.split()
+
+
 def names_of(target, *arguments):
-    out = subprocess.run(make(*arguments, f"print-{target}"), capture_output=True, text=True)
-    return out.stdout.split()
+    return output_of(*make(*arguments, f"print-{target}"))
 
 
 def suite_lint():
@@ -78,12 +82,12 @@ def suite_build():
 
 
 def unit_steps(profile):
-    yield build("build", f"PROFILE={profile}", "CI=1", "all", "unit-build")
     for program in names_of("UNIT_PROGRAMS", f"PROFILE={profile}"):
         yield Step(program, [program], timeout=600)
 
 
 def suite_unit():
+    yield build("build", "PROFILE=dev", "CI=1", "all", "unit-build")
     yield from unit_steps("dev")
     # Once more as under old kernels and in sandboxes that refuse what starting processes, replays and downloads use where they can.
     for program in names_of("UNIT_PROGRAMS", "PROFILE=dev"):
@@ -92,6 +96,7 @@ def suite_unit():
 
 
 def suite_unit_asan():
+    yield build("build", "PROFILE=asan", "CI=1", "all", "unit-build")
     yield from unit_steps("asan")
 
 
@@ -123,7 +128,11 @@ def suite_valgrind_slow():
 def suite_fuzz():
     """Every fuzzer over its corpus, once."""
     yield build("build", "PROFILE=fuzz", "CI=1", "fuzz-build")
-    for program in names_of("FUZZ_PROGRAMS", "PROFILE=fuzz"):
+    yield from fuzz_steps(names_of("FUZZ_PROGRAMS", "PROFILE=fuzz"))
+
+
+def fuzz_steps(programs):
+    for program in programs:
         name = os.path.basename(program)
         corpus = os.path.join("tests/fuzz/corpus", name)
         command = [program, "-runs=0", "-rss_limit_mb=4096", "-timeout=20"] + ([corpus] if os.path.isdir(corpus) else [])
@@ -141,9 +150,9 @@ def suite_connect():
     yield Step("connectconformance", ["tests/conformance/run.sh"], timeout=300, env={"CI": "1"})
 
 
-def e2e_steps(env):
+def e2e_steps(env, pattern="*"):
     """Each file in a world of its own, so that one cannot spoil the next."""
-    for path in sorted(glob.glob("tests/e2e/*.test.mjs") + glob.glob("tests/e2e/test_*.py")):
+    for path in sorted(glob.glob(f"tests/e2e/{pattern}.test.mjs") + glob.glob(f"tests/e2e/test_{pattern}.py")):
         name = os.path.basename(path)
         yield Step(name, ["tests/e2e/run.sh", name], timeout=600, env=env)
 
@@ -163,12 +172,11 @@ def suite_e2e_asan():
                           "E2E_ROADS": "domain"})
 
 
-def relay_steps(profile):
+def relay_steps(profile, names=("*",), **env):
     """The proxy between scripted clients and scripted servers."""
-    yield build(profile, f"PROFILE={profile}", "CI=1", "all")
-    for path in sorted(glob.glob("tests/relay/test_*.py")):
+    for path in sorted(path for name in names for path in glob.glob(f"tests/relay/test_{name}.py")):
         command = [sys.executable, "-B", path]
-        yield Step(os.path.basename(path), command, timeout=600, env={"PROXY_BIN": f"{OUT}/{profile}/bin/proxy"})
+        yield Step(os.path.basename(path), command, timeout=600, env={"PROXY_BIN": f"{OUT}/{profile}/bin/proxy", **env})
 
 
 def more_relay_steps(profile):
@@ -182,11 +190,13 @@ def more_relay_steps(profile):
 
 
 def suite_relay():
+    yield build("opt", "PROFILE=opt", "CI=1", "all")
     yield from relay_steps("opt")
     yield from more_relay_steps("opt")
 
 
 def suite_relay_asan():
+    yield build("asan", "PROFILE=asan", "CI=1", "all")
     yield from relay_steps("asan")
     yield from more_relay_steps("asan")
 
@@ -194,9 +204,8 @@ def suite_relay_asan():
 def suite_relay_tls():
     """What streams, tunnels, ends and misuse are tested with in plain text, over TLS."""
     yield build("asan", "PROFILE=asan", "CI=1", "all")
-    for name in ("upstreams", "responses", "bodies", "tunnels", "hostile", "smuggling", "lifecycle"):
-        command = [sys.executable, "-B", f"tests/relay/test_{name}.py"]
-        yield Step(f"test_{name}.py", command, timeout=600, env={"PROXY_BIN": f"{OUT}/asan/bin/proxy", "RELAY_TLS": "1"})
+    names = ("upstreams", "responses", "bodies", "tunnels", "hostile", "smuggling", "lifecycle")
+    yield from relay_steps("asan", names, RELAY_TLS="1")
 
 
 def suite_vm():
@@ -230,15 +239,60 @@ SUITES = {
 ON_REQUEST = {"valgrind-slow": suite_valgrind_slow}
 
 
+def check_lint():
+    """Beside the tests: what it needs of the build is there by then."""
+    yield Step("lint", make("lint"), timeout=600)
+
+
+def check_build():
+    yield build("dev", "PROFILE=dev", "CI=1", "all", "unit-build")
+
+
+def check_fuzz():
+    """What was changed since the branch left main: fuzzers, and what they are fed."""
+    base = output_of("git", "merge-base", "HEAD", "main") or ["HEAD"]
+    changed = output_of("git", "diff", "--name-only", *base, "--", "tests/fuzz")
+    changed += output_of("git", "ls-files", "--others", "--exclude-standard", "tests/fuzz")
+    programs = [program for program in names_of("FUZZ_PROGRAMS", "PROFILE=fuzz")
+                if any(re.search(rf"/{os.path.basename(program)}[./]|\.h$", path) for path in changed)]
+    if programs:
+        yield build("build", "PROFILE=fuzz", "CI=1", *programs)
+        yield from fuzz_steps(programs)
+
+
+# `make check`: of each kind what finds most in little time, all of it with the build that is made by `make`. What depends
+# on compilers, flags, machines and load is left to the whole suite.
+CHECK = {
+    "build": check_build,
+    "lint": check_lint,
+    "unit": lambda: unit_steps("dev"),
+    "relay": lambda: relay_steps("dev", ("routing", "upstreams", "bodies", "responses", "tunnels", "http2", "http2_streams")),
+    "e2e": lambda: e2e_steps({"ENVD_BIN": f"{OUT}/dev/bin/envd", "PROXY_BIN": f"{OUT}/dev/bin/proxy",
+                              "E2E_ROADS": "domain"}, "sdk_e2b"),
+    "fuzz": check_fuzz,
+}
+
+
+def missing_for_check():
+    """Names of what it cannot do without."""
+    yield from (tool for tool in ("gcc", "protoc-c", "unshare") if not shutil.which(tool))
+    if not shutil.which("node") and not os.path.exists("build/tools/bin/node"):
+        yield "node"
+    if subprocess.run(["packaging/clang-format.sh", "--version"], capture_output=True, check=False).returncode:
+        yield "clang-format 14"
+    libraries = "tests/e2e/node_modules/.installed", "build/venv/.installed"
+    yield from (path for path in libraries if not os.path.exists(path))
+
+
 class Tally:
     """What is known of one suite: its sums, its log, and how long its steps took together."""
 
-    def __init__(self, name):
+    def __init__(self, name, suite):
         self.name = name
         self.log = open(os.path.join(LOGS, f"{name}.log"), "w", encoding="utf-8")
         self.sums = {"passed": 0, "failed": 0, "skipped": 0}
         self.seconds = 0.0
-        self.steps = list({**SUITES, **ON_REQUEST}[name]())
+        self.steps = list(suite())
         self.open_steps = len(self.steps)
         self.failures = []
 
@@ -350,14 +404,21 @@ def in_turn(tallies):
 
 def main():
     names = sys.argv[1:] or list(SUITES)
+    known = {**SUITES, **ON_REQUEST}
+    is_check = names == ["check"]
+    if is_check:
+        names, known = list(CHECK), CHECK
+        if missing := list(missing_for_check()):
+            sys.exit(f"missing: {', '.join(missing)}. `make deps` installs it, or says what root has to install.")
     for name in names:
-        if name not in SUITES and name not in ON_REQUEST:
-            sys.exit(f"no suite {name}; there are: {' '.join([*SUITES, *ON_REQUEST])}")
+        if name not in known:
+            sys.exit(f"no suite {name}; there are: {' '.join(known)}, or check alone")
     os.makedirs(LOGS, exist_ok=True)
     sys.stdout.reconfigure(line_buffering=True)
     began = time.monotonic()
     root = set(os.listdir("/"))
     lock = threading.Lock()
+    times = []
 
     def take(tally, step):
         counts, failure, record, leftovers, seconds = run_step(step)
@@ -365,6 +426,7 @@ def main():
             tally.log.write(record)
             tally.log.flush()
             tally.seconds += seconds
+            times.append((seconds, f"{tally.name} {os.path.basename(step.name)}"))
             tally.open_steps -= 1
             for kind, number in counts.items():
                 tally.sums[kind] += number
@@ -378,13 +440,15 @@ def main():
             if not tally.open_steps:
                 print(tally.line())
 
-    tallies = [Tally(name) for name in names]
+    tallies = [Tally(name, known[name]) for name in names]
     for tally in tallies:
         for step in tally.steps:
             if step.is_alone:
                 take(tally, step)
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        list(pool.map(lambda each: take(*each), in_turn(tallies)))
+    # After an edit nobody wants to wait for what is not built.
+    if not is_check or not any(tally.failures for tally in tallies):
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            list(pool.map(lambda each: take(*each), in_turn(tallies)))
 
     failures = [failure for tally in tallies for failure in tally.failures]
     for failure in failures:
@@ -393,7 +457,9 @@ def main():
         print(f"\nfull output: {LOGS}/<suite>.log")
     total = {kind: sum(tally.sums[kind] for tally in tallies) for kind in ("passed", "failed", "skipped")}
     skipped = f", {total['skipped']} skipped" if total["skipped"] else ""
-    print(f"{(time.monotonic() - began) / 60:.1f} minutes; the seconds above are those of each suite's steps together")
+    each = ", ".join(f"{tally.name} {tally.seconds:.0f} s" for tally in tallies)
+    print(f"{(time.monotonic() - began) / 60:.1f} minutes; each suite's steps together: {each}")
+    print("longest: " + ", ".join(f"{name} {seconds:.0f} s" for seconds, name in sorted(times, reverse=True)[:LONGEST]))
     print(f"{total['passed']} passed, {total['failed']} failed{skipped}")
     return 1 if total["failed"] or not total["passed"] else 0
 
