@@ -14,6 +14,38 @@ const zombies = async () => Number(await ask(client, "grep -l '^State:.Z' /proc/
 const programs = async () => Number(await ask(client, "grep -l '^VmSize:' /proc/[0-9]*/status 2>/dev/null | wc -l"));
 const outOfMemory = async () => (await machine.log()).filter((each) => each.message === "killed because memory ran out")
 	.map((each) => each.pid);
+// Not in the commands' cgroup: it runs also where they cannot, because they are limited, frozen or too many.
+const system = async (script) => (await client.sh(script, { message: { tag: "_system" } })).out;
+
+// What a file of the cgroups says is what it says again after `body`, also when that fails: the tests share this machine.
+async function restored(name, body) {
+	const file = `/sys/fs/cgroup/${name}`;
+	const usual = (await system(`cat ${file}`)).trim();
+	try {
+		await body(file);
+	} finally {
+		await system(`echo ${usual} > ${file}`);
+	}
+}
+
+const limited = (name, limit, body) => restored(name, async (file) => {
+	await system(`echo ${limit} > ${file}`);
+	await body();
+});
+
+// The workload stands still for the time of `body`.
+async function frozen(body) {
+	const answer = await client.request({ method: "POST", path: "/freeze?maxWaitMs=60000" });
+	let thawed;
+	try {
+		assert.equal(answer.status, 200, answer.text);
+		await body(answer);
+	} finally {
+		thawed = await client.request({ method: "POST", path: "/unfreeze" });
+	}
+	assert.equal(thawed.status, 204);
+}
+
 // A program that takes memory until it is stopped.
 const HOG = "awk 'BEGIN { s = \"x\"; while (1) s = s s }'";
 
@@ -107,29 +139,29 @@ check("case_076_a_memory_hog_dies_alone_and_its_record_says_why", async () => {
 	// What is kept for others: 1/8.
 	const total = Number(await ask(client, "sed -n 's/^MemTotal: *\\([0-9]*\\) kB/\\1/p' /proc/meminfo")) * 1024;
 	assert.ok(Math.abs(Number(usual) - total * 7 / 8) < 8192, `${usual} of ${total}`);
-	await ask(client, "echo 50000000 > /sys/fs/cgroup/user/memory.max"); // it goes faster with less
-	for (let i = 0; i < 3; i++) {
-		const { end, pid } = await client.run("sh", ["-c", `exec ${HOG}`]);
-		assert.equal(end.status, "signal: killed");
-		assert.equal(end.exitCode, -1);
-		await eventually("the log names it", async () => (await outOfMemory()).includes(pid));
-		await machine.health();
-	}
-	// In a terminal.
-	await ask(client, "echo 50000000 > /sys/fs/cgroup/ptys/memory.max");
-	const terminal = await client.run("sh", ["-c", `exec ${HOG}`], { message: { pty: { size: { cols: 80, rows: 24 } } } });
-	assert.equal(terminal.end.status, "signal: killed");
-	await eventually("the log names it", async () => (await outOfMemory()).includes(terminal.pid));
-	await ask(client, `echo ${usual} > /sys/fs/cgroup/ptys/memory.max`);
-	// Killed by somebody, at a time when memory runs out elsewhere: not the same thing.
-	const victim = await client.start("sleep", ["1000"]);
-	const { end } = await client.sh(`${HOG}; kill -9 ${victim.pid}; exit 4`);
-	assert.equal(end.exitCode, 4);
-	assert.equal((await drain(victim.stream)).end.status, "signal: killed");
-	assert.ok((await client.pids()).includes(other.pid));
-	await client.signal(other.pid);
-	assert.equal((await drain(other.stream)).end.status, "signal: killed");
-	await ask(client, `echo ${usual} > /sys/fs/cgroup/user/memory.max`);
+	const little = 50000000; // it goes faster with less
+	await limited("user/memory.max", little, async () => {
+		for (let i = 0; i < 3; i++) {
+			const { end, pid } = await client.run("sh", ["-c", `exec ${HOG}`]);
+			assert.equal(end.status, "signal: killed");
+			assert.equal(end.exitCode, -1);
+			await eventually("the log names it", async () => (await outOfMemory()).includes(pid));
+			await machine.health();
+		}
+		await limited("ptys/memory.max", little, async () => {
+			const terminal = await client.run("sh", ["-c", `exec ${HOG}`], { message: { pty: { size: { cols: 80, rows: 24 } } } });
+			assert.equal(terminal.end.status, "signal: killed");
+			await eventually("the log names it", async () => (await outOfMemory()).includes(terminal.pid));
+		});
+		// Killed by somebody, at a time when memory runs out elsewhere: not the same thing.
+		const victim = await client.start("sleep", ["1000"]);
+		const { end } = await client.sh(`${HOG}; kill -9 ${victim.pid}; exit 4`);
+		assert.equal(end.exitCode, 4);
+		assert.equal((await drain(victim.stream)).end.status, "signal: killed");
+		assert.ok((await client.pids()).includes(other.pid));
+		await client.signal(other.pid);
+		assert.equal((await drain(other.stream)).end.status, "signal: killed");
+	});
 	assert.equal((await outOfMemory()).length, 4);
 	// With all the memory that it can get, the agent answers meanwhile.
 	const large = client.run("sh", ["-c", `exec ${HOG}`]);
@@ -143,25 +175,20 @@ check("case_076_a_memory_hog_dies_alone_and_its_record_says_why", async () => {
 });
 
 check("conformance_127_memory_of_a_cgroup_decides", async () => {
-	const place = "/sys/fs/cgroup/user/memory.max";
-	const usual = await ask(client, `cat ${place}`);
-	const system = async (script) => (await client.sh(script, { message: { tag: "_system" } })).out;
 	const need = () => client.sh("head -c 16000000 /dev/zero | tail -c 16000000 | wc -c");
 	const roomy = await need();
 	assert.deepEqual([roomy.out.trim(), roomy.end.exitCode], ["16000000", 0]);
-	await system(`echo 8000000 > ${place}`);
-	const small = await client.run("tail", ["-c", "16000000", "/dev/zero"]);
-	assert.deepEqual([small.end.exited, small.end.status], [false, "signal: killed"]);
-	await eventually("the log names it", async () => (await outOfMemory()).includes(small.pid));
+	await limited("user/memory.max", 8000000, async () => {
+		const small = await client.run("tail", ["-c", "16000000", "/dev/zero"]);
+		assert.deepEqual([small.end.exited, small.end.status], [false, "signal: killed"]);
+		await eventually("the log names it", async () => (await outOfMemory()).includes(small.pid));
+	});
 	// So little that not even the beginning fits; as a rule not even the cgroup for it.
-	await system(`echo 0 > ${place}`);
-	try {
+	await limited("user/memory.max", 0, async () => {
 		const hopeless = await client.run("true");
 		assert.equal(hopeless.error?.code, "resource_exhausted", JSON.stringify(hopeless.end));
 		await machine.health();
-	} finally {
-		await system(`echo ${usual} > ${place}`); // the other tests share this machine
-	}
+	});
 	assert.equal((await need()).out.trim(), "16000000");
 });
 
@@ -169,20 +196,18 @@ check("conformance_127_memory_of_a_cgroup_decides", async () => {
 // kernel's killer: nobody else is there to be killed, so it would wait for ever.
 check("conformance_127_a_child_without_memory_for_its_first_step_is_not_waited_for", async () => {
 	const place = "/sys/fs/cgroup/user";
-	const usual = await ask(client, `cat ${place}/memory.max`);
-	const system = async (script) => (await client.sh(script, { message: { tag: "_system" } })).out;
 	for (let i = 0; i < 5; i++) {
-		await system(`echo 1 > ${place}/cgroup.freeze`);
-		const hopeless = client.run("true");
-		await eventually("it is born", async () => (await system(`cat ${place}/c*/cgroup.procs`)).trim() !== "");
-		await system(`echo 0 > ${place}/memory.max; echo 0 > ${place}/cgroup.freeze`);
-		try {
+		let hopeless;
+		await restored("user/memory.max", async (memory) => {
+			await limited("user/cgroup.freeze", 1, async () => {
+				hopeless = client.run("true");
+				await eventually("it is born", async () => (await system(`cat ${place}/c*/cgroup.procs`)).trim() !== "");
+				await system(`echo 0 > ${memory}`);
+			});
 			const { error, end } = await within(PATIENCE_MS, "an answer", hopeless);
 			assert.equal(error?.code, "resource_exhausted", JSON.stringify(end));
 			await machine.health();
-		} finally {
-			await system(`echo ${usual} > ${place}/memory.max`);
-		}
+		});
 		await eventually("nobody is left", async () => (await system(`cat ${place}/c*/cgroup.procs`)).trim() === "");
 	}
 	assert.equal(await ask(client, "echo again"), "again");
@@ -197,18 +222,32 @@ async function explode(limit) {
 	const all = Number(await ask(client, "cat /proc/sys/kernel/threads-max"));
 	assert.ok(Number(usual) > 0 && Number(usual) < all, `${usual} of ${all}`);
 	const most = limit === "the usual" ? usual : limit;
-	// Not in the commands' cgroup, so it can be started even now.
-	const system = (script) => client.sh(script, { message: { tag: "_system" } });
-	await system(`echo ${most} > ${place}/pids.max`);
-	const before = Number((await system(`cat ${place}/pids.current`)).out);
-	const bomb = await client.start("sh", ["-c", "(b() { b | b & b | b & wait; }; b) 2>/dev/null; exec sleep 1000"]);
-	await eventually("no process is free", async () => {
-		await machine.health();
-		return Number((await system(`cat ${place}/pids.current`)).out) > Number(most) * 0.9;
+	const current = async () => Number(await system(`cat ${place}/pids.current`));
+	const before = await current();
+	await limited("user/pids.max", most, async () => {
+		const bomb = await client.start("sh", ["-c", "(b() { b | b & b | b & wait; }; b) 2>/dev/null; exec sleep 1000"]);
+		let killed;
+		try {
+			await eventually("no process is free", async () => {
+				await machine.health();
+				return await current() > Number(most) * 0.9;
+			});
+			await workBesideTheBomb(bomb, most === limit);
+		} finally {
+			killed = await client.signal(bomb.pid);
+		}
+		assert.equal(killed.status, 200);
+		const end = await within(PATIENCE_MS, "the bomb is over", drain(bomb.stream));
+		assert.equal(end.end.status, "signal: killed");
+		await eventually("it is cleared away", async () => await current() <= before);
 	});
-	// Its processes come and go, so sometimes there is a number free; then the command has to share the
-	// processor with all of them, which takes its time.
-	const isSmall = most === limit;
+	assert.equal(await ask(client, "echo again"), "again");
+	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
+}
+
+// Its processes come and go, so sometimes there is a number free; then the command has to share the processor with all of
+// them, which takes its time.
+async function workBesideTheBomb(bomb, isSmall) {
 	let refused = 0;
 	for (let i = 0; i < (isSmall ? 10 : 2) || (isSmall && refused === 0 && i < 100); i++) {
 		await machine.health();
@@ -223,27 +262,23 @@ async function explode(limit) {
 		assert.equal((await client.request({ path: "/files?path=/etc/hostname" })).status, 200);
 	}
 	assert.ok(refused > 0 || !isSmall);
-	assert.equal((await client.signal(bomb.pid)).status, 200);
-	const end = await within(PATIENCE_MS, "the bomb is over", drain(bomb.stream));
-	assert.equal(end.end.status, "signal: killed");
-	await eventually("it is cleared away", async () => Number((await system(`cat ${place}/pids.current`)).out) <= before);
-	await system(`echo ${usual} > ${place}/pids.max`);
-	assert.equal(await ask(client, "echo again"), "again");
-	assert.equal(await ask(client, "cat /proc/1/comm"), "envd");
 }
 
 // As in a container: envd is in the topmost cgroup that it sees, with nobody else.
 check("controllers_reach_commands_where_envd_is_born_at_the_top", async () => {
 	const box = "/sys/fs/cgroup/box";
-	const system = { message: { tag: "_system" } };
 	const inner = await client.start("sh", ["-c", `mkdir ${box} && echo $$ > ${box}/cgroup.procs &&
-		exec envd -isnotfc -port 5000 -forward-address none -jobs-dir /box-jobs -cgroup-root ${box} -verbose`], system);
-	await until(inner.stream, "stdout", "listening");
-	assert.equal(await ask(client, `cat ${box}/cgroup.subtree_control`), "cpu io memory pids");
-	assert.equal(await ask(client, `cat ${box}/init.scope/cgroup.procs`), String(inner.pid));
-	assert.equal(await ask(client, `cat ${box}/cgroup.procs`), "");
-	assert.match(await ask(client, `cat ${box}/user/memory.max ${box}/user/pids.max`), /^\d+\n\d+$/);
-	await client.signal(inner.pid, "SIGNAL_SIGTERM");
+		exec envd -isnotfc -port 5000 -forward-address none -jobs-dir /box-jobs -cgroup-root ${box} -verbose`],
+		{ message: { tag: "_system" } });
+	try {
+		await until(inner.stream, "stdout", "listening");
+		assert.equal(await ask(client, `cat ${box}/cgroup.subtree_control`), "cpu io memory pids");
+		assert.equal(await ask(client, `cat ${box}/init.scope/cgroup.procs`), String(inner.pid));
+		assert.equal(await ask(client, `cat ${box}/cgroup.procs`), "");
+		assert.match(await ask(client, `cat ${box}/user/memory.max ${box}/user/pids.max`), /^\d+\n\d+$/);
+	} finally {
+		await client.signal(inner.pid, "SIGNAL_SIGTERM");
+	}
 	assert.equal((await drain(inner.stream)).end.exitCode, 0);
 	await ask(client, `rmdir ${box}/user ${box}/ptys ${box}/socats ${box}/init.scope ${box}`);
 });
@@ -257,29 +292,31 @@ check("case_077_a_busy_machine_does_not_starve_the_agent", async () => {
 	};
 	const usual = await measure(); // the host may be busy, too
 	const loops = await Promise.all(Array.from({ length: 16 }, () => client.start("sh", ["-c", "while :; do :; done"])));
-	await inTime(`ms that /health takes, before ${JSON.stringify(usual)}`, measure, (times) => times[10] < 1000 + 10 * usual[10]);
-	for (const { pid, stream } of loops) {
-		await client.signal(pid);
-		await drain(stream);
+	try {
+		await inTime(`ms that /health takes, before ${JSON.stringify(usual)}`, measure, (times) => times[10] < 1000 + 10 * usual[10]);
+	} finally {
+		for (const { pid, stream } of loops) {
+			await client.signal(pid);
+			await drain(stream);
+		}
 	}
 });
 
 check("case_079_the_workload_freezes_and_thaws", async () => {
 	const { stream, pid } = await client.start("sh", ["-c", "while :; do echo tick; sleep 0.05; done"]);
 	await until(stream, "stdout", "tick\n");
-	const frozen = await client.request({ method: "POST", path: "/freeze?maxWaitMs=60000" });
-	assert.equal(frozen.status, 200, frozen.text);
-	assert.equal(frozen.json.frozen, 2, frozen.text);
-	const system = async (script) => (await client.sh(script, { message: { tag: "_system" } })).out;
-	assert.match(await system("cat /sys/fs/cgroup/user/cgroup.events"), /frozen 1/);
-	await machine.health();
-	assert.ok((await client.pids()).includes(pid));
-	// Waits for the thaw, and runs then.
-	const late = client.sh("echo late");
-	const seen = stream.counted;
-	await quietFor(300); // long enough for several ticks
-	assert.ok(stream.counted - seen <= 1);
-	assert.equal((await client.request({ method: "POST", path: "/unfreeze" })).status, 204);
+	let late, seen;
+	await frozen(async (answer) => {
+		assert.equal(answer.json.frozen, 2, answer.text);
+		assert.match(await system("cat /sys/fs/cgroup/user/cgroup.events"), /frozen 1/);
+		await machine.health();
+		assert.ok((await client.pids()).includes(pid));
+		// Waits for the thaw, and runs then.
+		late = client.sh("echo late");
+		seen = stream.counted;
+		await quietFor(300); // long enough for several ticks
+		assert.ok(stream.counted - seen <= 1);
+	});
 	assert.equal((await late).out, "late\n");
 	await eventually("it ticks again", () => stream.counted > seen + 2);
 	assert.match(await system("cat /sys/fs/cgroup/user/cgroup.events"), /frozen 0/);
@@ -289,10 +326,10 @@ check("case_079_the_workload_freezes_and_thaws", async () => {
 
 check("case_079_what_is_frozen_can_be_killed", async () => {
 	const { stream, pid } = await client.start("sleep", ["1000"]);
-	assert.equal((await client.request({ method: "POST", path: "/freeze?maxWaitMs=60000" })).status, 200);
-	assert.equal((await client.signal(pid)).status, 200);
-	assert.equal((await within(PATIENCE_MS, "it ends", drain(stream))).end.status, "signal: killed");
-	assert.equal((await client.request({ method: "POST", path: "/unfreeze" })).status, 204);
+	await frozen(async () => {
+		assert.equal((await client.signal(pid)).status, 200);
+		assert.equal((await within(PATIENCE_MS, "it ends", drain(stream))).end.status, "signal: killed");
+	});
 });
 
 // How much the machine's clock is ahead of ours, in seconds: [at least, at most], as narrow as can be had quickly.
