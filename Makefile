@@ -1,6 +1,6 @@
 # One makefile for everything; README.md says what to read next.
 #
-#help Programs:  make [PROFILE=dev|clang|asan|opt|cover]   build/<profile>/bin/envd and .../bin/proxy
+#help Programs:  make [PROFILE=dev|clang|asan|opt|cover]   build/<profile>/bin: envd, proxy, sandbox
 #help            make static                               build/static/bin/envd, as shipped (musl, no libraries)
 #help Use:       make run [ONCE=1]     install what is missing, start proxy and sandbox, take the tour
 #help            make check            after an edit, three minutes: lint, build, unit tests, the main ones of the others
@@ -90,7 +90,9 @@ PREREQUISITES := $(MUSL)/.ready
 else
 LDLIBS := $(LLHTTP_LIBRARY) -luv -ljansson -lprotobuf-c -lz -lsodium -lpthread -lm
 endif
-PROXY_LDLIBS := -lssl -lcrypto -lnghttp2 -lhiredis -lcares
+# OpenSSL comes with lib/tls, which envd never links.
+TLS_LDLIBS := -lssl -lcrypto
+PROXY_LDLIBS := $(TLS_LDLIBS) -lnghttp2 -lhiredis -lcares
 
 sources = $(sort $(foreach dir,$(1),$(wildcard $(dir)/*.c)))
 objects = $(patsubst %.c,$(O)/%.o,$(1))
@@ -102,14 +104,16 @@ PROTO_OBJECTS := $(PROTO_C:$(G)/%.c=$(O)/%.o)
 GENERATED := $(PROTO_H) $(G)/build_info.h
 
 LIB_OBJECTS := $(call objects,$(call sources,lib lib/process)) $(LLHTTP_OBJECTS)
+TLS_OBJECTS := $(call objects,$(call sources,lib/tls))
 ENVD_DIRS := envd/rpc envd/init envd/gate envd/snapshot envd/forward envd/boot envd/filesystem envd/process \
-	envd/jobs envd/watch envd/host envd/cli envd
+	envd/jobs envd/watch envd/host envd
 WATCHER_SOURCES := $(wildcard envd/watch/watcher_*.c)
 # The keeper of background jobs: a program without libc, and so without any profile's flags. envd carries it
 # inside itself.
 KEEPER_SOURCE := envd/jobs/keeper_main.c
 ENVD_OBJECTS := $(call objects,$(filter-out envd/main.c $(KEEPER_SOURCE) $(WATCHER_SOURCES),$(call sources,$(ENVD_DIRS)))) \
 	$(PROTO_OBJECTS)
+CLI_OBJECTS := $(call objects,$(filter-out envd/cli/main.c,$(call sources,envd/cli)))
 # envd-watch is a program of its own, because libinotifytools is under the GPL and envd is not. What of it
 # does not touch the library is an archive, for the tests.
 WATCHER_LIBRARY := envd/watch/watcher_inotify.c
@@ -119,14 +123,16 @@ PROXY_DIRS := proxy/route proxy/catalog proxy/sources proxy/wake proxy/front pro
 PROXY_OBJECTS := $(call objects,$(filter-out proxy/main.c,$(call sources,$(PROXY_DIRS))))
 
 PROGRAMS := $(if $(wildcard envd/main.c),$(B)/bin/envd) $(B)/bin/envd-watch \
-	$(if $(filter-out static,$(PROFILE)),$(if $(wildcard proxy/main.c),$(B)/bin/proxy))
+	$(if $(filter-out static,$(PROFILE)),$(B)/bin/sandbox $(if $(wildcard proxy/main.c),$(B)/bin/proxy))
 
 .PHONY: all
 all: $(PROGRAMS)
 	@:
 
 $(B)/lib.a: $(LIB_OBJECTS)
+$(B)/tls.a: $(TLS_OBJECTS)
 $(B)/envd.a: $(ENVD_OBJECTS)
+$(B)/cli.a: $(CLI_OBJECTS)
 $(B)/watcher.a: $(WATCHER_OBJECTS)
 $(B)/proxy.a: $(PROXY_OBJECTS)
 $(B)/%.a:
@@ -144,7 +150,9 @@ $(O)/envd/jobs/keeper_image.o: $(G)/keeper
 
 $(B)/bin/envd: $(O)/envd/main.o $(B)/envd.a $(B)/lib.a
 $(B)/bin/proxy: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
-$(B)/bin/proxy: $(O)/proxy/main.o $(B)/proxy.a $(B)/lib.a
+$(B)/bin/proxy: $(O)/proxy/main.o $(B)/proxy.a $(B)/tls.a $(B)/lib.a
+$(B)/bin/sandbox: LDLIBS := $(TLS_LDLIBS) $(LDLIBS)
+$(B)/bin/sandbox: $(O)/envd/cli/main.o $(B)/cli.a $(B)/tls.a $(B)/envd.a $(B)/lib.a
 ifeq ($(PROFILE),static)
 # One process a watch: no page more than it needs. (Assertions would bring stdio with them.) Where there is no
 # libinotifytools for musl, Debian's own needs glibc.
@@ -215,15 +223,23 @@ WRAP := $(foreach name,malloc calloc realloc xmalloc xcalloc xrealloc xstrdup xs
 LINK_TEST = @mkdir -p $(@D); $(if $(V),set -x;) $(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -lcmocka $(LDLIBS)
 $(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
+# Against the proxy's own side of it.
+$(B)/tests/unit/lib/tls/%: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
+$(B)/tests/unit/lib/tls/%: $(O)/tests/unit/lib/tls/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/tls.a $(B)/lib.a
+	$(LINK_TEST)
 $(B)/tests/wire/%: $(O)/tests/wire/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/unit/envd/watch/%: $(O)/tests/unit/envd/watch/%.o $(TORTURE) $(B)/support.a $(B)/watcher.a $(B)/envd.a \
 		$(B)/lib.a
 	$(LINK_TEST)
+$(B)/tests/unit/envd/cli/%: LDLIBS := $(TLS_LDLIBS) $(LDLIBS)
+$(B)/tests/unit/envd/cli/%: $(O)/tests/unit/envd/cli/%.o $(TORTURE) $(B)/support.a $(B)/cli.a $(B)/tls.a $(B)/envd.a \
+		$(B)/lib.a
+	$(LINK_TEST)
 $(B)/tests/unit/envd/%: $(O)/tests/unit/envd/%.o $(TORTURE) $(B)/support.a $(B)/envd.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/unit/proxy/%: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
-$(B)/tests/unit/proxy/%: $(O)/tests/unit/proxy/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/lib.a
+$(B)/tests/unit/proxy/%: $(O)/tests/unit/proxy/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/tls.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/support/%: $(O)/tests/support/%.o $(B)/lib.a
 	@mkdir -p $(@D)
@@ -276,7 +292,7 @@ TIDY := -*,clang-analyzer-*,-clang-analyzer-security.insecureAPI.DeprecatedOrUns
 	name,easily-swappable-parameters reserved-identifier branch-clone narrowing-conversions sizeof-expression \
 	assignment-in-if-condition implicit-widening-of-multiplication-result,$(,)-bugprone-$(name))
 analyze: $(GENERATED)
-	@printf '%s\n' $(call sources,lib lib/process $(ENVD_DIRS) $(PROXY_DIRS)) | xargs -P 2 -n 5 sh -c \
+	@printf '%s\n' $(call sources,lib lib/process lib/tls $(ENVD_DIRS) envd/cli $(PROXY_DIRS)) | xargs -P 2 -n 5 sh -c \
 		'clang-tidy --quiet --checks="$(TIDY)" "$$@" -- $(CPPFLAGS) -std=gnu11 2>/dev/null' sh | \
 		grep -E 'warning:|error:' | sort -u
 
@@ -286,7 +302,7 @@ FUZZ_PROGRAMS := $(patsubst tests/fuzz/%.c,$(B)/tests/fuzz/%,$(FUZZ_SOURCES))
 SECS ?= 30
 .PHONY: fuzz fuzz-build fuzz-replay
 ifeq ($(PROFILE),fuzz)
-FUZZ_ARCHIVES := $(B)/support.a $(B)/envd.a $(if $(PROXY_OBJECTS),$(B)/proxy.a) $(B)/lib.a
+FUZZ_ARCHIVES := $(B)/support.a $(B)/cli.a $(B)/envd.a $(if $(PROXY_OBJECTS),$(B)/proxy.a) $(B)/tls.a $(B)/lib.a
 $(B)/tests/fuzz/%: $(O)/tests/fuzz/%.o $(FUZZ_ARCHIVES)
 	@mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ -lcmocka $(PROXY_LDLIBS) $(LDLIBS)

@@ -1,4 +1,4 @@
-/* How envd starts: as what (client, server, process 1 of a container or machine), and with which
+/* How envd starts: as what (a service, process 1 of a container or machine), and with which
  * flags. */
 #include <arpa/inet.h>
 #include <signal.h>
@@ -8,7 +8,6 @@
 
 #include "build_info.h"
 #include "envd/app.h"
-#include "envd/cli/cli.h"
 #include "envd/filesystem/user.h"
 #include "envd/host/metadata.h"
 #include "envd/forward/forwarder.h"
@@ -29,7 +28,7 @@
 
 static const char summary[] =
 	"The agent inside a sandbox: starts processes and terminals, reads and writes files, and\n"
-	"serves them over HTTP.\n";
+	"serves them over HTTP. The program `sandbox` is the client for people.\n";
 
 struct arguments {
 	bool not_firecracker, version, commit, build_info, no_cgroups, verbose, standalone;
@@ -132,7 +131,7 @@ static void print_welcome(const struct app *app)
 		"  export E2B_DEBUG=true E2B_SANDBOX_URL=http://%s:%u\n"
 		"For novita-sandbox clients:\n"
 		"  export NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://%s:%u\n"
-		"For this program's own (envd help):\n"
+		"For the program sandbox (sandbox help):\n"
 		"  export ENVD_URL=http://%s:%u\n",
 		BUILD_VERSION, ENVD_PROTOCOL_VERSION, address, port, app->sandbox.default_user,
 		address, port, address, port, address, port);
@@ -207,6 +206,15 @@ static int run(const struct app_config *config)
 static int refuse_number(const char *name, int64_t value)
 {
 	dprintf(STDERR_FILENO, "invalid value \"%lld\" for flag -%s\n", (long long)value, name);
+	return EXIT_USAGE;
+}
+
+/* Such as the name of a command. */
+static int refuse_word(const char *word)
+{
+	dprintf(STDERR_FILENO,
+		"envd %s: envd takes options alone (envd -help); the command is \"sandbox %s\"\n",
+		word, word);
 	return EXIT_USAGE;
 }
 
@@ -370,12 +378,11 @@ int main(int argc, char **argv)
 	occupy_standard_descriptors();
 	/* Process 1 gets words of the kernel's command line that are none of ours. */
 	if (argc > 1 && argv[1][0] != '-' && getpid() != 1)
-		return cli_main(argc - 1, argv + 1);
+		return refuse_word(argv[1]);
 	switch (parse_arguments(&arguments, argc, argv)) {
 	case OPTIONS_OK:
 		break;
 	case OPTIONS_HELP:
-		cli_print_commands(STDERR_FILENO);
 		return EXIT_SUCCESS;
 	case OPTIONS_BAD:
 		return EXIT_USAGE;

@@ -15,18 +15,20 @@ struct http_call {
 	size_t address_count, address_at;
 	uint64_t connect_ms;
 	uint64_t deadline_at_ms; /* UINT64_MAX: none */
-	int (*connect)(void *user, struct stream **ret_stream);
+	const struct http_call_security *security;
+	const char *reason;
 	bool keep_alive, is_streamed;
 	struct http_client_request request;
 	struct iovec body;
 	struct buf answer;
 	struct alarm alarm; /* the deadline, or when the next address is tried */
 	struct later begin;
-	struct stream *stream; /* while connecting */
+	struct stream *stream; /* while connecting, and while it is made secure */
 	struct http_client *client;
 	int response_status;
 	int status; /* why it failed, as far as that is known */
-	bool is_connected, is_complete, is_over; /* is_over: nobody is called any more */
+	bool is_securing, is_connected, is_complete;
+	bool is_over; /* nobody is called any more */
 	unsigned parts; /* its owner until the end, and the connection */
 };
 
@@ -83,7 +85,7 @@ static void on_alarm(struct alarm *alarm)
 {
 	struct http_call *call = container_of(alarm, struct http_call, alarm);
 
-	if (loop_now_ms(call->loop) >= call->deadline_at_ms) {
+	if (call->is_securing || loop_now_ms(call->loop) >= call->deadline_at_ms) {
 		finish(call, -ETIMEDOUT);
 	} else if (call->stream) {
 		call->status = -ETIMEDOUT;
@@ -205,6 +207,38 @@ static void on_stream_closed(struct stream *stream)
 
 static const struct stream_events connecting = {.on_closed = on_stream_closed};
 
+/* A failure is final: the next address is the same server's. */
+static void on_secured(struct stream *stream, int status)
+{
+	struct http_call *call = stream->user;
+
+	call->is_securing = false;
+	if (status < 0) {
+		call->reason = call->security->reason(stream);
+		stream_close(stream, false); /* the server hears why */
+		finish(call, status);
+		return;
+	}
+	call->stream = NULL;
+	send_request(call, stream);
+}
+
+static void secure(struct http_call *call, struct stream *carrier)
+{
+	struct stream *stream;
+	int status = call->security->open(call->security, carrier, on_secured, call, &stream);
+
+	if (status == 0) {
+		call->stream = stream;
+		call->is_securing = true;
+		start_alarm(call, call->security->timeout_ms);
+	}
+	call->stream->user = call;
+	call->stream->events = &connecting;
+	if (status < 0)
+		finish(call, status);
+}
+
 static void on_connected(struct stream *stream, int status)
 {
 	struct http_call *call = stream->user;
@@ -214,9 +248,13 @@ static void on_connected(struct stream *stream, int status)
 		stream_close(stream, true);
 		return;
 	}
-	call->stream = NULL;
 	if (call->keep_alive)
 		stream_uv_keep_alive(stream_fd(stream));
+	if (call->security) {
+		secure(call, stream);
+		return;
+	}
+	call->stream = NULL;
 	send_request(call, stream);
 }
 
@@ -247,22 +285,11 @@ static void connect_next(struct http_call *call)
 static void on_begin(struct later *later)
 {
 	struct http_call *call = container_of(later, struct http_call, begin);
-	struct stream *stream;
-	int status;
 
-	if (!call->request.target.p) {
-		finish(call, -ENAMETOOLONG);
-	} else if (!call->connect) {
+	if (call->request.target.p)
 		connect_next(call);
-	} else {
-		status = call->connect(call->user, &stream);
-		if (status < 0) {
-			finish(call, status);
-			return;
-		}
-		call->parts++;
-		send_request(call, stream);
-	}
+	else
+		finish(call, -ENAMETOOLONG);
 }
 
 static size_t address_size(const struct sockaddr *address)
@@ -342,7 +369,8 @@ struct http_call *http_call_open(struct loop *loop, const struct http_call_setti
 	call->handler = handler;
 	call->user = settings->user;
 	call->connect_ms = settings->connect_ms;
-	call->connect = settings->connect;
+	call->security = settings->security;
+	call->reason = "";
 	call->keep_alive = settings->keep_alive;
 	call->deadline_at_ms = settings->deadline_ms ? loop_now_ms(loop) + settings->deadline_ms
 						     : UINT64_MAX;
@@ -376,6 +404,11 @@ int http_call_status(const struct http_call *call)
 bool http_call_is_connected(const struct http_call *call)
 {
 	return call->is_connected;
+}
+
+const char *http_call_reason(const struct http_call *call)
+{
+	return call->reason;
 }
 
 struct str http_call_answer(const struct http_call *call)

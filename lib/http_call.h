@@ -17,6 +17,20 @@
 
 struct http_call;
 
+/* What protects a call's connection; lib/tls/tls_client.h makes one. */
+struct http_call_security {
+	/* Puts a stream around the connected `carrier`, which belongs to it from then on. on_ready
+	 * comes once, from the loop: 0, and the stream is one like any other; or a negative errno,
+	 * after which only stream_close is left. It does not come after stream_close. A negative
+	 * errno as the result: the carrier is the caller's again. */
+	int (*open)(const struct http_call_security *security, struct stream *carrier,
+		    void (*on_ready)(struct stream *stream, int status), void *user,
+		    struct stream **ret_stream);
+	/* Says why a stream did not become ready: a constant text, "" when nothing is known. */
+	const char *(*reason)(const struct stream *stream);
+	uint64_t timeout_ms; /* until on_ready */
+};
+
 struct http_call_handler {
 	/* The head of the answer; interim answers do not come. May be NULL. */
 	void (*on_response)(struct http_call *call, const struct http_response *response);
@@ -39,9 +53,9 @@ struct http_call_settings {
 	/* Each but the last has so long to accept the connection. 0: as long as the kernel
 	 * tries. */
 	uint64_t connect_ms;
-	/* Instead of addresses, a connection made by somebody else, over TLS for example: a
-	 * connected stream, or a negative errno. Called from the loop. */
-	int (*connect)(void *user, struct stream **ret_stream);
+	/* Nothing is sent before it is in place. No other address is tried when that fails. NULL:
+	 * plain text. */
+	const struct http_call_security *security;
 	/* From http_call_open to on_done. 0: none. */
 	uint64_t deadline_ms;
 	/* Asks the kernel to find out when the other end of a silent connection is gone. */
@@ -66,8 +80,10 @@ struct http_call *http_call_open(struct loop *loop, const struct http_call_setti
 void *http_call_user(const struct http_call *call);
 /* Of the answer's head, 0 before it came. */
 int http_call_status(const struct http_call *call);
-/* Whether a server has accepted the connection. */
+/* Whether a server has accepted the connection, and it is secure if it is to be. */
 bool http_call_is_connected(const struct http_call *call);
+/* Why it could not be made secure; "" when that is not why the call failed, or nothing is known. */
+const char *http_call_reason(const struct http_call *call);
 /* What was collected so far. */
 struct str http_call_answer(const struct http_call *call);
 /* From now. */

@@ -172,6 +172,15 @@
 #define HTTP_CALL_ARENA_BYTES (512 * 1024)
 #define HTTP_CALL_ADDRESSES_MAX 8
 
+/* lib/tls */
+
+/* From accepting, or being accepted, to the end of the handshake, absolute (contract/proxy.md
+ * S56). */
+#define TLS_HANDSHAKE_TIMEOUT_MS (10 * 1000)
+/* Answers that the library gives by itself (key updates, refused renegotiations) to a peer that
+ * does not take them. */
+#define TLS_CONTROL_BYTES_MAX (16 * 1024)
+
 /* lib/json */
 
 /* Objects and lists within each other; envd's messages in binary have the same bound. */

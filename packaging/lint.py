@@ -24,7 +24,7 @@ WRAPPED = [
     (r"llhttp\.h", r"lib/http_parse\.c"),
     (r"jansson\.h", r"lib/json\.c|tests/.*"),
     (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/cli/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
-    (r"openssl/", r"proxy/front/(tls[a-z_]*|http2_websocket)\.[ch]|tests/.*"),
+    (r"openssl/", r"lib/tls/.*|proxy/front/(tls[a-z_]*|http2_websocket)\.[ch]|tests/.*"),
     (r"nghttp2/", r"proxy/front/http2[a-z_]*\.[ch]|tests/.*"),
     (r"hiredis/", r"proxy/sources/redis[a-z_]*\.c|tests/.*"),
     (r"ares\.h", r"proxy/sources/dns_client\.c"),
@@ -35,7 +35,7 @@ WRAPPED = [
 
 # Files of a domain that speak HTTP or RPC; everything else in a domain is plain functions and structs.
 FACES = r"envd/[a-z]+/([a-z_]*_service[a-z_]*|files[a-z_]*|[a-z_]*_http|[a-z_]*rest)\.[ch]"
-# envd/cli is a client of envd: it knows HTTP and RPC, and none of the domains.
+# envd/cli is the program `sandbox`, a client of envd: it knows HTTP and RPC, and none of the domains.
 ROOFS = r"envd/(main|app|numbers|routes)\.[ch]|envd/cli/[a-z_]+\.[ch]"
 
 # What a folder's inside may include of the others: those that stand before it. The order of README.md.
@@ -56,7 +56,7 @@ BANNED_CALLS = (
 
 # These files run on the loop's thread from end to end.
 ON_LOOP = (
-    r"lib/(http[a-z_]*|stream[a-z_]*|loop)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|"
+    r"lib/(http[a-z_]*|stream[a-z_]*|loop|tls/tls_stream)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|"
     r"proxy/(front/(?!tls_(certificate|store|development)\.c)|relay/).*\.c"
 )
 BLOCKING_CALLS = (
@@ -151,6 +151,8 @@ def check_include_direction():
                 yield where + f"{name} stands behind this folder in the reading order"
             if path.startswith("envd/cli/") and name.startswith("envd/") and not re.fullmatch(CLIENT_KNOWS, name):
                 yield where + f"the client does not know {name}"
+            if path.startswith("envd/") and not path.startswith("envd/cli/") and re.match(r"envd/cli/|lib/tls/", name):
+                yield where + f"envd contains no client and no TLS: {name}"
             if not path.startswith("envd/") or re.fullmatch(ROOFS, path):
                 continue
             # A service file reaches its domain's state through the app that comes with every call.

@@ -117,6 +117,7 @@ The sandbox stays up until Ctrl-C. It runs commands on this machine, as $(id -un
   e2b (npm, PyPI)       export E2B_DEBUG=true E2B_SANDBOX_URL=http://localhost:$proxy_port
   novita-sandbox 2      export NOVITA_DEBUG=true NOVITA_SANDBOX_URL=http://localhost:$proxy_port
   novita-sandbox 1      export NOVITA_DEBUG=true       ($old)
+  build/opt/bin/sandbox export ENVD_URL=http://127.0.0.1:$envd_port
 
   Then Sandbox.create() is this sandbox; with e2b, Sandbox.connect("$id") too.
   Logs: $logs/envd.log, $logs/proxy.log

@@ -1,48 +1,8 @@
 #include "envd/cli/cli.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include "envd/cli/print.h"
-#include "lib/job.h"
-#include "lib/json.h"
-#include "lib/log.h"
-
-static const struct cli_command commands[] = {
-	{"exec", "run a command in the sandbox, with its output and exit code here", cli_exec},
-	{"cp", "copy files to and from the sandbox", cli_copy},
-	{"ls", "list a directory of the sandbox", cli_list},
-	{"job", "background jobs: run, list, logs, wait, stop, ...", cli_job},
-};
-
-void cli_print_commands(int fd)
-{
-	dprintf(fd, "\nAs a client (envd COMMAND -help):\n");
-	for (size_t i = 0; i < ARRAY_LENGTH(commands); i++)
-		dprintf(fd, "  %-6s%s\n", commands[i].name, commands[i].summary);
-	dprintf(fd, "Which sandbox: ENVD_URL, behind a proxy ENVD_SANDBOX; its access token: "
-		    "ENVD_ACCESS_TOKEN.\n"
-		    "Exit code: 0 done, 1 refused or not reached, 2 wrong usage; exec and followed "
-		    "jobs: the\n"
-		    "command's own, 255 when that is not known.\n");
-}
-
-int cli_main(int argc, char **argv)
-{
-	/* A reader that goes away is EPIPE, to be looked at. */
-	sigaction(SIGPIPE, &(struct sigaction){.sa_handler = SIG_IGN}, NULL);
-	log_init(LOG_ERROR, LOG_TEXT, STDERR_FILENO);
-	job_pool_configure();
-	json_init();
-	for (size_t i = 0; i < ARRAY_LENGTH(commands); i++)
-		if (strcmp(commands[i].name, argv[0]) == 0)
-			return commands[i].run(argc, argv);
-	if (strcmp(argv[0], "help") != 0)
-		return cli_usage("%s: there is no such command (envd help)", argv[0]);
-	dprintf(STDOUT_FILENO, "The agent inside a sandbox; envd -help tells how it is started.\n");
-	cli_print_commands(STDOUT_FILENO);
-	return EXIT_SUCCESS;
-}
 
 static int tell(enum options_result result, const struct option *options, const char *program,
 		const char *summary, const char *mistake)
@@ -51,7 +11,7 @@ static int tell(enum options_result result, const struct option *options, const 
 		options_print(STDOUT_FILENO, options, program, summary);
 		return EXIT_SUCCESS;
 	}
-	return cli_usage("%s: %s (%s -help)", program + sizeof("envd"), mistake, program);
+	return cli_usage("%s: %s (%s -help)", program + sizeof("sandbox"), mistake, program);
 }
 
 int cli_parse(const struct option *options, const char *program, const char *summary, int argc,
@@ -90,12 +50,17 @@ int cli_parse_anywhere(const struct option *options, const char *program, const 
 	return CLI_GO_ON;
 }
 
+bool cli_asks_for_help(const char *word)
+{
+	return strcmp(word, "-help") == 0 || strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
+}
+
 int cli_usage(const char *format, ...)
 {
 	va_list arguments;
 
 	va_start(arguments, format);
-	dprintf(STDERR_FILENO, "envd ");
+	dprintf(STDERR_FILENO, "sandbox ");
 	vdprintf(STDERR_FILENO, format, arguments);
 	dprintf(STDERR_FILENO, "\n");
 	va_end(arguments);

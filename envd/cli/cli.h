@@ -1,7 +1,7 @@
 /*
- * The client in the same program: `envd exec`, `envd cp`, `envd ls`, `envd job`, for people who
+ * The program `sandbox`: `sandbox exec`, `sandbox cp`, `sandbox ls`, `sandbox job`, for people who
  * look into a sandbox by hand and for scripts. It speaks to any envd, directly or through a proxy,
- * and knows nothing of the server beside it but the messages.
+ * and shares with envd the messages, their codec, and how names and signals are spelled.
  *
  * A command owns its process: it parses its arguments, may block, prints, and returns the exit
  * code. 0: done; 1: envd refused or could not be reached; 2: wrong usage. Where the exit code is a
@@ -18,11 +18,6 @@ struct cli_command {
 	const char *name, *summary;
 	int (*run)(int argc, char **argv);
 };
-
-/* argv[0] is the command's name; nothing that begins with '-'. */
-int cli_main(int argc, char **argv);
-/* One line a command, for envd's own help text. */
-void cli_print_commands(int fd);
 
 int cli_exec(int argc, char **argv);
 int cli_copy(int argc, char **argv);
@@ -41,6 +36,8 @@ int cli_parse(const struct option *options, const char *program, const char *sum
  * behind them, up to "--". The others are moved to the end of argv. */
 int cli_parse_anywhere(const struct option *options, const char *program, const char *summary,
 		       int argc, char **argv, int *ret_rest);
+/* Of a word where a command's name is expected. */
+bool cli_asks_for_help(const char *word);
 /* A message of usage on stderr; returns CLI_EXIT_USAGE. */
 int cli_usage(const char *format, ...) PRINTF_LIKE(1, 2);
 /* Says what went wrong; returns CLI_EXIT_UNKNOWN. */

@@ -15,9 +15,9 @@
 static const char summary[] = "cp [-r] SOURCE... DESTINATION\n\nCopies files. Paths in the sandbox "
 			      "begin with ':'. - is standard "
 			      "input or output:\n"
-			      "  envd cp report.txt :/home/user/\n"
-			      "  envd cp -r :/app/build ./build\n"
-			      "  tar c . | envd cp - :/tmp/all.tar\n"
+			      "  sandbox cp report.txt :/home/user/\n"
+			      "  sandbox cp -r :/app/build ./build\n"
+			      "  tar c . | sandbox cp - :/tmp/all.tar\n"
 			      "Permissions are kept, as far as the umask lets; there as with a "
 			      "umask of 022. Symbolic links and\n"
 			      "special files below a directory are left out, which is said. A file "
@@ -143,7 +143,7 @@ int cli_copy(int argc, char **argv)
 	bool up;
 
 	target_init(&copy.target);
-	result = cli_parse_anywhere(options, "envd cp", summary, argc, argv, &rest);
+	result = cli_parse_anywhere(options, "sandbox cp", summary, argc, argv, &rest);
 	if (result == CLI_GO_ON) {
 		count = count_sources(argv + rest, argc - rest, &up);
 		result = count ? run(&copy, argv + rest, count, up)

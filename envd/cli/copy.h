@@ -1,8 +1,8 @@
 /*
- * `envd cp`: what the two directions share. Paths are bytes as they are in a file system, on both
- * sides; they are turned into what envd shows, and back, where they are sent and received. A copy
- * goes on after a file that could not be copied, says so, and fails at the end; it gives up when
- * the next one cannot go better.
+ * `sandbox cp`: what the two directions share. Paths are bytes as they are in a file system, on
+ * both sides; they are turned into what envd shows, and back, where they are sent and received. A
+ * copy goes on after a file that could not be copied, says so, and fails at the end; it gives up
+ * when the next one cannot go better.
  */
 #ifndef ENVD_CLI_COPY_H
 #define ENVD_CLI_COPY_H

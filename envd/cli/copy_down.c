@@ -1,4 +1,4 @@
-/* `envd cp` from the sandbox. */
+/* `sandbox cp` from the sandbox. */
 #include <unistd.h>
 
 #include "envd/cli/call.h"

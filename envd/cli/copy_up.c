@@ -1,4 +1,4 @@
-/* `envd cp` to the sandbox. */
+/* `sandbox cp` to the sandbox. */
 #include <dirent.h>
 #include <unistd.h>
 

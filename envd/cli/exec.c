@@ -1,4 +1,5 @@
-/* `envd exec`: a command in the sandbox as if it ran here: output, input, terminal, exit code. */
+/* `sandbox exec`: a command in the sandbox as if it ran here: output, input, terminal, exit code.
+ */
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -28,7 +29,8 @@
 static const char summary[] =
 	"exec [options] COMMAND [ARGUMENT...]\n\nRuns a command in the sandbox. Its output comes "
 	"here, and its "
-	"exit code is that of envd exec\n(128 and the number of the signal that ended it; 255 when "
+	"exit code is that of sandbox exec\n(128 and the number of the signal that ended it; 255 "
+	"when "
 	"envd or the "
 	"way to it failed). Ctrl-C\nasks it to end (SIGTERM), a second one kills it. With -t all "
 	"keys go to the "
@@ -88,7 +90,8 @@ static void leave_running(struct exec *exec, int result)
 {
 	terminal_restore(&exec->here);
 	if (exec->pid)
-		dprintf(STDERR_FILENO, "%senvd: left the command, which may still run (pid %u)\n",
+		dprintf(STDERR_FILENO,
+			"%ssandbox: left the command, which may still run (pid %u)\n",
 			exec->terminal ? "\n" : "", exec->pid);
 	exec->result = result;
 	leave(exec);
@@ -605,7 +608,7 @@ int cli_exec(int argc, char **argv)
 	int rest, result;
 
 	target_init(&exec->target);
-	result = cli_parse(options, "envd exec", summary, argc, argv, &rest);
+	result = cli_parse(options, "sandbox exec", summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (rest == argc)

@@ -1,6 +1,7 @@
 /*
- * `envd job ...`: what the sub-commands share. jobs.c has those that ask and tell, job_run.c what
- * starts one, job_output.c what moves output and input by offset and so survives a lost connection.
+ * `sandbox job ...`: what the sub-commands share. jobs.c has those that ask and tell, job_run.c
+ * what starts one, job_output.c what moves output and input by offset and so survives a lost
+ * connection.
  */
 #ifndef ENVD_CLI_JOB_H
 #define ENVD_CLI_JOB_H

@@ -1,4 +1,5 @@
-/* `envd job logs`, input, watch: streams that go on where they were when a connection is lost. */
+/* `sandbox job logs`, input, watch: streams that go on where they were when a connection is lost.
+ */
 #include <poll.h>
 #include <unistd.h>
 
@@ -41,7 +42,7 @@ static void note_end(struct output *o, const Jobs__Job *job)
 static void tell_end(const struct output *o)
 {
 	if (o->is_incomplete)
-		dprintf(STDERR_FILENO, "envd: the disk was full while the job ran: some of its "
+		dprintf(STDERR_FILENO, "sandbox: the disk was full while the job ran: some of its "
 				       "output may be missing\n");
 	if (o->end.kind)
 		print_failure(&o->end);
@@ -51,7 +52,7 @@ static void note_gap(const Jobs__OutputResponse *part)
 {
 	char text[PRINT_TEXT_BYTES];
 
-	dprintf(STDERR_FILENO, "envd: %s were dropped here\n",
+	dprintf(STDERR_FILENO, "sandbox: %s were dropped here\n",
 		print_size(part->oldest_offset - part->offset, text));
 }
 
@@ -173,7 +174,7 @@ int job_logs(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd job logs", logs_summary, argc, argv, &rest);
+	result = cli_parse_anywhere(options, "sandbox job logs", logs_summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
@@ -297,7 +298,7 @@ int job_input(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd job input", input_summary, argc, argv, &rest);
+	result = cli_parse_anywhere(options, "sandbox job input", input_summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest != 1)
@@ -373,7 +374,7 @@ int job_watch(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd job watch", watch_summary, argc, argv, &rest);
+	result = cli_parse_anywhere(options, "sandbox job watch", watch_summary, argc, argv, &rest);
 	if (result == CLI_GO_ON) {
 		result = EXIT_SUCCESS;
 		if (target_open(&target, &w.err) < 0)

@@ -1,4 +1,4 @@
-/* `envd job run`. */
+/* `sandbox job run`. */
 #include <unistd.h>
 
 #include "envd/cli/job.h"
@@ -172,7 +172,7 @@ int job_run_command(int argc, char **argv)
 		{"env", OPTION_LIST, &run.environment, "NAME=VALUE"},
 		{"merged", OPTION_BOOL, &run.merged, "both outputs in one, in exactly their order"},
 		{"t", OPTION_BOOL, &run.terminal, "in a terminal"},
-		{"i", OPTION_BOOL, &run.input, "with input (envd job input)"},
+		{"i", OPTION_BOOL, &run.input, "with input (sandbox job input)"},
 		{"memory", OPTION_STRING, &run.memory, "at most so much, such as 512M"},
 		{"cpus", OPTION_STRING, &run.cpus, "at most so many, such as 1.5"},
 		{"pids", OPTION_INT, &run.pids, "at most so many processes and threads"},
@@ -191,7 +191,7 @@ int job_run_command(int argc, char **argv)
 	target_init(&run.target);
 	jobs__create_request__init(&run.request);
 	jobs__command__init(&run.command);
-	result = cli_parse(options, "envd job run", summary, argc, argv, &rest);
+	result = cli_parse(options, "sandbox job run", summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (rest == argc)

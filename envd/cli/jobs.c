@@ -1,4 +1,4 @@
-/* `envd job list`, get, wait, stop, rm, and which sub-commands there are. */
+/* `sandbox job list`, get, wait, stop, rm, and which sub-commands there are. */
 #include <unistd.h>
 
 #include "envd/cli/job.h"
@@ -159,7 +159,7 @@ static int list(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd job list",
+	result = cli_parse_anywhere(options, "sandbox job list",
 				    "job list [options]\n\nLists jobs, the newest first.\n", argc,
 				    argv, &rest);
 	wanted = xcalloc(states.count + 1, sizeof(*wanted));
@@ -240,7 +240,7 @@ static int open_for_ids(struct target *target, const struct option *options,
 
 static int stop(int argc, char **argv)
 {
-	static const struct each each = {"envd job stop",
+	static const struct each each = {"sandbox job stop",
 					 "job stop [options] ID...\n\nEnds jobs and everything "
 					 "they started: SIGTERM, and SIGKILL after "
 					 "the grace time.\n",
@@ -276,7 +276,8 @@ static int stop(int argc, char **argv)
 static int delete (int argc, char **argv)
 {
 	static const struct each each = {
-		"envd job rm", "job rm [options] ID...\n\nRemoves ended jobs with their output.\n",
+		"sandbox job rm",
+		"job rm [options] ID...\n\nRemoves ended jobs with their output.\n",
 		"/jobs.Jobs/Delete", &jobs__delete_response__descriptor};
 	Jobs__DeleteRequest request = JOBS__DELETE_REQUEST__INIT;
 	struct target target;
@@ -362,7 +363,8 @@ static void show_job(const Jobs__GetResponse *response)
 
 static int get(int argc, char **argv)
 {
-	static const struct each each = {"envd job get", "job get [options] ID\n\nShows one job.\n",
+	static const struct each each = {"sandbox job get",
+					 "job get [options] ID\n\nShows one job.\n",
 					 "/jobs.Jobs/Get", &jobs__get_response__descriptor};
 	Jobs__GetRequest request = JOBS__GET_REQUEST__INIT;
 	struct target target;
@@ -442,7 +444,7 @@ static int wait_patiently(struct target *target, Jobs__WaitRequest *request, str
 static int wait_for(int argc, char **argv)
 {
 	static const struct each each = {
-		"envd job wait",
+		"sandbox job wait",
 		"job wait [options] ID...\n\nWaits until one of the jobs has ended, or does what "
 		"is asked for. "
 		"The exit code is that of\nthe job that ended; 124 when the time is over.\n",
@@ -507,16 +509,15 @@ static const struct cli_command subcommands[] = {
 int cli_job(int argc, char **argv)
 {
 	const char *word = argc > 1 ? argv[1] : "";
-	bool wants_help = strcmp(word, "-help") == 0 || strcmp(word, "--help") == 0 ||
-			  strcmp(word, "-h") == 0;
+	bool wants_help = cli_asks_for_help(word);
 	int fd = wants_help ? STDOUT_FILENO : STDERR_FILENO;
 
 	for (size_t i = 0; i < ARRAY_LENGTH(subcommands); i++)
 		if (strcmp(subcommands[i].name, word) == 0)
 			return subcommands[i].run(argc - 1, argv + 1);
 	if (*word && !wants_help)
-		return cli_usage("job %s: there is no such command (envd job -help)", word);
-	dprintf(fd, "Usage of envd job: envd job COMMAND [options] ... (-help after each)\n");
+		return cli_usage("job %s: there is no such command (sandbox job -help)", word);
+	dprintf(fd, "Usage of sandbox job: sandbox job COMMAND [options] ... (-help after each)\n");
 	for (size_t i = 0; i < ARRAY_LENGTH(subcommands); i++)
 		dprintf(fd, "  %-7s%s\n", subcommands[i].name, subcommands[i].summary);
 	return wants_help ? EXIT_SUCCESS : CLI_EXIT_USAGE;

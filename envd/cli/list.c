@@ -1,4 +1,4 @@
-/* `envd ls`: one directory, or everything below it. */
+/* `sandbox ls`: one directory, or everything below it. */
 #include "envd/cli/call.h"
 #include "envd/cli/cli.h"
 #include "envd/cli/name.h"
@@ -122,7 +122,7 @@ int cli_list(int argc, char **argv)
 	int rest, result;
 
 	target_init(&target);
-	result = cli_parse_anywhere(options, "envd ls", summary, argc, argv, &rest);
+	result = cli_parse_anywhere(options, "sandbox ls", summary, argc, argv, &rest);
 	if (result != CLI_GO_ON)
 		;
 	else if (argc - rest > 1 || depth < 1 || depth > UINT32_MAX)

@@ -52,7 +52,7 @@ int print_failure(const struct err *err)
 
 	if (!file)
 		return EXIT_FAILURE;
-	fprintf(file, "envd: %s: ", err_kind_name(err->kind));
+	fprintf(file, "sandbox: %s: ", err_kind_name(err->kind));
 	print_safe(file, err->message);
 	fputc('\n', file);
 	fclose(file);

@@ -9,7 +9,7 @@
 
 #include "lib/err.h"
 
-/* "envd: not_found: no such file or directory", on stderr. Returns the exit code for it, 1. */
+/* "sandbox: not_found: no such file or directory", on stderr. Returns the exit code for it, 1. */
 int print_failure(const struct err *err);
 /* One line of JSON on stdout. */
 void print_json(const ProtobufCMessage *message);

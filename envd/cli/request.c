@@ -1,10 +1,9 @@
 #include "envd/cli/request.h"
 
 #include <netdb.h>
-#include <unistd.h>
 
 #include "lib/limits.h"
-#include "lib/stream_uv.h"
+#include "lib/tls/tls_client.h"
 
 static void fail(struct request *r, enum err_kind kind, int status, const char *what)
 {
@@ -42,19 +41,13 @@ static void on_room(struct http_call *call)
 
 static void end(struct request *r)
 {
-	char why[256];
-
-	/* What is known about a connection that did not come about is better than that it did
-	 * not. */
-	secure_close(&r->secure, why, sizeof(why));
-	if (r->failed && !r->status && *why && r->err.kind == ERR_UNAVAILABLE)
-		err_set(&r->err, ERR_UNAVAILABLE, "%s: %s", r->target->url, why);
 	r->handler->on_done(r, r->failed ? &r->err : NULL);
 }
 
 static void on_call_done(struct http_call *call, int status)
 {
 	struct request *r = http_call_user(call);
+	const char *reason = http_call_reason(call);
 
 	r->call = NULL;
 	if (status == -ENAMETOOLONG)
@@ -62,6 +55,8 @@ static void on_call_done(struct http_call *call, int status)
 	else if (status < 0)
 		fail(r, ERR_UNAVAILABLE, status,
 		     http_call_is_connected(call) ? "the connection was lost" : "");
+	if (*reason)
+		err_set(&r->err, ERR_UNAVAILABLE, "%s: %s", r->target->url, reason);
 	end(r);
 }
 
@@ -73,23 +68,6 @@ static const struct http_call_handler call_handler = {
 };
 
 /* ---- asking ---- */
-
-static int connect_securely(void *user, struct stream **ret_stream)
-{
-	struct request *r = user;
-	int fd, status = secure_open(&r->secure, r->target, &fd);
-
-	if (status < 0) {
-		fail(r, ERR_UNAVAILABLE, status,
-		     status == -ENOENT ? "https needs the program openssl, which is not here"
-				       : "openssl");
-		return status;
-	}
-	status = stream_uv_open_pipe(&r->target->loop, fd, ret_stream);
-	if (status < 0)
-		close(fd);
-	return status;
-}
 
 static void on_cancelled(struct later *later)
 {
@@ -114,7 +92,7 @@ void request_open(struct request *r, struct target *target, const struct request
 	struct http_call_settings settings = {
 		.addresses = addresses,
 		.address_count = collect_addresses(target, addresses),
-		.connect = target->is_secure ? connect_securely : NULL,
+		.security = target->tls ? tls_client_security(target->tls) : NULL,
 		.keep_alive = true,
 		.method = str_of(method),
 		.target = str_of(path),
@@ -124,7 +102,7 @@ void request_open(struct request *r, struct target *target, const struct request
 	};
 	struct http_header *headers = xcalloc(target->fields.count + 2, sizeof(*headers));
 
-	*r = (struct request){.target = target, .handler = handler, .secure = {.complaints = -1}};
+	*r = (struct request){.target = target, .handler = handler};
 	later_init(&r->later, on_cancelled);
 	for (size_t i = 0; i < target->fields.count; i++)
 		headers[settings.header_count++] = target->fields.items[i];

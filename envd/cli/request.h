@@ -6,7 +6,6 @@
 #ifndef ENVD_CLI_REQUEST_H
 #define ENVD_CLI_REQUEST_H
 
-#include "envd/cli/secure.h"
 #include "envd/cli/target.h"
 #include "lib/http_call.h"
 
@@ -26,7 +25,6 @@ struct request_handler {
 struct request {
 	struct target *target;
 	const struct request_handler *handler;
-	struct secure secure; /* https: the connection */
 	struct http_call *call; /* NULL: over */
 	struct later later; /* on_done of what was cancelled */
 	struct err err;

@@ -14,7 +14,7 @@ int64_t retry_pause(int64_t wait_ms)
 void retry_succeeded(struct retry *retry)
 {
 	if (retry->said)
-		dprintf(STDERR_FILENO, "envd: connected again\n");
+		dprintf(STDERR_FILENO, "sandbox: connected again\n");
 	retry->failing_since_ms = 0;
 	retry->said = false;
 	retry->reached = true;
@@ -33,7 +33,7 @@ bool retry_again(struct retry *retry, const struct err *err)
 		retry->wait_ms = RETRY_FIRST_MS;
 	} else if (!retry->said) {
 		retry->said = true;
-		dprintf(STDERR_FILENO, "envd: the connection is lost, trying again\n");
+		dprintf(STDERR_FILENO, "sandbox: the connection is lost, trying again\n");
 	}
 	if (now_ms - retry->failing_since_ms >= retry->limit_ms)
 		return false;

@@ -3,6 +3,7 @@
 #include <netdb.h>
 
 #include "envd/rpc/base64.h"
+#include "lib/tls/tls_client.h"
 
 #define PORT_DEFAULT "49983"
 #define URL_DEFAULT "http://127.0.0.1:" PORT_DEFAULT
@@ -162,9 +163,10 @@ int target_open(struct target *target, struct err *err)
 	status = read_url(target, err);
 	if (status == 0)
 		status = add_fields(target, err);
+	if (status == 0 && target->is_secure)
+		status = tls_client_new(target->host, &target->tls, err);
 	if (status < 0)
 		return status;
-	target->server_name = target->host;
 	/* Every name below localhost is this machine (RFC 6761 section 6.3), whatever the resolver
 	 * says. */
 	if (str_ends_with(str_of(target->host), STR(".localhost")))
@@ -192,4 +194,6 @@ void target_fini(struct target *target)
 		freeaddrinfo(target->addresses);
 	arena_release_wiped(&target->arena);
 	loop_fini(&target->loop);
+	if (target->tls)
+		tls_client_free(target->tls);
 }

@@ -3,11 +3,15 @@
  * envd/cli share, read into one struct, with the address looked up. A command runs alone in its
  * process, so that looking up may block, and so may writing to its standard output.
  *
- *   -url URL, ENVD_URL         http://host[:port] or https:// (secure.h); http://127.0.0.1:49983
- * when nothing is said -sandbox ID, ENVD_SANDBOX  behind a proxy: which sandbox is meant (routing
- * headers, contract/proxy.md 1.3) -user NAME, ENVD_USER      as whom; the sandbox's default user
- * when nothing is said ENVD_ACCESS_TOKEN          the access token; not an option, because others
- * can read these
+ * -url URL or ENVD_URL: http://host[:port] or https:// (lib/tls/tls_client.h), or else
+ * http://127.0.0.1:49983.
+ *
+ * -sandbox ID or ENVD_SANDBOX: which sandbox is meant, behind a proxy (routing headers,
+ * contract/proxy.md 1.3).
+ *
+ * -user NAME or ENVD_USER: as whom, or else as the sandbox's default user.
+ *
+ * ENVD_ACCESS_TOKEN: the access token. It is no option, because others can read those.
  */
 #ifndef ENVD_CLI_TARGET_H
 #define ENVD_CLI_TARGET_H
@@ -20,6 +24,7 @@
 #include "lib/options.h"
 
 struct addrinfo;
+struct tls_client;
 
 struct target {
 	struct loop loop;
@@ -31,7 +36,7 @@ struct target {
 	struct addrinfo *addresses;
 	bool is_secure; /* https */
 	const char *host, *port; /* to connect to */
-	const char *server_name; /* what its certificate must be for, with https */
+	struct tls_client *tls; /* with https */
 };
 
 /* The rows of an options table that every command has. */

@@ -3,8 +3,8 @@
 #include "lib/buf.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/tls/tls_stream.h"
 #include "proxy/counter.h"
-#include "proxy/front/tls_stream.h"
 #include "proxy/limits.h"
 
 #define RECORD_HEADER_BYTES 5

@@ -1,4 +1,4 @@
-// `envd cp`: permissions, odd names, holes, what cannot be copied, and what is left of a copy that was cut short.
+// `sandbox cp`: permissions, odd names, holes, what cannot be copied, and what is left of a copy that was cut short.
 import assert from "node:assert/strict";
 import { spawn, spawnSync } from "node:child_process";
 import { chmodSync, closeSync, ftruncateSync, lstatSync, mkdirSync, openSync, readFileSync, readdirSync, readlinkSync, statSync, symlinkSync, writeFileSync, writeSync } from "node:fs";
@@ -7,10 +7,10 @@ import net from "node:net";
 import { join } from "node:path";
 import { test } from "node:test";
 import { runCli } from "./support/cli.mjs";
-import { envdProgram, eventually, startEnvd, temporaryFolder, within } from "./support/programs.mjs";
+import { eventually, sandboxProgram, startEnvd, temporaryFolder, within } from "./support/programs.mjs";
 
 const envd = await startEnvd();
-const check = (name, body) => test(`envd cp: ${name}`, { timeout: 120000 }, body);
+const check = (name, body) => test(`sandbox cp: ${name}`, { timeout: 120000 }, body);
 const cli = (args, options = {}) => runCli(args, { env: { ENVD_URL: envd.url }, ...options });
 const modeOf = (path) => (statSync(path).mode & 0o7777).toString(8);
 
@@ -26,7 +26,7 @@ async function copy(...args) {
 }
 
 // What a shell with umask 022 would do.
-const withUmask = (args, umask = "022") => spawnSync("sh", ["-c", `umask ${umask}; exec "$@"`, "sh", envdProgram(), ...args],
+const withUmask = (args, umask = "022") => spawnSync("sh", ["-c", `umask ${umask}; exec "$@"`, "sh", sandboxProgram(), ...args],
 	{ env: { PATH: process.env.PATH, ENVD_URL: envd.url }, encoding: "utf8" });
 
 check("permissions go along both ways", async () => {
@@ -82,7 +82,7 @@ check("names that are not UTF-8 arrive as they are, both ways, and so do those t
 	}
 	// As an argument, which no test runner can pass on as a string.
 	const script = `cd "$1" && "$2" cp ":$1/up/$(printf 'caf\\351')" single && "$2" cp single ":$1/$(printf 'x\\376')" && "$2" ls ":$1/$(printf 'x\\376')"`;
-	const { status, stdout, stderr } = spawnSync("sh", ["-c", script, "sh", folder, envdProgram()],
+	const { status, stdout, stderr } = spawnSync("sh", ["-c", script, "sh", folder, sandboxProgram()],
 		{ env: { PATH: process.env.PATH, ENVD_URL: envd.url } });
 	assert.equal(status, 0, stderr.toString());
 	assert.match(stdout.toString(), / \$'x\\376'\n$/);
@@ -124,8 +124,8 @@ check("what cannot be copied is told, and the rest goes on", async () => {
 	chmodSync(join(folder, "up"), 0o777);
 	const up = await cli(["cp", "-r", `${folder}/from/.`, join(folder, "from", "missing"), `:${folder}/up`]);
 	assert.equal(up.code, 1);
-	assert.match(up.stderr, /^envd: .*\/up\/b.*\n/m);
-	assert.match(up.stderr, /^envd: not_found: .*\/missing: no such file or directory\n/m);
+	assert.match(up.stderr, /^sandbox: .*\/up\/b.*\n/m);
+	assert.match(up.stderr, /^sandbox: not_found: .*\/missing: no such file or directory\n/m);
 	assert.equal(up.stderr.trim().split("\n").length, 2, up.stderr);
 	assert.deepEqual(readdirSync(join(folder, "up"), { recursive: true }).sort(), ["a", "b", "c", "closed", "closed/x"]);
 
@@ -134,7 +134,7 @@ check("what cannot be copied is told, and the rest goes on", async () => {
 	const down = await cli(["cp", "-r", `:${folder}/from`, `:${folder}/missing`, join(folder, "down")]);
 	assert.equal(down.code, 1);
 	assert.match(down.stderr, /closed: not a directory$/m);
-	assert.match(down.stderr, /^envd: not_found: /m);
+	assert.match(down.stderr, /^sandbox: not_found: /m);
 	assert.deepEqual(readdirSync(join(folder, "down", "from")).sort(), ["a", "b", "c", "closed"]);
 
 	// Nobody there: said once, not once a file.
@@ -149,7 +149,7 @@ check("a file that may not be read, as an ordinary user", async () => {
 		writeFileSync(join(folder, "from", name), "1");
 	writeFileSync(join(folder, "from", "b"), "1", { mode: 0o600 });
 	chmodSync(join(folder, "from", "locked"), 0o700);
-	const { status, stderr } = spawnSync("setpriv", ["--reuid=1000", "--regid=1000", "--clear-groups", envdProgram(), "cp", "-r", join(folder, "from"), `:${folder}/up`],
+	const { status, stderr } = spawnSync("setpriv", ["--reuid=1000", "--regid=1000", "--clear-groups", sandboxProgram(), "cp", "-r", join(folder, "from"), `:${folder}/up`],
 		{ env: { PATH: process.env.PATH, ENVD_URL: envd.url }, encoding: "utf8" });
 	assert.equal(status, 1);
 	assert.match(stderr, /from\/b: permission denied/);
@@ -208,7 +208,7 @@ check(`${signal} leaves nothing behind`, async () => {
 		});
 	});
 	await new Promise((resolve) => server.listen(0, "127.0.0.1", resolve));
-	const child = spawn(envdProgram(), ["cp", ":/x", join(folder, "x")],
+	const child = spawn(sandboxProgram(), ["cp", ":/x", join(folder, "x")],
 		{ env: { ENVD_URL: `http://127.0.0.1:${server.address().port}` }, stdio: "ignore" });
 	const closed = new Promise((resolve) => child.on("close", (code, name) => resolve(name)));
 	await eventually("it has begun", () => readdirSync(folder).some((name) => statSync(join(folder, name)).size > 0));
@@ -223,7 +223,7 @@ check(`${signal} leaves nothing behind`, async () => {
 check("an upload that is interrupted leaves the old content", async () => {
 	const folder = openFolder();
 	writeFileSync(join(folder, "target"), "old");
-	const child = spawn(envdProgram(), ["cp", "-", `:${folder}/target`], { env: { ENVD_URL: envd.url }, stdio: ["pipe", "ignore", "ignore"] });
+	const child = spawn(sandboxProgram(), ["cp", "-", `:${folder}/target`], { env: { ENVD_URL: envd.url }, stdio: ["pipe", "ignore", "ignore"] });
 	const closed = new Promise((resolve) => child.on("close", resolve));
 	child.stdin.write(randomBytes(3 << 20), () => child.kill("SIGINT"));
 	child.stdin.on("error", () => {});

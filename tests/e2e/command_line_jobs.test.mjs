@@ -1,4 +1,4 @@
-// `envd job ...`: background jobs by hand and by script.
+// `sandbox job ...`: background jobs by hand and by script.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
 import { createHash, randomBytes } from "node:crypto";
@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { after, test } from "node:test";
 import { runCli } from "./support/cli.mjs";
 import {
-	envdProgram, eventually, freePort, isAlive, processesWith, startEnvd, startProxy, temporaryFolder, within,
+	eventually, freePort, isAlive, processesWith, sandboxProgram, startEnvd, startProxy, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const folder = temporaryFolder();
@@ -16,7 +16,7 @@ chmodSync(folder, 0o755);
 const flags = ["-jobs-dir", join(folder, "jobs")];
 const envd = await startEnvd({ flags });
 const proxy = await startProxy({ sandboxes: { sbx1: envd.port } });
-const check = (name, body) => test(`envd job: ${name}`, { timeout: 120000 }, body);
+const check = (name, body) => test(`sandbox job: ${name}`, { timeout: 120000 }, body);
 const direct = { ENVD_URL: envd.url };
 const job = (args, options = {}) => runCli(["job", ...args], { env: direct, ...options });
 const md5 = (data) => createHash("md5").update(data).digest("hex");
@@ -56,7 +56,7 @@ check("run -follow is like running it here", async () => {
 
 check("what an exit code does not tell is said", async () => {
 	const { code, stderr } = await job(["run", "-follow", "-time", "0.2", "sleep", "100"]);
-	assert.deepEqual([code, stderr], [137, "envd: deadline_exceeded: the job was killed: its time was over\n"]);
+	assert.deepEqual([code, stderr], [137, "sandbox: deadline_exceeded: the job was killed: its time was over\n"]);
 });
 
 check("an offset leaves out of each output what it has", async () => {
@@ -163,7 +163,7 @@ async function brittleWay(port, cuts, most) {
 
 const numbered = (word, count) => Array.from({ length: count }, (_, i) => `${word} ${i}\n`).join("");
 // Also in the middle of a line, where a piece of the job's ended.
-const withoutOurs = (stderr) => stderr.replace(/envd: (the connection is lost, trying again|connected again)\n/g, "");
+const withoutOurs = (stderr) => stderr.replace(/sandbox: (the connection is lost, trying again|connected again)\n/g, "");
 
 check("following loses and repeats no byte over connections that are cut anywhere", async () => {
 	// Long enough for an answer with as much as one has at most.
@@ -262,7 +262,7 @@ check("a stop reaches the job that was meant, also after its pid is another's", 
 check("a full disk here is told, a reader that leaves is not; the job goes on", async () => {
 	const id = await run(["sh", "-c", "while :; do echo line; sleep 0.01; done"]);
 	const full = openSync("/dev/full", "w");
-	const child = spawn(envdProgram(), ["job", "logs", "-follow", id], { env: direct, stdio: ["ignore", full, "pipe"] });
+	const child = spawn(sandboxProgram(), ["job", "logs", "-follow", id], { env: direct, stdio: ["ignore", full, "pipe"] });
 	let stderr = "";
 	child.stderr.on("data", (chunk) => { stderr += chunk; });
 	const code = await within(20000, "it ends", new Promise((resolve) => child.on("close", resolve)));
@@ -281,7 +281,7 @@ check("who was never reached is not waited for", async () => {
 			const begun = Date.now();
 			const { code, stderr } = await job(args, { env, input: "" });
 			assert.notEqual(code, 0);
-			assert.match(stderr, /^envd: unavailable: .*\n$/, args.join(" "));
+			assert.match(stderr, /^sandbox: unavailable: .*\n$/, args.join(" "));
 			assert.ok(Date.now() - begun < 20000, args.join(" "));
 		}
 });
@@ -307,10 +307,10 @@ check("limits are what is written, or refused with what would be right", async (
 		["-time", "1h-3m", "a time such as 90s, 10m or 1h30m"], ["-grace", "1x", "a time such as 90s, 10m or 1h30m"],
 	]) {
 		const { code, stderr } = await job(["run", option, value, "true"]);
-		assert.deepEqual([code, stderr], [2, `envd job run: ${option} wants ${wants}, not ${value}\n`]);
+		assert.deepEqual([code, stderr], [2, `sandbox job run: ${option} wants ${wants}, not ${value}\n`]);
 	}
 	const waited = await job(["wait", "-timeout", "soon", "x"]);
-	assert.deepEqual([waited.code, waited.stderr], [2, "envd job wait: -timeout wants a time such as 90s, 10m or 1h30m, not soon\n"]);
+	assert.deepEqual([waited.code, waited.stderr], [2, "sandbox job wait: -timeout wants a time such as 90s, 10m or 1h30m, not soon\n"]);
 });
 
 check("mistakes", async () => {
@@ -320,6 +320,6 @@ check("mistakes", async () => {
 	for (const args of [["logs", "missing"], ["wait", "missing"], ["stop", "missing"], ["rm", "missing"], ["input", "missing"]]) {
 		const { code, stderr } = await job(args, { input: "" });
 		assert.equal(code, args[0] === "wait" ? 255 : 1, args.join(" "));
-		assert.match(stderr, /^envd: (not_found|invalid_argument): /);
+		assert.match(stderr, /^sandbox: (not_found|invalid_argument): /);
 	}
 });

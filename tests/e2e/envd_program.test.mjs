@@ -77,6 +77,10 @@ check("flags_follow_the_agreed_rules", () => {
 		assert.notEqual(stderr, "");
 	}
 	assert.equal(run("-isnotfc", "-port", "70000").status, 1);
+	// The commands for people are another program's.
+	const { stdout, stderr, status } = run("exec", "true");
+	assert.deepEqual([stdout, status], ["", 2]);
+	assert.match(stderr, /^envd exec: .*"sandbox exec"\n$/);
 });
 
 check("a_busy_port_ends_the_program_and_is_named", async () => {

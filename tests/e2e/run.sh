@@ -1,7 +1,8 @@
 #!/bin/bash
 # The end-to-end tests: tests/e2e/run.sh [FILE...]
 # Runs every *.test.mjs and test_*.py here, or only the named ones, against the static envd and the
-# optimised proxy (or ENVD_BIN and PROXY_BIN), in a world of their own (support/enter.sh).
+# optimised proxy (or ENVD_BIN and PROXY_BIN) with the sandbox program beside it (or SANDBOX_BIN), in a
+# world of their own (support/enter.sh).
 # The exit status is 0 only if everything passed. E2E_SHOW_LOGS=1 shows the programs' logs;
 # E2E_ONLY=PATTERN runs the JavaScript tests whose names match.
 set -e
@@ -17,8 +18,10 @@ fi
 # Relative names are relative to the repository.
 [[ $ENVD_BIN = /* ]] || ENVD_BIN=$root/$ENVD_BIN
 [[ $PROXY_BIN = /* ]] || PROXY_BIN=$root/$PROXY_BIN
-export PROXY_BIN
-for program in "$ENVD_BIN" "$PROXY_BIN"; do
+SANDBOX_BIN=${SANDBOX_BIN:-$(dirname "$PROXY_BIN")/sandbox}
+[[ $SANDBOX_BIN = /* ]] || SANDBOX_BIN=$root/$SANDBOX_BIN
+export PROXY_BIN SANDBOX_BIN
+for program in "$ENVD_BIN" "$PROXY_BIN" "$SANDBOX_BIN"; do
 	if [ ! -x "$program" ]; then
 		echo "$program is missing: make static && make PROFILE=opt" >&2
 		exit 2

@@ -1,4 +1,4 @@
-"""`envd exec -t`: the terminal it is used from is as it was, whichever way it ends."""
+"""`sandbox exec -t`: the terminal it is used from is as it was, whichever way it ends."""
 
 import fcntl
 import os
@@ -23,13 +23,13 @@ def become_session_with_terminal():
 
 
 class Here:
-    """A terminal with `envd exec -t ...` in it."""
+    """A terminal with `sandbox exec -t ...` in it."""
 
     def __init__(self, envd, *command, rows=24, columns=80):
         self.master, slave = pty.openpty()
         self.size(rows, columns)
         self.before = termios.tcgetattr(self.master)
-        self.child = subprocess.Popen([os.environ["ENVD_BIN"], "exec", "-t", *command], stdin=slave, stdout=slave,
+        self.child = subprocess.Popen([os.environ["SANDBOX_BIN"], "exec", "-t", *command], stdin=slave, stdout=slave,
                                       stderr=slave, env={"PATH": os.environ["PATH"], "ENVD_URL": envd.url},
                                       preexec_fn=become_session_with_terminal)
         self.slave = slave  # kept, so that what was written can be read after the end
@@ -81,7 +81,7 @@ def is_running(mark):
 
 
 class Terminal(unittest.TestCase):
-    label = "envd exec -t"
+    label = "sandbox exec -t"
 
     @classmethod
     def setUpClass(cls):
@@ -133,7 +133,7 @@ class Terminal(unittest.TestCase):
         envd.kill()
         self.assertEqual(here.ends(), 255)
         self.assertTrue(here.is_restored())
-        here.sees("envd: unavailable: ")
+        here.sees("sandbox: unavailable: ")
 
     def test_it_is_suspended_and_continued(self):
         here = self.start("sh", "-c", "echo ready; until [ \"$(stty size)\" = '44 102' ]; do sleep 0.05; done; "
@@ -191,13 +191,13 @@ class Terminal(unittest.TestCase):
         os.kill(pid, signal.SIGKILL)
 
     def test_input_that_is_no_terminal_ends_it(self):
-        result = subprocess.run([os.environ["ENVD_BIN"], "exec", "-t", "sh"], input=b"echo $((6 * 7)); tty\n", timeout=40,
+        result = subprocess.run([os.environ["SANDBOX_BIN"], "exec", "-t", "sh"], input=b"echo $((6 * 7)); tty\n", timeout=40,
                                 stdout=subprocess.PIPE, env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=True)
         self.assertIn(b"42\r\n/dev/pts/", result.stdout)
 
 
 class Input(unittest.TestCase):
-    label = "envd exec -i"
+    label = "sandbox exec -i"
 
     @classmethod
     def setUpClass(cls):
@@ -208,14 +208,14 @@ class Input(unittest.TestCase):
         cls.envd.stop()
 
     def run_with(self, stdin, *command):
-        return subprocess.run([os.environ["ENVD_BIN"], "exec", "-i", *command], stdin=stdin, timeout=40, capture_output=True,
+        return subprocess.run([os.environ["SANDBOX_BIN"], "exec", "-i", *command], stdin=stdin, timeout=40, capture_output=True,
                               env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=False)
 
     def test_whatever_standard_input_is(self):
         with open("/etc/passwd", "rb") as file:
             self.assertEqual(self.run_with(file, "cat").stdout, open("/etc/passwd", "rb").read())
         self.assertEqual(self.run_with(subprocess.DEVNULL, "cat").returncode, 0)
-        closed = subprocess.run(["sh", "-c", 'exec "$0" exec -i wc -c <&- 2>&1', os.environ["ENVD_BIN"]], timeout=40,
+        closed = subprocess.run(["sh", "-c", 'exec "$0" exec -i wc -c <&- 2>&1', os.environ["SANDBOX_BIN"]], timeout=40,
                                 capture_output=True, env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url}, check=False)
         self.assertEqual((closed.returncode, closed.stdout.strip()), (0, b"0"))
         read_end, write_end = os.pipe()
@@ -230,7 +230,7 @@ class Input(unittest.TestCase):
         result = self.run_with(folder, "cat")
         os.close(folder)
         self.assertEqual(result.returncode, 255)
-        self.assertRegex(result.stderr, b"^envd: .*the input: is a directory\n$")
+        self.assertRegex(result.stderr, b"^sandbox: .*the input: is a directory\n$")
 
     def test_the_command_may_end_before_its_input(self):
         read_end, write_end = os.pipe()
@@ -243,7 +243,7 @@ class Input(unittest.TestCase):
         with self.assertRaises(BlockingIOError):
             while True:  # full, so that not even a part gets in
                 theirs.send(b"x" * 1024, socket.MSG_DONTWAIT)
-        child = subprocess.Popen([os.environ["ENVD_BIN"], "exec", "yes"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
+        child = subprocess.Popen([os.environ["SANDBOX_BIN"], "exec", "yes"], stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE,
                                  env={"PATH": os.environ["PATH"], "ENVD_URL": self.envd.url})
         theirs.close()
 

@@ -12,13 +12,13 @@
 
 /* ---- certificates and the server's side of OpenSSL ---- */
 
-static char directory[] = "/tmp/test-tls-XXXXXX";
+char tls_lab_directory[] = "/tmp/test-tls-XXXXXX";
 
 struct tls *tls_lab_tls;
 
 struct tls *tls_lab_new_tls(void)
 {
-	const char *source = directory;
+	const char *source = tls_lab_directory;
 	struct tls_load_result result;
 	struct tls_store *store;
 	struct tls *tls;
@@ -36,8 +36,8 @@ int tls_lab_group_set_up(void **state)
 	bool made;
 
 	(void)state;
-	if (!mkdtemp(directory) ||
-	    tls_development_make(directory, "sbx.localhost", &made, &err) < 0)
+	if (!mkdtemp(tls_lab_directory) ||
+	    tls_development_make(tls_lab_directory, "sbx.localhost", &made, &err) < 0)
 		return -1;
 	tls_lab_tls = tls_lab_new_tls();
 	return tls_lab_tls ? 0 : -1;
@@ -51,10 +51,10 @@ int tls_lab_group_tear_down(void **state)
 	(void)state;
 	tls_free(tls_lab_tls);
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
-		snprintf(path, sizeof(path), "%s/%s", directory, names[i]);
+		snprintf(path, sizeof(path), "%s/%s", tls_lab_directory, names[i]);
 		unlink(path);
 	}
-	return rmdir(directory);
+	return rmdir(tls_lab_directory);
 }
 
 /* ---- one connection ---- */

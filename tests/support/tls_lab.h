@@ -8,7 +8,7 @@
 
 #include "lib/buf.h"
 #include "proxy/front/tls.h"
-#include "proxy/front/tls_stream.h"
+#include "lib/tls/tls_stream.h"
 #include "tests/support/stream_mem.h"
 
 struct tls_lab {
@@ -29,6 +29,9 @@ struct tls_lab {
 extern struct tls_lab tls_lab;
 /* The server's side of OpenSSL, with a certificate for *.sbx.localhost; of the next tls_lab. */
 extern struct tls *tls_lab_tls;
+
+/* Where that certificate's authority is, ca.pem. */
+extern char tls_lab_directory[];
 
 /* For cmocka_run_group_tests: the certificate, and tls_lab_tls. */
 int tls_lab_group_set_up(void **state);

@@ -1,11 +1,11 @@
-// The client in envd's own program.
+// The program `sandbox`.
 import { spawn } from "node:child_process";
 import { after } from "node:test";
-import { assertCleanOutput, envdProgram, within } from "./programs.mjs";
+import { assertCleanOutput, sandboxProgram, within } from "./programs.mjs";
 
-// Runs `envd ...args`; resolves with {code, signal, stdout, stderr} (Buffers) and hands the child to `more`.
+// Runs `sandbox ...args`; resolves with {code, signal, stdout, stderr} (Buffers) and hands the child to `more`.
 export function runCli(args, { env, input, more, cwd } = {}) {
-	const child = spawn(envdProgram(), args, { env: { PATH: process.env.PATH, ...env }, cwd });
+	const child = spawn(sandboxProgram(), args, { env: { PATH: process.env.PATH, ...env }, cwd });
 	after(() => child.kill("SIGKILL"));
 	const out = [], err = [];
 	child.stdout.on("data", (chunk) => out.push(chunk));
@@ -15,12 +15,12 @@ export function runCli(args, { env, input, more, cwd } = {}) {
 		child.stdin.end(input);
 	more?.(child);
 	const said = () => `${Buffer.concat(out).subarray(-2000)}\n${Buffer.concat(err)}`;
-	return within(100000, () => `envd ${args.join(" ")} ends: ${said()}`, new Promise((resolve, reject) => {
+	return within(100000, () => `sandbox ${args.join(" ")} ends: ${said()}`, new Promise((resolve, reject) => {
 		child.on("error", reject);
 		child.on("close", (code, signal) => {
 			const stderr = Buffer.concat(err).toString();
 			try {
-				assertCleanOutput(`envd ${args.join(" ")}`, stderr);
+				assertCleanOutput(`sandbox ${args.join(" ")}`, stderr);
 			} catch (error) {
 				return reject(error);
 			}

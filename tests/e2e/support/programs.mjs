@@ -31,6 +31,7 @@ function program(variable, ...places) {
 
 export const envdProgram = () => program("ENVD_BIN", "build/static/bin/envd");
 export const proxyProgram = () => program("PROXY_BIN", "build/opt/bin/proxy", "build/dev/bin/proxy");
+export const sandboxProgram = () => program("SANDBOX_BIN", "build/opt/bin/sandbox", "build/dev/bin/sandbox");
 
 // Bounds on memory mean nothing under a sanitizer.
 export const isSanitized = () => /\/asan\//.test(envdProgram());

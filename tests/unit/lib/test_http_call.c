@@ -7,9 +7,7 @@
 
 #include "lib/http_call.h"
 #include "lib/limits.h"
-#include "lib/stream_uv.h"
 #include "tests/support/cmocka.h"
-#include "tests/support/sockets.h"
 #include "tests/support/torture.h"
 #include "tests/support/turn.h"
 
@@ -25,23 +23,30 @@ struct fixture {
 	int status; /* of on_done; 1 before */
 	int response, rooms;
 	char answer[256];
+	const char *reason;
 	bool close_at_response, close_in_done;
 };
 
-static int setup(void **state)
+static void start_listening(struct fixture *f)
 {
-	struct fixture *f = xcalloc(1, sizeof(*f));
 	socklen_t len = sizeof(f->address);
 
-	alarm(120);
-	loop_init(&f->loop);
-	f->status = 1;
 	f->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	f->address = (struct sockaddr_in){.sin_family = AF_INET,
 					  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	assert_int_equal(bind(f->listener, (struct sockaddr *)&f->address, len), 0);
 	assert_int_equal(listen(f->listener, 8), 0);
 	assert_int_equal(getsockname(f->listener, (struct sockaddr *)&f->address, &len), 0);
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = xcalloc(1, sizeof(*f));
+
+	alarm(120);
+	loop_init(&f->loop);
+	f->status = 1;
+	start_listening(f);
 	*state = f;
 	return 0;
 }
@@ -80,6 +85,7 @@ static void on_done(struct http_call *call, int status)
 
 	assert_int_equal(f->status, 1);
 	f->status = status;
+	f->reason = http_call_reason(call);
 	snprintf(f->answer, sizeof(f->answer), "%.*s", (int)answer.len, answer.p);
 	if (f->close_in_done)
 		http_call_close(call);
@@ -466,70 +472,134 @@ static void a_request_that_is_too_long_is_refused(void **state)
 	assert_int_equal(f->status, -ENAMETOOLONG);
 }
 
-static int connect_myself(void *user, struct stream **ret_stream)
-{
-	struct fixture *f = user;
-	int pair[2];
+/* Security that is in place when the test says so, and leaves the bytes as they are. */
+static struct {
+	struct stream *stream; /* NULL: not asked for */
+	void (*on_ready)(struct stream *stream, int status);
+	int refusal; /* what opening it says */
+} guard;
 
-	if (f->close_at_response)
-		return -EACCES;
-	tcp_pair(pair);
-	f->listener = pair[1];
-	make_nonblocking(pair[1]);
-	return stream_uv_open_tcp(&f->loop, pair[0], ret_stream);
+static int open_guard(const struct http_call_security *security, struct stream *carrier,
+		      void (*on_ready)(struct stream *stream, int status), void *user,
+		      struct stream **ret_stream)
+{
+	(void)security;
+	carrier->user = user;
+	guard.stream = *ret_stream = carrier;
+	guard.on_ready = on_ready;
+	return guard.refusal;
 }
 
-static void a_connection_can_be_made_by_somebody_else(void **state)
+static const char *guard_reason(const struct stream *stream)
 {
-	struct fixture *f = *state;
-	struct http_call_settings settings = {
-		.connect = connect_myself,
-		.method = STR("GET"),
-		.target = STR("/"),
-		.answer_bytes_max = ANSWER_MAX,
-		.user = f,
-	};
+	assert_ptr_equal(stream, guard.stream);
+	return "no good";
+}
 
-	close_fd(&f->listener);
-	http_call_open(&f->loop, &settings, &handler);
-	TURN_UNTIL(&f->loop, f->listener >= 0 && has_received(f, f->listener, "\r\n\r\n"));
-	answer(f->listener, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
-	TURN_UNTIL(&f->loop, f->status != 1);
-	assert_string_equal(f->answer, "ok");
+#define GUARD_MS 50
+static const struct http_call_security guard_security = {
+	.open = open_guard, .reason = guard_reason, .timeout_ms = GUARD_MS};
+
+static int accept_guarded(struct fixture *f, const struct http_call_settings *settings)
+{
+	int fd;
 
 	f->status = 1;
-	f->close_at_response = true;
-	http_call_open(&f->loop, &settings, &handler);
+	guard.stream = NULL;
+	f->call = http_call_open(&f->loop, settings, &handler);
+	TURN_UNTIL(&f->loop, guard.stream);
+	TURN_UNTIL(&f->loop, try_accept(f, &fd));
+	return fd;
+}
+
+static void nothing_is_sent_before_it_is_secure(void **state)
+{
+	struct fixture *f = *state;
+	const struct sockaddr *address;
+	struct http_call_settings settings = plain_settings(f, &address);
+	int fd;
+
+	settings.security = &guard_security;
+	fd = accept_guarded(f, &settings);
+	assert_false(http_call_is_connected(f->call));
+	f->len = 0;
+	assert_false(has_received(f, fd, "\n"));
+	assert_int_equal(f->len, 0);
+	guard.on_ready(guard.stream, 0);
+	assert_true(http_call_is_connected(f->call));
+	TURN_UNTIL(&f->loop, has_received(f, fd, "\r\n\r\n"));
+	assert_int_equal(f->loop.alarms.count, 0); /* that bound is none on the answer */
+	answer(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 	TURN_UNTIL(&f->loop, f->status != 1);
-	assert_int_equal(f->status, -EACCES);
+	assert_string_equal(f->answer, "ok");
+	close(fd);
+}
+
+static void what_cannot_be_made_secure_has_a_reason_and_is_not_tried_elsewhere(void **state)
+{
+	struct fixture *f = *state;
+	const struct sockaddr *addresses[2];
+	struct http_call_settings settings = plain_settings(f, &addresses[0]);
+	char byte;
+	int fd;
+
+	addresses[1] = addresses[0];
+	settings.address_count = 2;
+	settings.security = &guard_security;
+
+	fd = accept_guarded(f, &settings);
+	guard.on_ready(guard.stream, -EPROTO);
+	assert_int_equal(f->status, -EPROTO);
+	assert_string_equal(f->reason, "no good");
+	TURN_UNTIL(&f->loop, read(fd, &byte, 1) == 0);
+	close(fd);
+
+	guard.refusal = -ENOMEM;
+	fd = accept_guarded(f, &settings);
+	guard.refusal = 0;
+	assert_int_equal(f->status, -ENOMEM);
+	assert_string_equal(f->reason, "");
+	close(fd);
+
+	fd = accept_guarded(f, &settings);
+	TURN_UNTIL(&f->loop, f->status != 1);
+	assert_int_equal(f->status, -ETIMEDOUT);
+	assert_string_equal(f->reason, "");
+	close(fd);
+
+	fd = accept_guarded(f, &settings);
+	http_call_close(f->call);
+	loop_run(&f->loop);
+	assert_int_equal(f->status, 1);
+	close(fd);
+	assert_false(try_accept(f, &fd));
 }
 
 /* Without a deadline: nothing but its own failure ends it. */
 static void call_with_refused_memory(void *user)
 {
-	struct fixture f = {.status = 1, .listener = -1};
+	struct fixture f = {.status = 1};
 	const struct http_header headers[] = {{STR("Host"), STR("a")}, {STR("X-A"), STR("b")}};
-	const struct http_call_settings settings = {
-		.connect = connect_myself,
-		.method = STR("GET"),
-		.target = STR("/"),
-		.headers = headers,
-		.header_count = ARRAY_LENGTH(headers),
-		.answer_bytes_max = ANSWER_MAX,
-		.user = &f,
-	};
+	const struct sockaddr *address;
+	struct http_call_settings settings = plain_settings(&f, &address);
+	int fd = -1;
 
 	(void)user;
 	loop_init(&f.loop);
+	start_listening(&f);
+	settings.headers = headers;
+	settings.header_count = ARRAY_LENGTH(headers);
 	http_call_open(&f.loop, &settings, &handler);
-	TURN_UNTIL(&f.loop,
-		   f.status != 1 || (f.listener >= 0 && has_received(&f, f.listener, "\r\n\r\n")));
+	TURN_UNTIL(&f.loop, f.status != 1 || try_accept(&f, &fd));
+	TURN_UNTIL(&f.loop, f.status != 1 || has_received(&f, fd, "\r\n\r\n"));
 	if (f.status == 1)
-		answer(f.listener, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+		answer(fd, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
 	TURN_UNTIL(&f.loop, f.status != 1);
 	assert_true(f.status == 0 || torture_refused());
 	loop_run(&f.loop);
 	loop_fini(&f.loop);
+	if (fd >= 0)
+		close_fd(&fd);
 	close_fd(&f.listener);
 }
 
@@ -558,7 +628,8 @@ int main(void)
 		TEST(who_gives_up_hears_nothing_more),
 		TEST(it_can_be_closed_in_every_callback),
 		TEST(a_request_that_is_too_long_is_refused),
-		TEST(a_connection_can_be_made_by_somebody_else),
+		TEST(nothing_is_sent_before_it_is_secure),
+		TEST(what_cannot_be_made_secure_has_a_reason_and_is_not_tried_elsewhere),
 		cmocka_unit_test(it_ends_without_memory_for_anything),
 	};
 

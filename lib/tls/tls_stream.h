@@ -19,8 +19,8 @@
  *
  * One object holds the buffers that all streams of a loop borrow: struct tls_buffers.
  */
-#ifndef PROXY_FRONT_TLS_STREAM_H
-#define PROXY_FRONT_TLS_STREAM_H
+#ifndef LIB_TLS_TLS_STREAM_H
+#define LIB_TLS_TLS_STREAM_H
 
 #include <openssl/ssl.h>
 

@@ -1,10 +1,9 @@
-#include "proxy/front/tls_stream.h"
+#include "lib/tls/tls_stream.h"
 
 #include <openssl/err.h>
 
 #include "lib/buf.h"
 #include "lib/limits.h"
-#include "proxy/limits.h"
 
 /* The largest content of a record, and what protection adds to it at most. */
 #define RECORD_BYTES SSL3_RT_MAX_PLAIN_LENGTH
