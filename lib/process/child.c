@@ -4,6 +4,7 @@
 #include <linux/sched.h>
 #include <linux/types.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -310,9 +311,7 @@ RAW_CODE static bool may_begin(const struct child_plan *plan)
 {
 	int undecided = CHILD_UNDECIDED;
 
-	return !plan->fate ||
-	       __atomic_compare_exchange_n(plan->fate, &undecided, CHILD_BEGINS, false,
-					   __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE);
+	return !plan->fate || atomic_compare_exchange_strong(plan->fate, &undecided, CHILD_BEGINS);
 }
 
 RAW_CODE __attribute__((noreturn)) static void run_command(struct child_plan *plan)
