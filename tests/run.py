@@ -49,7 +49,7 @@ COUNTS = [
 
 class Step:
     """One command of a suite. `check` steps count as one test themselves: building, linting. What `is_alone` comes
-    before everything else and has the machine to itself: builds, which use all of it and which others need."""
+    before the others of these suites and has the machine to itself: builds, which use all of it and which others need."""
 
     def __init__(self, name, command, timeout=120, env=None, check=False, is_alone=False):
         self.name, self.command, self.timeout = name, command, timeout
@@ -77,8 +77,8 @@ def suite_lint():
 
 
 def suite_build():
-    """Warnings are errors, with both compilers; everything the other suites run is built here."""
-    for profile in ("dev", "clang", "asan", "opt"):
+    """Warnings are errors, with both compilers. What the other suites run is built here, but for the sanitizers'."""
+    for profile in ("dev", "clang", "opt"):
         yield build(profile, f"PROFILE={profile}", "CI=1", "all", "unit-build")
     yield build("fuzz", "PROFILE=fuzz", "CI=1", "fuzz-build")
     yield build("static", "PROFILE=static", "CI=1", "all")
@@ -401,12 +401,10 @@ def excerpt(text):
 
 def in_turn(tallies):
     """Steps of all suites, one of each in turn, so that what computes runs beside what waits."""
-    for is_again in (False, True):
-        queues = [(tally, [step for step in tally.steps if not step.is_alone])
-                  for tally in tallies if (tally.name in AGAIN) == is_again]
-        while queues := [(tally, steps) for tally, steps in queues if steps]:
-            for tally, steps in queues:
-                yield tally, steps.pop(0)
+    queues = [(tally, [step for step in tally.steps if not step.is_alone]) for tally in tallies]
+    while queues := [(tally, steps) for tally, steps in queues if steps]:
+        for tally, steps in queues:
+            yield tally, steps.pop(0)
 
 
 def leave_out(step):
@@ -456,14 +454,17 @@ def main():
                 print(tally.line())
 
     tallies = [Tally(name, known[name]) for name in names]
-    for tally in tallies:
-        for step in tally.steps:
-            if step.is_alone:
-                take(tally, step)
-    # After an edit nobody wants to wait for what is not built.
-    if not is_check or not any(tally.failures for tally in tallies):
+    for is_again in (False, True):
+        now = [tally for tally in tallies if (tally.name in AGAIN) == is_again]
+        for tally in now:
+            for step in tally.steps:
+                if step.is_alone:
+                    take(tally, step)
+        # After an edit nobody wants to wait for what is not built.
+        if is_check and any(tally.failures for tally in now):
+            break
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            list(pool.map(lambda each: take(*each), in_turn(tallies)))
+            list(pool.map(lambda each: take(*each), in_turn(now)))
 
     failures = [failure for tally in tallies for failure in tally.failures]
     for failure in failures:
