@@ -18,6 +18,8 @@ struct host_entry *host_table_find(struct host_table *table, struct str authorit
 int host_table_add(struct host_table *table, struct str name, host_handler *handler, void *user,
 		   struct err *err)
 {
+	if (name.len && name.p[name.len - 1] == '.')
+		name.len--;
 	if (!host_name_is_plain(name))
 		return err_set(err, ERR_INVALID_ARGUMENT, "\"%.*s\" is not a host name",
 			       (int)size_min(name.len, HOST_NAME_BYTES_MAX), name.p);

@@ -24,7 +24,7 @@ struct host_entry;
 typedef void host_handler(struct http_exchange *ex, struct host_entry *entry);
 
 struct host_entry {
-	struct str name; /* as it was given */
+	struct str name; /* as it was given, without a final dot */
 	host_handler *handler;
 	void *user; /* the handler's */
 	_Atomic uint64_t requests;

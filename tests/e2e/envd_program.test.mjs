@@ -9,7 +9,7 @@ import { drain, until, Client, request, envelope } from "./support/connect.mjs";
 import { get, put } from "./support/files.mjs";
 import { quietFor } from "./support/pauses.mjs";
 import {
-	assertCleanOutput, envdProgram, eventually, freePort, inTime, isAlive, processTable, startEnvd, temporaryFolder, within,
+	assertCleanOutput, envdProgram, eventually, freePort, inTime, isAlive, processTable, sandboxProgram, startEnvd, temporaryFolder, within,
 } from "./support/programs.mjs";
 
 const check = (name, body, options = {}) => test(name, { timeout: 120000, ...options }, body);
@@ -154,7 +154,7 @@ check("standalone_without_a_home_has_jobs_all_the_same", async () => {
 		port: await freePort(), prefix: ["setpriv", "--reuid=1002", "--regid=1002", "--clear-groups"], env: { HOME: "/nonexistent/home", XDG_STATE_HOME: "" },
 	});
 	const args = ["job", "run", "-follow", "sh", "-c", "id -u; exit 3"];
-	const { stdout, status, stderr } = spawnSync(envdProgram(), args, { env: { ENVD_URL: envd.url }, encoding: "utf8", timeout: 40000 });
+	const { stdout, status, stderr } = spawnSync(sandboxProgram(), args, { env: { ENVD_URL: envd.url }, encoding: "utf8", timeout: 40000 });
 	assert.deepEqual([stdout, status], ["1002\n", 3], stderr);
 	assert.equal(statSync("/tmp/envd-1002/jobs").mode & 0o777, 0o700);
 	assert.equal((await envd.stop()).code, 0);
@@ -181,7 +181,7 @@ check("jobs_run_also_with_few_descriptors", async () => {
 		port: await freePort(), prefix: ["sh", "-c", 'ulimit -n 64; exec "$@"', "sh"],
 	});
 	const args = ["job", "run", "-follow", "sh", "-c", "ulimit -n; exit 3"];
-	const { stdout, status, stderr } = spawnSync(envdProgram(), args, { env: { ENVD_URL: envd.url }, encoding: "utf8", timeout: 40000 });
+	const { stdout, status, stderr } = spawnSync(sandboxProgram(), args, { env: { ENVD_URL: envd.url }, encoding: "utf8", timeout: 40000 });
 	assert.deepEqual([stdout, status], ["64\n", 3], stderr);
 	assert.equal((await envd.stop()).code, 0);
 });
