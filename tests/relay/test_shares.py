@@ -296,14 +296,16 @@ class Exchanges(Test):
         """Each connection's streams go to one of the names; once all have been counted."""
         blocks = [b"".join(frame(HEADERS, END_HEADERS | END_STREAM, 2 * n + 1, head(name)) for n in range(self.STREAMS))
                   for name in names]
+        before = self.seen()
         clients = [Raw(self.proxy) for _ in range(self.CONNECTIONS)]
         for number, raw in enumerate(clients):
             self.addCleanup(raw.connection.close)
             raw.send(blocks[number % len(blocks)])
-        wanted = self.CONNECTIONS * self.STREAMS
-        wait_for(lambda: self.proxy.metric("proxy_http2_requests_total")
-                 + self.proxy.metric("proxy_http2_shares_refused_total") >= wanted, "all streams to be seen")
+        wait_for(lambda: self.seen() - before >= self.CONNECTIONS * self.STREAMS, "all streams to be seen")
         return clients
+
+    def seen(self):
+        return self.proxy.metric("proxy_http2_requests_total") + self.proxy.metric("proxy_http2_shares_refused_total")
 
     def refused(self, bound):
         return self.proxy.metric("proxy_exchanges_refused_total", by=bound)
@@ -334,9 +336,14 @@ class Exchanges(Test):
         self.start(sandboxes=(*mine, "def"))
         share = self.proxy.metric("proxy_exchanges_max")
         with Neighbour(self.proxy, self.host(server, "def")) as neighbour:
-            clients = self.attack(*(self.host(silent, name) for name in mine))
+            clients = []
+            for _ in range(5):
+                # Once more where the silent server was so slow to accept that connections to it were given up.
+                clients += self.attack(*(self.host(silent, name) for name in mine))
+                told = self.proxy.ask(self.host(server, "def"))
+                if told.status == 429:
+                    break
             neighbour.more(4)
-            told = self.proxy.ask(self.host(server, "def"))
             self.assertEqual((told.status, told.get("X-Proxy-Error"), told.get("Retry-After")), (429, "client_share", "1"))
             neighbour.more(2)
         self.assertEqual(neighbour.statuses(), {"200"})

@@ -182,11 +182,13 @@ static bool has_only_the_spare(void *user)
 	       !cgroup_spare_is_missing(&lab->table->spare);
 }
 
+/* One, as it is when no command has begun for a moment. */
 static bool has_a_spare(void *user)
 {
 	struct process_lab *lab = user;
 
-	return !lab->table->sweep_job.active && !cgroup_spare_is_missing(&lab->table->spare);
+	return !lab->table->sweep_job.active && !cgroup_spare_is_missing(&lab->table->spare) &&
+	       !cgroup_spare_has_many(&lab->table->spare);
 }
 
 /* What commands wait for. */
