@@ -414,8 +414,10 @@ static void case_183_strangers_without_a_request_make_room_longest_silent_first(
 		TURN_UNTIL(&w.loop, http_server_connections(w.server) == 3 + i &&
 					    loop_now_ms(&w.loop) > since + 1);
 	}
-	if (loop_now_ms(&w.loop) - began >= HTTP_EVICT_IDLE_MS) {
-		print_message("this machine is too slow: who is known is idle for long, too\n");
+	/* They must have been idle for long at nearly the same time, or who is known goes before
+	 * the last of them. */
+	if (loop_now_ms(&w.loop) - began >= HTTP_EVICT_IDLE_MS / 10) {
+		print_message("this machine is too slow: the strangers did not come together\n");
 		for (size_t i = 0; i < ARRAY_LENGTH(strangers); i++)
 			close(strangers[i]);
 		close(known);
