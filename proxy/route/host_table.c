@@ -4,13 +4,12 @@
 
 struct host_entry *host_table_find(struct host_table *table, struct str authority)
 {
-	struct str name, known;
+	struct str name;
 
 	if (table->count == 0 || !host_name_split_port(authority, &name))
 		return NULL;
 	for (size_t i = 0; i < table->count; i++)
-		if (host_name_split_port(table->items[i].name, &known) &&
-		    str_equal_nocase(known, name))
+		if (str_equal_nocase(table->items[i].name, name))
 			return &table->items[i];
 	return NULL;
 }
