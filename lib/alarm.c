@@ -148,6 +148,12 @@ void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms)
 	arm(loop);
 }
 
+void alarm_set_within(struct loop *loop, struct alarm *alarm, uint64_t ms)
+{
+	if (!alarm->place || alarm->due_ms > uv_now(&loop->uv) + ms)
+		alarm_set(loop, alarm, ms);
+}
+
 void alarm_cancel(struct alarm *alarm)
 {
 	if (!alarm->place)

@@ -43,6 +43,8 @@ void alarm_init_idle(struct alarm *alarm, void (*fn)(struct alarm *alarm));
 /* Rings in `ms` milliseconds of the loop's clock (loop_now_ms), instead of whenever it would
  * have. */
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms);
+/* The same, unless it is set to ring by then anyway. */
+void alarm_set_within(struct loop *loop, struct alarm *alarm, uint64_t ms);
 /* Nothing happens when it is not set. */
 void alarm_cancel(struct alarm *alarm);
 static inline bool alarm_is_set(const struct alarm *alarm)

@@ -229,7 +229,7 @@ static void hold_back(struct job *job)
 	list_append(&loop->jobs_waiting[job->class], &job->node);
 	count_waiting(job, 1);
 	if (touches_files(job->class) && !alarm_is_set(&loop->jobs_look))
-		alarm_set(loop, &loop->jobs_look, JOB_LOOK_STUCK_MS);
+		alarm_set(loop, &loop->jobs_look, loop->jobs_look_ms);
 }
 
 static void take_out(struct job *job)
@@ -371,7 +371,7 @@ static void on_look(struct alarm *alarm)
 
 	if (atomic_load_explicit(&loop->file_jobs_waiting, memory_order_relaxed) == 0)
 		return;
-	alarm_set(loop, alarm, JOB_LOOK_STUCK_MS);
+	alarm_set(loop, alarm, loop->jobs_look_ms);
 	for (node = loop->file_jobs_fresh.next; node != &loop->file_jobs_fresh; node = next) {
 		struct job *job = container_of(node, struct job, fresh);
 
@@ -391,6 +391,7 @@ int job_open(struct loop *loop)
 		return status;
 	uv_unref((uv_handle_t *)&loop->jobs_return);
 	alarm_init_idle(&loop->jobs_look, on_look);
+	loop->jobs_look_ms = JOB_LOOK_STUCK_MS;
 	for (size_t i = 0; i < ARRAY_LENGTH(loop->jobs_waiting); i++)
 		list_init(&loop->jobs_waiting[i]);
 	list_init(&loop->file_jobs_fresh);

@@ -96,6 +96,19 @@ static void an_alarm_that_is_set_again_rings_at_the_new_time_alone(void **state)
 	assert_string_equal(order, "baa");
 }
 
+static void an_alarm_that_is_to_ring_within_a_time_stays_as_it_is_if_it_does(void **state)
+{
+	struct loop *loop = *state;
+	struct bell a;
+
+	init_bell(&a, loop, 'a');
+	alarm_set_within(loop, &a.alarm, 3600 * 1000);
+	alarm_set_within(loop, &a.alarm, 1);
+	alarm_set_within(loop, &a.alarm, 3600 * 1000);
+	loop_run(loop);
+	assert_string_equal(order, "a");
+}
+
 static void a_cancelled_alarm_keeps_nothing(void **state)
 {
 	struct loop *loop = *state;
@@ -243,6 +256,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(alarms_ring_once_in_the_order_they_are_due),
 		TEST(an_alarm_that_is_set_again_rings_at_the_new_time_alone),
+		TEST(an_alarm_that_is_to_ring_within_a_time_stays_as_it_is_if_it_does),
 		TEST(a_cancelled_alarm_keeps_nothing),
 		TEST(what_is_set_while_others_ring_waits_for_the_next_turn),
 		TEST(the_loop_does_not_go_on_for_an_idle_alarm),
