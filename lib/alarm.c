@@ -138,11 +138,14 @@ void alarm_init_idle(struct alarm *alarm, void (*fn)(struct alarm *alarm))
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms)
 {
 	struct alarms *alarms = &loop->alarms;
+	uint64_t due_ms = uv_now(&loop->uv) + ms;
 
+	if (alarm->place && alarm->due_ms == due_ms)
+		return;
 	if (alarm->place)
 		take_out(alarms, alarm);
 	alarm->loop = loop;
-	alarm->due_ms = uv_now(&loop->uv) + ms;
+	alarm->due_ms = due_ms;
 	alarm->sequence = alarms->sequence++;
 	insert(alarms, alarm);
 	arm(loop);

@@ -26,23 +26,18 @@ static void drop_exit(struct process_table *table, struct process_exit *record)
 	free(record);
 }
 
-static void on_timer(uv_timer_t *timer);
-
-/* One timer for the oldest: when nothing is retained, nothing wakes up. */
-static void plan_timer(struct process_table *table)
+static void plan_expiry(struct process_table *table)
 {
 	uint64_t now = loop_now_ms(table->config.loop);
 	const struct process_exit *oldest;
 
-	if (table->phase != TABLE_OPEN || list_is_empty(&table->exits)) {
-		if (table->phase == TABLE_OPEN)
-			uv_timer_stop(&table->timer);
+	if (list_is_empty(&table->exits)) {
+		alarm_cancel(&table->expiry);
 		return;
 	}
-	if (uv_is_active((uv_handle_t *)&table->timer))
-		return;
 	oldest = container_of(table->exits.next, struct process_exit, node);
-	uv_timer_start(&table->timer, on_timer, oldest->due_ms > now ? oldest->due_ms - now : 0, 0);
+	alarm_set_within(table->config.loop, &table->expiry,
+			 oldest->due_ms > now ? oldest->due_ms - now : 0);
 }
 
 static void drop_old_exits(struct process_table *table)
@@ -104,7 +99,15 @@ void process_table_retain_exit(struct process_table *table, const struct process
 	table->exit_count++;
 	table->tagged_exit_count += record->has_tag;
 	drop_old_exits(table);
-	plan_timer(table);
+	plan_expiry(table);
+}
+
+static void on_expiry(struct alarm *alarm)
+{
+	struct process_table *table = container_of(alarm, struct process_table, expiry);
+
+	drop_old_exits(table);
+	plan_expiry(table);
 }
 
 const struct process_exit *process_table_find_exit(struct process_table *table, pid_t pid)
@@ -228,9 +231,9 @@ static void on_swept(struct job *job)
 	close_when_empty(table);
 }
 
-static void on_sweep_timer(uv_timer_t *timer)
+static void on_sweep_alarm(struct alarm *alarm)
 {
-	struct process_table *table = container_of(timer, struct process_table, sweep_timer);
+	struct process_table *table = container_of(alarm, struct process_table, sweep_alarm);
 
 	table->sweep_is_wanted = false;
 	if (job_run(table->config.loop, &table->sweep_job, JOB_QUICK, sweep, on_swept) < 0)
@@ -240,9 +243,8 @@ static void on_sweep_timer(uv_timer_t *timer)
 void process_table_plan_sweep(struct process_table *table)
 {
 	table->sweep_is_wanted = true;
-	if (!table->sweep_job.active && table->phase == TABLE_OPEN &&
-	    !uv_is_active((uv_handle_t *)&table->sweep_timer))
-		uv_timer_start(&table->sweep_timer, on_sweep_timer, SWEEP_DELAY_MS, 0);
+	if (!table->sweep_job.active && table->phase == TABLE_OPEN)
+		alarm_set_within(table->config.loop, &table->sweep_alarm, SWEEP_DELAY_MS);
 }
 
 void process_table_leave_cgroup(struct process_table *table, struct process *process)
@@ -254,12 +256,10 @@ void process_table_leave_cgroup(struct process_table *table, struct process *pro
 
 /* ---- the orderly end ---- */
 
-static void on_handle_closed(uv_handle_t *handle)
+static void on_closed(struct later *later)
 {
-	struct process_table *table = handle->data;
+	struct process_table *table = container_of(later, struct process_table, closed);
 
-	if (--table->open_handles > 0)
-		return;
 	table->phase = TABLE_CLOSED;
 	table->on_stopped(table, table->on_stopped_user);
 }
@@ -274,9 +274,10 @@ static void close_when_empty(struct process_table *table)
 		drop_exit(table, container_of(table->exits.next, struct process_exit, node));
 	output_close_discarding(&table->discarding);
 	reaper_fini(&table->reaper);
-	uv_close((uv_handle_t *)&table->timer, on_handle_closed);
-	uv_close((uv_handle_t *)&table->sweep_timer, on_handle_closed);
-	uv_close((uv_handle_t *)&table->pad.timer, on_handle_closed);
+	alarm_cancel(&table->expiry);
+	alarm_cancel(&table->grace);
+	alarm_cancel(&table->sweep_alarm);
+	later_call(table->config.loop, &table->closed);
 }
 
 void process_table_forget(struct process_table *table, struct process *process)
@@ -316,18 +317,6 @@ static void end_all(struct process_table *table, bool hard)
 		end_one(container_of(node, struct process, node), hard);
 }
 
-static void on_timer(uv_timer_t *timer)
-{
-	struct process_table *table = container_of(timer, struct process_table, timer);
-
-	if (table->phase == TABLE_OPEN) {
-		drop_old_exits(table);
-		plan_timer(table);
-	} else {
-		process_table_hasten_stop(table);
-	}
-}
-
 void process_table_hasten_stop(struct process_table *table)
 {
 	if (table->phase != TABLE_TERMINATING)
@@ -337,6 +326,11 @@ void process_table_hasten_stop(struct process_table *table)
 	end_all(table, true);
 }
 
+static void on_grace_over(struct alarm *alarm)
+{
+	process_table_hasten_stop(container_of(alarm, struct process_table, grace));
+}
+
 void process_table_stop(struct process_table *table, uint64_t grace_ms,
 			void (*on_stopped)(struct process_table *table, void *user), void *user)
 {
@@ -344,7 +338,7 @@ void process_table_stop(struct process_table *table, uint64_t grace_ms,
 	table->phase = TABLE_TERMINATING;
 	table->on_stopped = on_stopped;
 	table->on_stopped_user = user;
-	uv_timer_start(&table->timer, on_timer, grace_ms, 0);
+	alarm_set(table->config.loop, &table->grace, grace_ms);
 	end_all(table, false);
 	close_when_empty(table);
 }
@@ -382,10 +376,10 @@ struct process_table *process_table_new(const struct process_table_config *confi
 		list_init(&table->buckets[i]);
 		list_init(&table->exit_buckets[i]);
 	}
-	uv_timer_init(&config->loop->uv, &table->timer);
-	uv_timer_init(&config->loop->uv, &table->sweep_timer);
-	table->timer.data = table->sweep_timer.data = table->pad.timer.data = table;
-	table->open_handles = 3;
+	alarm_init(&table->expiry, on_expiry);
+	alarm_init(&table->grace, on_grace_over);
+	alarm_init(&table->sweep_alarm, on_sweep_alarm);
+	later_init(&table->closed, on_closed);
 	return table;
 }
 

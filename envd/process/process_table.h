@@ -55,11 +55,12 @@ struct process_table {
 	size_t exit_count, tagged_exit_count;
 	struct list_node
 		discarding; /* outputs whose process is over but whose pipes are held open */
-	uv_timer_t timer;
-	uv_timer_t sweep_timer;
+	struct alarm expiry; /* of the oldest exit; when nothing is retained, nothing wakes up */
+	struct alarm grace; /* rings when it is over */
+	struct alarm sweep_alarm;
 	struct job sweep_job;
 	bool sweep_is_wanted;
-	unsigned open_handles;
+	struct later closed;
 	enum { TABLE_OPEN, TABLE_TERMINATING, TABLE_KILLING, TABLE_CLOSING, TABLE_CLOSED } phase;
 	void (*on_stopped)(struct process_table *table, void *user);
 	void *on_stopped_user;
