@@ -40,7 +40,7 @@ struct post {
 	struct lent_socket socket; /* the job's, beside its chunk */
 	size_t piece_bytes; /* to be received at once */
 	uint64_t left, received; /* of what it may receive */
-	uv_timer_t rest; /* until it is looked at whether the client has stalled */
+	struct alarm rest; /* until it is looked at whether the client has stalled */
 	uint64_t seen; /* of the body, at the last of these looks */
 	unsigned filling; /* the other one is with the job */
 	unsigned pieces; /* see files_piece_class */
@@ -61,21 +61,14 @@ struct budget *files_names_budget(void)
 	return &names;
 }
 
-static void on_rest_closed(uv_handle_t *handle)
+static void free_post(struct post *post)
 {
-	struct post *post = container_of((uv_timer_t *)handle, struct post, rest);
-
 	if (post->intake) {
 		arena_release(&post->intake->arena);
 		free(post->intake);
 		files_transfer_ended();
 	}
 	free(post);
-}
-
-static void free_post(struct post *post)
-{
-	uv_close((uv_handle_t *)&post->rest, on_rest_closed);
 }
 
 static void abort_receiving(struct job *job)
@@ -97,6 +90,7 @@ static void finish(struct post *post)
 
 	if (!post->is_closed || post->is_working)
 		return;
+	alarm_cancel(&post->rest);
 	http_exchange_release(post->ex);
 	lent_socket_end(&post->socket);
 	buf_reset(&post->chunks[0]);
@@ -212,23 +206,21 @@ static void receive_chunk(struct job *job)
 
 static void submit(struct post *post, bool with_socket);
 
-static void give_back(uv_timer_t *timer);
-
 static void watch_for_rest(struct post *post)
 {
 	post->seen = post->ex->received;
-	uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
+	alarm_set(post->ex->loop, &post->rest, UPLOAD_REST_MS);
 }
 
 /* The client has stalled: what came is written, also where it fills no chunk, and what has been
  * written need not be kept for it. Not before, since new memory costs more than the writing where a
  * host has to find each page of it. */
-static void give_back(uv_timer_t *timer)
+static void give_back(struct alarm *alarm)
 {
-	struct post *post = container_of(timer, struct post, rest);
+	struct post *post = container_of(alarm, struct post, rest);
 
 	/* After a job it is looked again. */
-	if (post->is_working || post->is_answered || post->is_closed)
+	if (post->is_working || post->is_answered)
 		return;
 	if (post->ex->received != post->seen) {
 		watch_for_rest(post);
@@ -505,7 +497,7 @@ void files_post(struct http_exchange *ex, struct sandbox *sandbox)
 	post->request = request;
 	buf_init(&post->chunks[0], CHUNK_BYTES_MAX);
 	buf_init(&post->chunks[1], CHUNK_BYTES_MAX);
-	uv_timer_init(&ex->loop->uv, &post->rest);
+	alarm_init(&post->rest, give_back);
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, post);
 	if (job_run(ex->loop, &post->job, JOB_BEGIN, begin, on_begun) < 0)
