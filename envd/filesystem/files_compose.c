@@ -95,11 +95,13 @@ static void fail(struct join *join)
 
 static int write_answer(struct buf *body, const char *path)
 {
-	int status = buf_append_str(body, STR("{"));
+	struct json_writer w;
 
-	if (status == 0)
-		status = files_write_entry(body, path);
-	return status < 0 ? status : buf_append_str(body, STR("}\n"));
+	files_open_writer(&w, body);
+	json_writer_object(&w, NULL);
+	files_write_entry(&w, path);
+	json_writer_object_end(&w);
+	return w.status < 0 ? w.status : buf_append(body, "\n", 1);
 }
 
 static void answer(struct join *join)

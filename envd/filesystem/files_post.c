@@ -13,7 +13,6 @@
 #include "lib/budget.h"
 #include "lib/descriptors.h"
 #include "lib/job.h"
-#include "lib/json.h"
 #include "lib/lent_socket.h"
 #include "lib/log.h"
 
@@ -103,24 +102,19 @@ static void finish(struct post *post)
 	free_post(post);
 }
 
-static int write_file(struct buf *body, const struct received_file *file, struct arena *arena)
+static void write_file(struct json_writer *w, const struct received_file *file, struct arena *arena)
 {
-	int status = buf_append_str(body, STR("{"));
-
-	for (size_t i = 0; i < file->metadata_count && status == 0; i++) {
-		status = buf_append_str(body, i ? STR(",") : STR("\"metadata\":{"));
-		if (status == 0)
-			status = json_write_string(body, str_of(file->metadata[i].key), true);
-		if (status == 0)
-			status = buf_append_str(body, STR(":"));
-		if (status == 0)
-			status = json_write_string(body, str_of(file->metadata[i].value), true);
+	json_writer_object(w, NULL);
+	if (file->metadata_count) {
+		json_writer_object(w, "metadata");
+		for (size_t i = 0; i < file->metadata_count; i++) {
+			json_writer_key(w, str_of(file->metadata[i].key));
+			json_writer_text(w, NULL, str_of(file->metadata[i].value));
+		}
+		json_writer_object_end(w);
 	}
-	if (status == 0 && file->metadata_count)
-		status = buf_append_str(body, STR("},"));
-	if (status == 0)
-		status = files_write_entry(body, path_show(file->path, arena));
-	return status < 0 ? status : buf_append_str(body, STR("}"));
+	files_write_entry(w, path_show(file->path, arena));
+	json_writer_object_end(w);
 }
 
 static void fail(struct post *post);
@@ -128,22 +122,18 @@ static void fail(struct post *post);
 static void answer(struct post *post)
 {
 	struct receive *receive = &post->intake->receive;
+	struct json_writer w;
 	struct buf body;
-	int status;
 
 	buf_init(&body, POST_ANSWER_BYTES_MAX);
-	status = buf_append_str(&body, STR("["));
-	for (size_t i = 0; i < receive->file_count && status == 0; i++) {
-		if (i)
-			status = buf_append_str(&body, STR(","));
-		if (status == 0)
-			status = write_file(&body, &receive->files[i], &post->intake->arena);
-	}
-	if (status == 0)
-		status = buf_append_str(&body, STR("]"));
+	files_open_writer(&w, &body);
+	json_writer_array(&w, NULL);
+	for (size_t i = 0; i < receive->file_count && w.status == 0; i++)
+		write_file(&w, &receive->files[i], &post->intake->arena);
+	json_writer_array_end(&w);
 	post->is_answered = true;
-	if (status < 0) {
-		err_set_sys(&post->err, ERR_RESOURCE_EXHAUSTED, status, "answer");
+	if (w.status < 0) {
+		err_set_sys(&post->err, ERR_RESOURCE_EXHAUSTED, w.status, "answer");
 		fail(post);
 	} else
 		http_respond(post->ex, 200, "text/plain; charset=utf-8", buf_str(&body));
