@@ -529,7 +529,6 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 	process->start_due_ms = loop_now_ms(process->loop) + PROCESS_STATUS_PIPE_MS;
 	process->child.on_exit = on_exit_collected;
 	process->child.on_untracked = on_untracked;
-	list_init(&process->bucket);
 	list_init(&process->kill_waiters);
 	list_append(&table->all, &process->node);
 	table->count++;

@@ -94,7 +94,7 @@ struct process_texts {
 
 struct process {
 	struct list_node node; /* in the table's list of all, oldest first */
-	struct list_node bucket; /* by pid, while RUNNING or DRAINING */
+	struct hash_node by_pid; /* while RUNNING or DRAINING */
 	struct process_table *table;
 	struct loop *loop;
 	enum process_state state;
