@@ -223,9 +223,8 @@ WRAP := $(foreach name,malloc calloc realloc xmalloc xcalloc xrealloc xstrdup xs
 LINK_TEST = @mkdir -p $(@D); $(if $(V),set -x;) $(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -lcmocka $(LDLIBS)
 $(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
-# Against the proxy's own side of it.
-$(B)/tests/unit/lib/tls/%: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
-$(B)/tests/unit/lib/tls/%: $(O)/tests/unit/lib/tls/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/tls.a $(B)/lib.a
+$(B)/tests/unit/lib/tls/%: LDLIBS := $(TLS_LDLIBS) $(LDLIBS)
+$(B)/tests/unit/lib/tls/%: $(O)/tests/unit/lib/tls/%.o $(TORTURE) $(B)/support.a $(B)/tls.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/wire/%: $(O)/tests/wire/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)

@@ -24,7 +24,7 @@ WRAPPED = [
     (r"llhttp\.h", r"lib/http_parse\.c"),
     (r"jansson\.h", r"lib/json\.c|tests/.*"),
     (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/cli/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
-    (r"openssl/", r"lib/tls/.*|proxy/front/(tls[a-z_]*|http2_websocket)\.[ch]|tests/.*"),
+    (r"openssl/", r"lib/tls/.*\.c|tests/.*"),
     (r"nghttp2/", r"proxy/front/http2[a-z_]*\.[ch]|tests/.*"),
     (r"hiredis/", r"proxy/sources/redis[a-z_]*\.c|tests/.*"),
     (r"ares\.h", r"proxy/sources/dns_client\.c"),
@@ -56,8 +56,8 @@ BANNED_CALLS = (
 
 # These files run on the loop's thread from end to end.
 ON_LOOP = (
-    r"lib/(http[a-z_]*|stream[a-z_]*|loop|tls/tls_stream)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|"
-    r"proxy/(front/(?!tls_(certificate|store|development)\.c)|relay/).*\.c"
+    r"lib/(http[a-z_]*|stream[a-z_]*|loop|tls/(?!tls_(certificate|store|development)\.c)[a-z_]+)\.c|"
+    r"envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|proxy/(front|relay)/.*\.c"
 )
 BLOCKING_CALLS = (
     "fopen freopen fgets fread opendir readdir scandir stat lstat fstatat statx open openat creat unlink unlinkat rename "

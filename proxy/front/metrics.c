@@ -1,6 +1,6 @@
 #include "proxy/front/metrics.h"
 
-#include "proxy/front/tls_reload.h"
+#include "lib/tls/tls_reload.h"
 
 struct metric {
 	const char *name, *type, *help;

@@ -432,3 +432,12 @@ struct str error_answer_full(void)
 		   "{\"message\":\"The proxy has no room for this request at the "
 		   "moment\",\"code\":503}");
 }
+
+struct str error_answer_plain_http(void)
+{
+	return STR("HTTP/1.1 400 Bad Request\r\n"
+		   "Content-Type: application/json; charset=utf-8\r\n"
+		   "X-Content-Type-Options: nosniff\r\nX-Proxy-Error: bad_request\r\n"
+		   "Connection: close\r\nContent-Length: 48\r\n\r\n"
+		   "{\"code\":400,\"message\":\"this port speaks HTTPS\"}\n");
+}
