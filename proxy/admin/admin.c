@@ -47,10 +47,13 @@ static void respond_err(struct http_exchange *ex, const struct err *err)
 static void respond_record(struct http_exchange *ex, int status,
 			   const struct catalog_record *record)
 {
+	struct json_writer w;
 	struct buf body;
 
 	buf_init(&body, SANDBOX_BYTES_MAX);
-	if (sandbox_json_write(&body, record) == 0 && buf_append_str(&body, STR("\n")) == 0)
+	json_writer_init(&w, &body);
+	sandbox_json_write(&w, NULL, record);
+	if (json_writer_status(&w) == 0 && buf_append_str(&body, STR("\n")) == 0)
 		http_respond(ex, status, "application/json", buf_str(&body));
 	else
 		http_respond_error(ex, 500, "out of memory");
