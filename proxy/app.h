@@ -10,9 +10,9 @@
 #include "proxy/admin/admin.h"
 #include "proxy/config.h"
 #include "proxy/front/front.h"
+#include "proxy/front/heap_keeper.h"
 #include "proxy/handover.h"
 #include "proxy/sighup.h"
-#include "proxy/heap_keeper.h"
 #include "proxy/token_file.h"
 #include "proxy/waking.h"
 

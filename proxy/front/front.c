@@ -7,7 +7,7 @@
 #include "lib/tls/tls_acceptor.h"
 #include "lib/tls/tls_server.h"
 #include "proxy/front/http2.h"
-#include "proxy/heap_keeper.h"
+#include "proxy/front/heap_keeper.h"
 #include "proxy/limits.h"
 
 /* What the main thread asks of a worker. */

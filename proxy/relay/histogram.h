@@ -2,8 +2,8 @@
  * How often a number fell where: the counts behind a Prometheus histogram. One loop observes,
  * others may read (lib/counter.h).
  */
-#ifndef PROXY_HISTOGRAM_H
-#define PROXY_HISTOGRAM_H
+#ifndef PROXY_RELAY_HISTOGRAM_H
+#define PROXY_RELAY_HISTOGRAM_H
 
 #include "lib/buf.h"
 #include "lib/counter.h"
