@@ -182,9 +182,12 @@ def check_folders_stand_on_each_other():
         for room in here:
             print(f"{level} {room} -> {' '.join(sorted(graph[room]))}".removesuffix(" -> "))
         below.update(here)
-    for room in graph.keys() - below:
-        for other in graph[room].keys() - below:
-            yield f"{room} -> {other}, and back: {graph[room][other]}"
+    circles = graph.keys() - below
+    while outside := {room for room in circles if not any(room in graph[other] for other in circles)}:
+        circles -= outside
+    for room in sorted(circles):
+        for other in sorted(circles & graph[room].keys()):
+            yield f"{room} -> {other} is part of a circle: {graph[room][other]}"
 
 
 def check_include_cycles():
