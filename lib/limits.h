@@ -53,6 +53,8 @@
 /* When the streams of a loop have so much queued together, each is "full" with any that it has
  * queued. */
 #define STREAMS_QUEUED_BYTES_MAX (64 * 1024 * 1024)
+/* ... and so little is read in one go then, because one read more is what each may still queue. */
+#define STREAM_CROWDED_READ_BYTES (8 * 1024)
 /* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
  * connection whose other end is gone: first after the idle time, then count times. Seconds. */
 #define TCP_KEEPALIVE_IDLE_S 60
