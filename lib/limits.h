@@ -123,7 +123,8 @@
 #define HTTP_EVICT_STALLED_MS (5 * 1000)
 /* When there is no room, how long others may wait in the kernel's queue before they are told. */
 #define HTTP_QUEUE_PATIENCE_MS 1000
-/* How often the log says that connections without a request are closed to make room. */
+/* How often the log says that connections are closed to make room, that there is none, and that
+ * accepting pauses. */
 #define HTTP_EVICT_REPORT_MS (60 * 1000)
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
