@@ -53,6 +53,8 @@
 /* When the streams of a loop have so much queued together, each is "full" with any that it has
  * queued. */
 #define STREAMS_QUEUED_BYTES_MAX (64 * 1024 * 1024)
+/* ... and so little is read in one go then, because one read more is what each may still queue. */
+#define STREAM_CROWDED_READ_BYTES (8 * 1024)
 /* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
  * connection whose other end is gone: first after the idle time, then count times. Seconds. */
 #define TCP_KEEPALIVE_IDLE_S 60
@@ -121,7 +123,8 @@
 #define HTTP_EVICT_STALLED_MS (5 * 1000)
 /* When there is no room, how long others may wait in the kernel's queue before they are told. */
 #define HTTP_QUEUE_PATIENCE_MS 1000
-/* How often the log says that connections without a request are closed to make room. */
+/* How often the log says that connections are closed to make room, that there is none, and that
+ * accepting pauses. */
 #define HTTP_EVICT_REPORT_MS (60 * 1000)
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
