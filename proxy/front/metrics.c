@@ -1,7 +1,7 @@
 #include "proxy/front/metrics.h"
 
 #include "lib/stream_uv.h"
-#include "proxy/front/tls_reload.h"
+#include "lib/tls/tls_reload.h"
 
 struct metric {
 	const char *name, *type, *help;
