@@ -20,7 +20,7 @@
 struct http_server {
 	struct http_conn_shared shared;
 	uv_poll_t poll;
-	uv_timer_t retry;
+	struct alarm retry;
 	struct later later;
 	int fd;
 	int reserve; /* a descriptor to let in whom there is no room for, and say so */
@@ -28,8 +28,8 @@ struct http_server {
 	struct http_server_totals totals;
 	uint64_t told_yield_ms, told_pause_ms, told_full_ms; /* when the log has last said so */
 	unsigned port;
-	unsigned handles; /* open uv handles of the server itself */
 	bool accepting;
+	bool is_open; /* `poll` is */
 	struct list_node guests; /* those at work; and, longest idle first, ... */
 	struct list_node idle_guests; /* ... those without a request; and ... */
 	struct list_node stranger_guests; /* ... those of whose client nothing is known yet */
@@ -44,7 +44,7 @@ static struct http_server *of(struct http_conn_shared *shared)
 
 static void finish_stop(struct http_server *server)
 {
-	if (!server->shared.stopping || server->shared.count || server->handles)
+	if (!server->shared.stopping || server->shared.count || server->is_open)
 		return;
 	later_cancel(&server->later);
 	if (server->stopped)
@@ -165,9 +165,9 @@ static void resume_accepting(struct http_server *server)
 
 static void wait_for_room(struct http_server *server);
 
-static void on_retry(uv_timer_t *timer)
+static void on_retry(struct alarm *alarm)
 {
-	struct http_server *server = container_of(timer, struct http_server, retry);
+	struct http_server *server = container_of(alarm, struct http_server, retry);
 
 	resume_accepting(server);
 	if (!server->accepting && !server->shared.stopping)
@@ -182,7 +182,7 @@ static void wait_for_room(struct http_server *server)
 		server->full_since_ms = now;
 	if (!make_room(server) && now - server->full_since_ms >= HTTP_QUEUE_PATIENCE_MS)
 		turn_away_waiting(server);
-	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
+	alarm_set(server->shared.loop, &server->retry, ACCEPT_RETRY_MS);
 }
 
 static void pause_accepting(struct http_server *server)
@@ -395,8 +395,8 @@ int http_server_listen_on(struct loop *loop, const struct http_server_config *co
 		free(server);
 		return status;
 	}
-	uv_timer_init(&loop->uv, &server->retry);
-	server->handles = 2;
+	alarm_init(&server->retry, on_retry);
+	server->is_open = true;
 	server->fd = fd;
 	server->reserve = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (storage.ss_family == AF_INET)
@@ -514,11 +514,11 @@ size_t http_server_connections(const struct http_server *server)
 	return server->shared.count;
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+static void on_poll_closed(uv_handle_t *handle)
 {
-	struct http_server *server = handle->data;
+	struct http_server *server = container_of((uv_poll_t *)handle, struct http_server, poll);
 
-	server->handles--;
+	server->is_open = false;
 	finish_stop(server);
 }
 
@@ -569,9 +569,8 @@ void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
 	server->shared.stop_began_ms = loop_now_ms(server->shared.loop);
 	server->shared.stop_idle_ms = server->shared.stop_began_ms + idle_ms;
 	if (server->fd >= 0) {
-		server->poll.data = server->retry.data = server;
-		uv_close((uv_handle_t *)&server->poll, on_handle_closed);
-		uv_close((uv_handle_t *)&server->retry, on_handle_closed);
+		uv_close((uv_handle_t *)&server->poll, on_poll_closed);
+		alarm_cancel(&server->retry);
 		close_fd(&server->fd);
 		close_fd(&server->reserve);
 		server->accepting = false;

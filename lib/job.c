@@ -221,8 +221,6 @@ static void count_waiting(const struct job *job, int change)
 		job->loop->pieces_waiting += (size_t)(ssize_t)change;
 }
 
-static void on_look(uv_timer_t *timer);
-
 static void hold_back(struct job *job)
 {
 	struct loop *loop = job->loop;
@@ -230,8 +228,8 @@ static void hold_back(struct job *job)
 	job->place = loop->jobs_held_back++;
 	list_append(&loop->jobs_waiting[job->class], &job->node);
 	count_waiting(job, 1);
-	if (touches_files(job->class) && !uv_is_active((const uv_handle_t *)&loop->jobs_look))
-		uv_timer_start(&loop->jobs_look, on_look, JOB_LOOK_STUCK_MS, JOB_LOOK_STUCK_MS);
+	if (touches_files(job->class) && !alarm_is_set(&loop->jobs_look))
+		alarm_set(loop, &loop->jobs_look, loop->jobs_look_ms);
 }
 
 static void take_out(struct job *job)
@@ -366,15 +364,14 @@ static void pass_over(struct job *job)
 }
 
 /* Counts looks instead of time: a loop that stood still (a paused sandbox) has seen nobody run. */
-static void on_look(uv_timer_t *timer)
+static void on_look(struct alarm *alarm)
 {
-	struct loop *loop = container_of(timer, struct loop, jobs_look);
+	struct loop *loop = container_of(alarm, struct loop, jobs_look);
 	struct list_node *node, *next;
 
-	if (atomic_load_explicit(&loop->file_jobs_waiting, memory_order_relaxed) == 0) {
-		uv_timer_stop(timer);
+	if (atomic_load_explicit(&loop->file_jobs_waiting, memory_order_relaxed) == 0)
 		return;
-	}
+	alarm_set(loop, alarm, loop->jobs_look_ms);
 	for (node = loop->file_jobs_fresh.next; node != &loop->file_jobs_fresh; node = next) {
 		struct job *job = container_of(node, struct job, fresh);
 
@@ -392,9 +389,9 @@ int job_open(struct loop *loop)
 
 	if (status < 0)
 		return status;
-	uv_timer_init(&loop->uv, &loop->jobs_look);
 	uv_unref((uv_handle_t *)&loop->jobs_return);
-	uv_unref((uv_handle_t *)&loop->jobs_look);
+	alarm_init_idle(&loop->jobs_look, on_look);
+	loop->jobs_look_ms = JOB_LOOK_STUCK_MS;
 	for (size_t i = 0; i < ARRAY_LENGTH(loop->jobs_waiting); i++)
 		list_init(&loop->jobs_waiting[i]);
 	list_init(&loop->file_jobs_fresh);
@@ -413,7 +410,7 @@ int job_open(struct loop *loop)
 void job_close(struct loop *loop)
 {
 	uv_close((uv_handle_t *)&loop->jobs_return, NULL);
-	uv_close((uv_handle_t *)&loop->jobs_look, NULL);
+	alarm_cancel(&loop->jobs_look);
 }
 
 /* ---- for who asks ---- */

@@ -73,6 +73,13 @@ void json_writer_text(struct json_writer *w, const char *key, struct str text)
 		w->status = json_write_string(w->out, text, w->html_safe);
 }
 
+void json_writer_key(struct json_writer *w, struct str key)
+{
+	json_writer_text(w, NULL, key);
+	put(w, STR(":"));
+	w->needs_comma = false;
+}
+
 void json_writer_int(struct json_writer *w, const char *key, int64_t number)
 {
 	char text[24];

@@ -81,8 +81,7 @@ static void count_foreign(uv_handle_t *handle, void *user)
 	    handle != (const uv_handle_t *)&loop->look_check &&
 	    handle != (const uv_handle_t *)&loop->alarms.timer &&
 	    handle != (const uv_handle_t *)&loop->hangup_poll &&
-	    handle != (const uv_handle_t *)&loop->jobs_return &&
-	    handle != (const uv_handle_t *)&loop->jobs_look)
+	    handle != (const uv_handle_t *)&loop->jobs_return)
 		(*count)++;
 }
 
@@ -92,7 +91,7 @@ bool loop_is_empty(struct loop *loop)
 
 	uv_walk(&loop->uv, count_foreign, &foreign);
 	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 &&
-	       list_is_empty(&loop->later) && loop->alarms.count == 0;
+	       list_is_empty(&loop->later) && loop->alarms.count == alarm_is_set(&loop->jobs_look);
 }
 
 void loop_fini(struct loop *loop)
@@ -103,9 +102,9 @@ void loop_fini(struct loop *loop)
 	uv_close((uv_handle_t *)&loop->later_prepare, NULL);
 	uv_close((uv_handle_t *)&loop->later_idle, NULL);
 	uv_close((uv_handle_t *)&loop->look_check, NULL);
-	alarms_close(loop);
 	hangup_close(loop);
 	job_close(loop);
+	alarms_close(loop);
 	uv_run(&loop->uv, UV_RUN_DEFAULT);
 	status = uv_loop_close(&loop->uv);
 	assert(status == 0);

@@ -44,7 +44,8 @@ struct loop {
 	size_t jobs_stuck, jobs_alone; /* alone: with a thread of their own */
 	struct job *jobs_returned; /* of these; guarded by a lock of lib/job.c */
 	uv_async_t jobs_return; /* says that there are some */
-	uv_timer_t jobs_look;
+	struct alarm jobs_look;
+	uint64_t jobs_look_ms; /* JOB_LOOK_STUCK_MS; tests shorten it */
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */
 	uv_poll_t hangup_poll; /* of lib/hangup.h */
 	int hangup_fd;

@@ -52,6 +52,28 @@ static void every_kind_of_value_finds_its_place(void **state)
 	buf_fini(&b);
 }
 
+static void a_key_may_be_any_text(void **state)
+{
+	struct json_writer w;
+	struct buf b;
+
+	buf_init(&b, 4096);
+	json_writer_init(&w, &b);
+	json_writer_object(&w, NULL);
+	json_writer_key(&w, STR("a\"b"));
+	json_writer_text(&w, NULL, STR("c"));
+	json_writer_key(&w, STR(""));
+	json_writer_array(&w, NULL);
+	json_writer_int(&w, NULL, 1);
+	json_writer_int(&w, NULL, 2);
+	json_writer_array_end(&w);
+	json_writer_bool(&w, "usual", true);
+	json_writer_object_end(&w);
+	assert_int_equal(json_writer_status(&w), 0);
+	assert_written(&b, "{\"a\\\"b\":\"c\",\"\":[1,2],\"usual\":true}");
+	buf_fini(&b);
+}
+
 static void a_line_ends_with_its_object(void **state)
 {
 	struct json_writer w;
@@ -112,6 +134,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_kind_of_value_finds_its_place),
+		cmocka_unit_test(a_key_may_be_any_text),
 		cmocka_unit_test(a_line_ends_with_its_object),
 		cmocka_unit_test(what_html_minds_can_be_escaped),
 		cmocka_unit_test(a_failure_is_remembered),
