@@ -51,6 +51,11 @@ void message_open(struct message *message, struct loop *loop, void (*fn)(struct 
 void message_post(struct message *message);
 /* Nothing happens when it is not open (all of it may be zero then). */
 void message_close(struct message *message);
+/* On its loop's thread. */
+static inline bool message_is_open(const struct message *message)
+{
+	return message->is_open;
+}
 
 /* For loop_init and loop_fini. */
 int mailbox_open(struct loop *loop) NODISCARD;

@@ -297,13 +297,12 @@ static void forget_record(struct relay *r)
 static bool ask_sources(struct relay *r,
 			void (*on_answer)(struct lookup_waiter *, enum lookup_answer))
 {
-	if (!lookup_is_possible(&r->context->lookup_desk) ||
-	    r->lookups >= PROXY_LOOKUPS_PER_REQUEST_MAX)
+	if (!r->context->lookups || r->lookups >= PROXY_LOOKUPS_PER_REQUEST_MAX)
 		return false;
 	r->lookups++;
 	r->waiter.on_answer = on_answer;
 	r->waiter.of_client = relay_begin_waiting(r);
-	lookup_ask(&r->context->lookup_desk, target_id(r), &r->waiter);
+	lookup_ask(r->context->lookups, r->context->loop, target_id(r), &r->waiter);
 	return true;
 }
 
@@ -319,7 +318,7 @@ void relay_stop_waiting(struct relay *r)
 	if (r->waits)
 		clients_wait_over(r->peer);
 	r->waits = false;
-	lookup_cancel(&r->context->lookup_desk, &r->waiter);
+	lookup_cancel(&r->waiter);
 	wake_leave(&r->wake_waiter);
 }
 
