@@ -22,7 +22,7 @@ struct log_exporter {
 	uint64_t dropped; /* since the last report */
 	uint64_t lost; /* ever */
 	/* The loop's: */
-	uv_async_t wake;
+	struct message logged; /* there are lines */
 	uv_timer_t timer; /* of the pause after a delivery that failed */
 	uv_timer_t flush_timer;
 	struct list_node flushes; /* in the order in which they are due */
@@ -33,7 +33,7 @@ struct log_exporter {
 	uint64_t retry_ms;
 	bool is_pausing, is_closing, has_reported;
 	uint64_t reported_ms;
-	unsigned parts; /* wake, timer, flush_timer */
+	unsigned parts; /* timer, flush_timer */
 };
 
 static void advance(struct log_exporter *exporter);
@@ -83,7 +83,7 @@ static void on_logged(const char *text, size_t len, void *user)
 		note_loss(exporter);
 	}
 	pthread_mutex_unlock(&exporter->lock);
-	uv_async_send(&exporter->wake);
+	message_post(&exporter->logged);
 }
 
 static struct line *take_line(struct log_exporter *exporter)
@@ -280,9 +280,9 @@ static void release_part(struct log_exporter *exporter)
 	free(exporter);
 }
 
-static void on_wake(uv_async_t *wake)
+static void on_lines(struct message *logged)
 {
-	advance(container_of(wake, struct log_exporter, wake));
+	advance(container_of(logged, struct log_exporter, logged));
 }
 
 struct log_exporter *log_exporter_new(struct loop *loop)
@@ -290,22 +290,17 @@ struct log_exporter *log_exporter_new(struct loop *loop)
 	struct log_exporter *exporter = xcalloc(1, sizeof(*exporter));
 
 	exporter->loop = loop;
-	exporter->parts = 3;
+	exporter->parts = 2;
 	exporter->retry_ms = LOG_EXPORT_RETRY_MS;
 	list_init(&exporter->lines);
 	list_init(&exporter->flushes);
 	pthread_mutex_init(&exporter->lock, NULL);
 	log_target_init(&exporter->target);
-	uv_async_init(&loop->uv, &exporter->wake, on_wake);
+	message_open(&exporter->logged, loop, on_lines);
 	uv_timer_init(&loop->uv, &exporter->timer);
 	uv_timer_init(&loop->uv, &exporter->flush_timer);
 	log_set_copy(LOG_INFO, on_logged, exporter);
 	return exporter;
-}
-
-static void on_wake_closed(uv_handle_t *handle)
-{
-	release_part(container_of((uv_async_t *)handle, struct log_exporter, wake));
 }
 
 static void on_timer_closed(uv_handle_t *handle)
@@ -325,7 +320,7 @@ void log_exporter_close(struct log_exporter *exporter)
 	interrupt(exporter);
 	end_flushes(exporter);
 	uv_close((uv_handle_t *)&exporter->flush_timer, on_flush_timer_closed);
-	uv_close((uv_handle_t *)&exporter->wake, on_wake_closed);
+	message_close(&exporter->logged);
 	uv_close((uv_handle_t *)&exporter->timer, on_timer_closed);
 }
 
