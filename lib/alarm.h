@@ -38,12 +38,18 @@ void alarm_init(struct alarm *alarm, void (*fn)(struct alarm *alarm));
 /* Rings in `ms` milliseconds of the loop's clock (loop_now_ms), instead of whenever it would
  * have. */
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms);
+/* The same, and it calls `fn` from now on: for who waits for one thing after the other. It needs no
+ * alarm_init then, if it is zero. */
+void alarm_call(struct loop *loop, struct alarm *alarm, void (*fn)(struct alarm *alarm),
+		uint64_t ms);
 /* Nothing happens when it is not set. */
 void alarm_cancel(struct alarm *alarm);
 static inline bool alarm_is_set(const struct alarm *alarm)
 {
 	return alarm->place != 0;
 }
+/* When it rings, of one that is set. */
+uint64_t alarm_left_ms(const struct alarm *alarm);
 
 /* For loop_init and loop_fini. */
 void alarms_open(struct loop *loop);
