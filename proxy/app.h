@@ -6,13 +6,13 @@
 #ifndef PROXY_APP_H
 #define PROXY_APP_H
 
+#include "lib/tls/tls_reload.h"
 #include "proxy/admin/admin.h"
 #include "proxy/config.h"
 #include "proxy/front/front.h"
-#include "proxy/front/tls_reload.h"
+#include "proxy/front/heap_keeper.h"
 #include "proxy/handover.h"
 #include "proxy/sighup.h"
-#include "proxy/heap_keeper.h"
 #include "proxy/token_file.h"
 #include "proxy/waking.h"
 

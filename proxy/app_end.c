@@ -38,7 +38,7 @@ static void close_rest(struct app *app)
 	sighup_close(&app->sighup);
 	sources_close(app->sources);
 	if (app->certificates)
-		tls_reload_close(app->certificates);
+		tls_reload_close(app->certificates, "the proxy is ending");
 	alarm_cancel(&app->alarm);
 	message_close(&app->drained);
 	uv_close((uv_handle_t *)&app->on_term, NULL);
@@ -264,7 +264,8 @@ static struct handover_tickets copy_tickets(const struct app *app)
 
 	if (app->certificates) {
 		static_assert(sizeof(tickets.keys) >= TLS_TICKET_KEYS_BYTES, "they fit");
-		tickets.len = tls_export_tickets(tls_reload_tls(app->certificates), tickets.keys);
+		tickets.len = tls_server_export_tickets(tls_reload_tls(app->certificates),
+							tickets.keys);
 		tickets.due_ms = tls_reload_tickets_due_ms(app->certificates);
 	}
 	return tickets;

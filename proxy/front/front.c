@@ -4,9 +4,10 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/thread.h"
+#include "lib/tls/tls_acceptor.h"
+#include "lib/tls/tls_server.h"
 #include "proxy/front/http2.h"
-#include "proxy/front/tls_accept.h"
-#include "proxy/heap_keeper.h"
+#include "proxy/front/heap_keeper.h"
 #include "proxy/limits.h"
 
 /* What the main thread asks of a worker. */
@@ -220,7 +221,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 	if (!listen->address)
 		return 0;
 	if (which == FRONT_TLS)
-		tls_offer_http2(config->tls);
+		tls_server_offer_http2(config->tls);
 	status = listen_on(w, &server, which);
 	if (status < 0)
 		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u",
@@ -263,7 +264,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	loop_init(&w->loop);
 	w->http2_pool = http2_pool_new();
 	if (config->listen[FRONT_TLS].address)
-		w->acceptor = tls_acceptor_new(&w->loop, config->tls);
+		w->acceptor = tls_acceptor_new(&w->loop, config->tls, error_answer_plain_http());
 	for (size_t i = 0; i < FRONT_LISTENERS && status == 0; i++)
 		status = open_listener(w, (enum front_listener)i, err);
 	if (status < 0) {

@@ -238,13 +238,4 @@ void http2_update_alarm(struct http2_session *s);
 /* Something is on its way to the client, which has taken of it not long ago. */
 bool http2_is_taking(struct http2_session *s);
 
-/* http2_websocket.c */
-#define HTTP2_WEBSOCKET_KEY_BYTES 24
-#define HTTP2_WEBSOCKET_ACCEPT_BYTES 28
-/* A fresh Sec-WebSocket-Key (RFC 6455 section 4.1), NUL-terminated. Negative when there is no
- * randomness. */
-int http2_websocket_key(char ret_key[HTTP2_WEBSOCKET_KEY_BYTES + 1]) NODISCARD;
-/* True when `accept` is what a WebSocket server answers to that key. */
-bool http2_websocket_accepts(struct str key, struct str accept);
-
 #endif

@@ -10,9 +10,9 @@
 #include <pthread.h>
 
 #include "lib/buf.h"
+#include "lib/counter.h"
 #include "lib/job.h"
 #include "lib/sink.h"
-#include "proxy/counter.h"
 
 /* Where the lines of all workers go. */
 struct access_sink {

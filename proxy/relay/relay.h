@@ -21,10 +21,10 @@
 #define PROXY_RELAY_RELAY_H
 
 #include "lib/options.h"
-#include "proxy/histogram.h"
 #include "proxy/relay/access_log.h"
 #include "proxy/relay/clients.h"
 #include "proxy/relay/error_answer.h"
+#include "proxy/relay/histogram.h"
 #include "proxy/relay/probe.h"
 #include "proxy/relay/upstream.h"
 #include "proxy/sources/lookup.h"

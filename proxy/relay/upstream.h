@@ -11,9 +11,9 @@
 #ifndef PROXY_RELAY_UPSTREAM_H
 #define PROXY_RELAY_UPSTREAM_H
 
+#include "lib/counter.h"
 #include "lib/loop.h"
 #include "lib/stream.h"
-#include "proxy/counter.h"
 #include "proxy/catalog/catalog.h"
 #include "proxy/route/netns.h"
 

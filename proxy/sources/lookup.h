@@ -22,8 +22,8 @@
 
 #include <pthread.h>
 
+#include "lib/counter.h"
 #include "lib/loop.h"
-#include "proxy/counter.h"
 #include "proxy/route/host_name.h"
 
 enum lookup_answer {

@@ -27,8 +27,8 @@
 #ifndef PROXY_WAKE_WAKE_H
 #define PROXY_WAKE_WAKE_H
 
+#include "lib/counter.h"
 #include "lib/loop.h"
-#include "proxy/counter.h"
 #include "proxy/catalog/catalog.h"
 
 #define WAKE_TEXT_BYTES_MAX 255

@@ -119,11 +119,14 @@ static void what_is_shown(void **state)
 	struct catalog *catalog = catalog_new(1, 8, 8);
 	struct sandbox_entry entry = whole;
 	struct catalog_record *record;
+	struct json_writer w;
 	struct err err;
 
 	(void)state;
 	assert_int_equal(catalog_put(catalog, &entry, "", &record, &err), 0);
-	assert_int_equal(sandbox_json_write(&b, record), 0);
+	json_writer_init(&w, &b);
+	sandbox_json_write(&w, NULL, record);
+	assert_int_equal(json_writer_status(&w), 0);
 	assert_true(str_equal(
 		buf_str(&b),
 		STR("{\"id\":\"abc\",\"state\":\"paused\",\"address\":\"10.0.0.5\",\"envd_port\":"

@@ -1,9 +1,9 @@
-#include "proxy/front/tls_reload.h"
+#include "lib/tls/tls_reload.h"
 
+#include "lib/counter.h"
 #include "lib/job.h"
+#include "lib/limits.h"
 #include "lib/log.h"
-#include "proxy/counter.h"
-#include "proxy/limits.h"
 
 /* A key is the current one this long, and then the last one: a ticket can be used all its session's
  * life. */
@@ -26,7 +26,7 @@ struct tls_reload {
 	struct loop *loop;
 	const char *const *sources;
 	size_t count;
-	struct tls *tls;
+	struct tls_server *tls;
 	struct alarm delay, tickets;
 	struct watched *watched;
 	size_t watched_count;
@@ -85,7 +85,7 @@ static void on_loaded(struct job *job)
 	tls_store_release(reload->previous);
 	reload->previous = NULL;
 	if (reload->status == 0)
-		tls_set_store(reload->tls, reload->loaded);
+		tls_server_set_store(reload->tls, reload->loaded);
 	log_load(reload);
 	tell(reload);
 	if (reload->again && !reload->closing)
@@ -100,7 +100,7 @@ static void start(struct tls_reload *reload)
 	}
 	reload->again = false;
 	list_splice(&reload->served, &reload->waiters);
-	reload->previous = tls_hold_store(reload->tls);
+	reload->previous = tls_server_hold_store(reload->tls);
 	if (job_run(reload->loop, &reload->job, JOB_FILES, load, on_loaded) == 0)
 		return;
 	memset(&reload->result, 0, sizeof(reload->result));
@@ -173,7 +173,7 @@ static void on_tickets(struct alarm *tickets)
 	struct tls_reload *reload = container_of(tickets, struct tls_reload, tickets);
 
 	alarm_set(reload->loop, tickets, TICKET_KEY_MS);
-	tls_rotate_tickets(reload->tls);
+	tls_server_rotate_tickets(reload->tls);
 }
 
 /* ---- the directories ---- */
@@ -244,10 +244,10 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 	struct tls_load_result result;
 	struct tls_reload *reload;
 	struct tls_store *store;
-	struct tls *tls;
+	struct tls_server *tls;
 
 	if (tls_store_load(sources, count, NULL, &store, &result, err) < 0 ||
-	    tls_new(store, &tls, err) < 0)
+	    tls_server_new(store, &tls, err) < 0)
 		return -EINVAL;
 	reload = xcalloc(1, sizeof(*reload));
 	reload->loop = loop;
@@ -264,7 +264,7 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 	return 0;
 }
 
-struct tls *tls_reload_tls(const struct tls_reload *reload)
+struct tls_server *tls_reload_tls(const struct tls_reload *reload)
 {
 	return reload->tls;
 }
@@ -277,7 +277,7 @@ uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload)
 bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *keys, size_t len,
 			       uint64_t due_ms)
 {
-	if (!tls_import_tickets(reload->tls, keys, len))
+	if (!tls_server_import_tickets(reload->tls, keys, len))
 		return false;
 	alarm_set(reload->loop, &reload->tickets, size_min(due_ms, TICKET_KEY_MS));
 	return true;
@@ -285,7 +285,7 @@ bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *k
 
 void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_totals)
 {
-	struct tls_store *store = tls_hold_store(reload->tls);
+	struct tls_store *store = tls_server_hold_store(reload->tls);
 
 	ret_totals->done = counter_read(&reload->done);
 	ret_totals->failed = counter_read(&reload->failed);
@@ -294,14 +294,14 @@ void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_
 	tls_store_release(store);
 }
 
-void tls_reload_close(struct tls_reload *reload)
+void tls_reload_close(struct tls_reload *reload, const char *why)
 {
 	if (reload->closing)
 		return;
 	reload->closing = true;
 	list_splice(&reload->served, &reload->waiters);
 	if (!reload->job.active) {
-		reload->status = err_set(&reload->err, ERR_UNAVAILABLE, "the proxy is ending");
+		reload->status = err_set(&reload->err, ERR_UNAVAILABLE, "%s", why);
 		tell(reload);
 	}
 	alarm_cancel(&reload->delay);
@@ -315,6 +315,6 @@ void tls_reload_free(struct tls_reload *reload)
 	for (size_t i = 0; i < reload->watched_count; i++)
 		free(reload->watched[i].path);
 	free(reload->watched);
-	tls_free(reload->tls);
+	tls_server_free(reload->tls);
 	free(reload);
 }

@@ -1,11 +1,13 @@
-#include "proxy/front/tls_accept.h"
+#include "lib/tls/tls_acceptor.h"
+
+#include <openssl/ssl.h>
 
 #include "lib/buf.h"
+#include "lib/counter.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/tls/tls_server.h"
 #include "lib/tls/tls_stream.h"
-#include "proxy/counter.h"
-#include "proxy/limits.h"
 
 #define RECORD_HEADER_BYTES 5
 #define RECORD_HANDSHAKE 22
@@ -13,8 +15,9 @@
 
 struct tls_acceptor {
 	struct loop *loop;
-	struct tls *tls;
+	struct tls_server *tls;
 	struct tls_buffers *buffers;
+	struct str plain_http_answer;
 	struct tls_counters counters;
 	struct list_node waiting; /* first record complete, for a turn of the loop with time left */
 	struct later later; /* the next turn */
@@ -118,16 +121,9 @@ static void linger(struct handshake *h)
 /* By its first byte; a client that spoke HTTP is told what is missing (contract/proxy.md S91). */
 static void refuse_plain_http(struct handshake *h)
 {
-	static const char body[] = "{\"code\":400,\"message\":\"this port speaks HTTPS\"}\n";
-	char answer[512];
-	struct iovec piece = {.iov_base = answer};
+	struct str answer = h->acceptor->plain_http_answer;
+	struct iovec piece = {(void *)answer.p, answer.len};
 
-	piece.iov_len = (size_t)snprintf(
-		answer, sizeof(answer),
-		"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\n"
-		"X-Content-Type-Options: nosniff\r\nX-Proxy-Error: bad_request\r\n"
-		"Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-		sizeof(body) - 1, body);
 	counter_add(&h->acceptor->counters.plain_http);
 	stream_write(h->stream, &piece, 1);
 	linger(h);
@@ -171,7 +167,7 @@ static void hand_over(struct handshake *h)
 	struct stream *tls = h->tls;
 	SSL *ssl = tls_stream_ssl(tls);
 
-	tls->security = tls_security_of(ssl);
+	tls->security = tls_server_security_of(ssl);
 	counter_add(SSL_version(ssl) == TLS1_2_VERSION ? &counters->handshakes_12
 						       : &counters->handshakes_13);
 	if (SSL_session_reused(ssl))
@@ -180,7 +176,7 @@ static void hand_over(struct handshake *h)
 	end(h);
 	later_init(&h->later, on_handed_over);
 	later_call(h->acceptor->loop, &h->later);
-	if (tls_chose_http2(ssl)) {
+	if (tls_server_chose_http2(ssl)) {
 		counter_add(&counters->http2);
 		http_server_adopt_http2(server, tls, h->peer);
 	} else {
@@ -207,7 +203,7 @@ static void make_first_step(struct handshake *h)
 {
 	struct tls_acceptor *acceptor = h->acceptor;
 	uint64_t start = uv_hrtime();
-	SSL *ssl = tls_accept_new(acceptor->tls);
+	SSL *ssl = tls_server_connection_new(acceptor->tls);
 	int status = -ENOMEM;
 
 	list_remove(&h->node);
@@ -366,13 +362,15 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 		close_handshake(h, true);
 }
 
-struct tls_acceptor *tls_acceptor_new(struct loop *loop, struct tls *tls)
+struct tls_acceptor *tls_acceptor_new(struct loop *loop, struct tls_server *tls,
+				      struct str plain_http_answer)
 {
 	struct tls_acceptor *acceptor = xcalloc(1, sizeof(*acceptor));
 
 	acceptor->loop = loop;
 	acceptor->tls = tls;
 	acceptor->buffers = tls_buffers_new();
+	acceptor->plain_http_answer = plain_http_answer;
 	list_init(&acceptor->waiting);
 	later_init(&acceptor->later, on_turn);
 	return acceptor;
