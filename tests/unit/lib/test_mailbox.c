@@ -145,6 +145,7 @@ static void a_closed_message_is_not_delivered_any_more(void **state)
 	message_post(&b.message);
 	message_post(&c.message);
 	message_close(&a.message); /* before the loop has seen any of them, ... */
+	message_post(&a.message); /* (nor is it posted again) */
 	b.closes = &c; /* ... and by one that is delivered before */
 	uv_run(&loop->uv, UV_RUN_NOWAIT);
 	assert_string_equal(order, "b");
