@@ -38,8 +38,8 @@ void alarm_init(struct alarm *alarm, void (*fn)(struct alarm *alarm));
 /* Rings in `ms` milliseconds of the loop's clock (loop_now_ms), instead of whenever it would
  * have. */
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms);
-/* The same, and it calls `fn` from now on: for who waits for one thing after the other. It needs no
- * alarm_init then, if it is zero. */
+/* The same, with another function from now on, for an owner that waits for one thing after another.
+ * An alarm that is all zero needs no alarm_init before this. */
 void alarm_call(struct loop *loop, struct alarm *alarm, void (*fn)(struct alarm *alarm),
 		uint64_t ms);
 /* Nothing happens when it is not set. */
@@ -48,7 +48,7 @@ static inline bool alarm_is_set(const struct alarm *alarm)
 {
 	return alarm->place != 0;
 }
-/* When it rings, of one that is set. */
+/* How long it is until a set alarm rings. */
 uint64_t alarm_left_ms(const struct alarm *alarm);
 
 /* For loop_init and loop_fini. */

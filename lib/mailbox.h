@@ -1,25 +1,25 @@
 /*
- * Words from any thread to a loop's thread. Every loop has one mailbox. A *message* is embedded by
- * whoever has something to tell or to ask there, and needs no memory of its own: any thread posts
- * it, and its function is called on the loop's thread, once, with no caller below it. A reply is a
- * message of the asker's loop, which the other side posts. A message that carries nothing is a
- * poke: the loop's thread looks for itself at what has changed.
+ * Messages to a loop's thread, from any thread. Every loop has one mailbox. A *message* is embedded
+ * in the struct that it is about, so that posting it allocates nothing: any thread posts it, and
+ * its function is called once on the loop's thread, with no caller below it. A reply is a message
+ * of the asker's loop that the answering side posts. A message that carries nothing is a poke: its
+ * function looks for itself at what has changed.
  *
- * What holds:
+ * Invariants:
  * - The messages of a loop are delivered in the order in which they were posted. A message that
  *   waits already is not posted a second time; one that is posted while others are being delivered
  *   waits for the next turn.
- * - A function sees all that the poster had done before it posted, also when the message waited
- *   already.
- * - The loop's thread alone opens and closes a message (or another one while the loop does not
- *   run). While a message is open the loop goes on and is not empty; loop_fini asserts that none
- *   was forgotten.
- * - Closing needs no callback: what was posted is not delivered any more, and the memory may be
- *   freed, also from within the message's own function.
- * - Posting a closed message does nothing, so a poster need not know whether its receiver has just
- *   ended. But it looks at the message and at its loop: whoever frees one of them has made sure
- *   that nobody posts any more, by a lock, by joining the thread, or because there was exactly one
- *   post and it has been delivered. After that the poster touches neither.
+ * - Everything that a poster did before it posted is visible to the function, also when the message
+ *   waited already.
+ * - A message is opened and closed on its loop's thread (or on another one while the loop does not
+ *   run). While a message is open its loop goes on and is not empty; loop_fini asserts that all are
+ *   closed.
+ * - Closing is immediate: a message that waits is not delivered any more, and its memory may be
+ *   freed, also by its own function.
+ * - Posting a closed message does nothing, so a poster need not know whether the receiver has just
+ *   closed. It does look at the message and at its loop, though: before either is freed it must be
+ *   certain that nobody will post, by a lock, by joining the poster's thread, or because there is
+ *   only one post and it has been delivered. After the delivery a poster touches neither of them.
  */
 #ifndef LIB_MAILBOX_H
 #define LIB_MAILBOX_H

@@ -15,7 +15,7 @@ enum request_state { REQUEST_QUEUED, REQUEST_RUNNING, REQUEST_DONE };
 
 struct netns_request {
 	struct list_node node; /* in the queue */
-	struct message done; /* to the desk; open until then, or until it is cancelled */
+	struct message done; /* tells the desk; closed once it has, or when it is cancelled */
 	struct netns_helper *helper;
 	enum request_state state;
 	bool cancelled;
@@ -36,7 +36,7 @@ struct netns_helper {
 	int64_t running_ms; /* since when */
 	unsigned users;
 	bool closed, left_behind;
-	struct message returned; /* to the desk: the thread takes no more requests */
+	struct message returned; /* tells the desk that the thread takes no more requests */
 	struct alarm watch; /* the desk's: whether it hangs */
 	char stuck_path[ADDRESS_NETNS_PATH_BYTES]; /* the desk's, when left behind */
 	int home; /* the thread's: the proxy's own namespace, which it must not enter ... */
