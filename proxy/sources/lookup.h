@@ -57,7 +57,7 @@ struct source {
 	void (*ask)(struct source *source, struct lookup *lookup);
 };
 
-/* Embedded by whoever waits. */
+/* Embedded by whoever waits; zero at first. */
 struct lookup_waiter {
 	/* From the loop that asked; the waiter may ask again or go here. */
 	void (*on_answer)(struct lookup_waiter *waiter, enum lookup_answer answer);

@@ -113,7 +113,7 @@ const struct wake_counters *wake_counters(const struct wake *wake);
 size_t wake_waiting(struct wake *wake);
 const char *wake_outcome_name(enum wake_outcome outcome);
 
-/* Embedded by whoever waits. */
+/* Embedded by whoever waits; zero at first. */
 struct wake_waiter {
 	struct list_node node; /* of the flight, under the wake's lock as the next two are */
 	struct wake_flight *flight; /* NULL when the verdict is there */
