@@ -66,6 +66,12 @@ BLOCKING_CALLS = (
     "initgroups getaddrinfo getnameinfo sleep usleep nanosleep wait waitpid wait4 flock lockf"
 ).split()
 
+# Calls of libuv that go through one door, and the only files that may make them themselves.
+DOORS = [
+    ("uv_async_init uv_async_send".split(), r"lib/mailbox\.c", "lib/mailbox.h"),
+    ("uv_timer_init uv_timer_start".split(), r"lib/alarm\.c|envd/jobs/.*", "lib/alarm.h"),
+]
+
 # What the code between clone and exec may ask of libc: the thinnest wrappers and nothing else.
 CHILD_OBJECT = "lib/process/child.o"
 CHILD_SYMBOLS = (
@@ -234,6 +240,15 @@ def check_banned_calls():
         names = BANNED_CALLS if not path.startswith("tests/") else [n for n in BANNED_CALLS if n not in ("fork", "vfork", "system", "signal", "strcpy", "strcat", "sprintf", "atoi")]
         for number, name in find_calls(path, names):
             yield f"{path}:{number}: {name}() is banned"
+
+
+def check_there_is_one_door():
+    for path in SOURCES:
+        for names, owners, door in DOORS:
+            if re.fullmatch(owners, path):
+                continue
+            for number, name in find_calls(path, names):
+                yield f"{path}:{number}: {door} is used instead of {name}()"
 
 
 def check_nothing_blocks_the_loop():

@@ -34,8 +34,8 @@ struct app {
 	/* Its end: app_end.c. */
 	uv_signal_t on_term, on_int, on_usr2;
 	struct sighup sighup;
-	uv_timer_t timer;
-	uv_async_t drained;
+	struct alarm alarm;
+	struct message drained;
 	enum app_phase phase;
 	struct handover *predecessor, *successor; /* NULL: none */
 	bool predecessor_quiet; /* or there is none */

@@ -39,52 +39,46 @@ struct handshake {
 	struct stream *stream; /* as accepted; NULL once it is another's, or closed */
 	struct stream *tls; /* around it, in STATE_HANDSHAKE */
 	struct buf first;
-	struct later later; /* a failure, told from inside the stream's callback */
-	uv_timer_t timer;
+	struct later later; /* after a stream's callback: a failure, or the end of what it became */
+	struct alarm alarm;
 	enum state state;
 	int failure;
-	unsigned parts; /* the timer, the stream */
 	bool shut, eof;
 	char peer[64];
 };
 
 /* ---- the end of things ---- */
 
-static void release_part(struct handshake *h)
+static void free_handshake(struct handshake *h)
 {
-	if (--h->parts)
-		return;
 	later_cancel(&h->later);
 	buf_fini(&h->first);
 	http_server_leave(&h->guest);
 	free(h);
 }
 
-static void on_timer_closed(uv_handle_t *timer)
-{
-	release_part(container_of((uv_timer_t *)timer, struct handshake, timer));
-}
-
 static void on_stream_closed(struct stream *s)
 {
-	struct handshake *h = s->user;
-
-	h->stream = h->tls = NULL;
-	release_part(h);
+	free_handshake(s->user);
 }
 
-static void close_timer(struct handshake *h)
+static void on_handed_over(struct later *later)
+{
+	free_handshake(container_of(later, struct handshake, later));
+}
+
+static void end(struct handshake *h)
 {
 	h->state = STATE_CLOSING;
 	list_remove(&h->node);
-	uv_close((uv_handle_t *)&h->timer, on_timer_closed);
+	alarm_cancel(&h->alarm);
 }
 
 static void close_handshake(struct handshake *h, bool reset)
 {
 	if (h->state == STATE_CLOSING)
 		return;
-	close_timer(h);
+	end(h);
 	stream_close(h->tls ? h->tls : h->stream, reset);
 }
 
@@ -106,7 +100,6 @@ static void on_abort(struct http_server_guest *guest)
 /* ---- refusals ---- */
 
 static const struct stream_events stream_events;
-static void on_timer(uv_timer_t *timer);
 
 /* Our direction ends; the client may read until it ends its own. */
 static void linger(struct handshake *h)
@@ -122,7 +115,7 @@ static void linger(struct handshake *h)
 		close_handshake(h, false);
 		return;
 	}
-	uv_timer_start(&h->timer, on_timer, HTTP_LINGER_TIMEOUT_MS, 0);
+	alarm_set(h->acceptor->loop, &h->alarm, HTTP_LINGER_TIMEOUT_MS);
 }
 
 /* By its first byte; a client that spoke HTTP is told what is missing (contract/proxy.md S91). */
@@ -180,8 +173,9 @@ static void hand_over(struct handshake *h)
 	if (SSL_session_reused(ssl))
 		counter_add(&counters->resumed);
 	h->stream = h->tls = NULL;
-	h->parts--; /* the stream's; the timer's is left */
-	close_timer(h);
+	end(h);
+	later_init(&h->later, on_handed_over);
+	later_call(h->acceptor->loop, &h->later);
 	if (tls_server_chose_http2(ssl)) {
 		counter_add(&counters->http2);
 		http_server_adopt_http2(server, tls, h->peer);
@@ -332,12 +326,10 @@ static const struct stream_events stream_events = {
 	.on_closed = on_stream_closed,
 };
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct handshake *h = container_of(timer, struct handshake, timer);
+	struct handshake *h = container_of(alarm, struct handshake, alarm);
 
-	if (h->state == STATE_CLOSING)
-		return;
 	if (h->state != STATE_LINGER) {
 		counter_add(&h->acceptor->counters.timed_out);
 		log_failure(h, "it took too long");
@@ -356,13 +348,12 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 	h->guest.on_stop = on_stop;
 	h->guest.on_yield = on_abort;
 	h->guest.on_abort = on_abort;
-	h->parts = 2;
 	snprintf(h->peer, sizeof(h->peer), "%s", peer);
 	buf_init(&h->first, TLS_FIRST_RECORD_BYTES_MAX + LOOP_SCRATCH_BYTES);
 	list_init(&h->node);
 	later_init(&h->later, on_failed);
-	uv_timer_init(&acceptor->loop->uv, &h->timer);
-	uv_timer_start(&h->timer, on_timer, TLS_HANDSHAKE_TIMEOUT_MS, 0);
+	alarm_init(&h->alarm, on_alarm);
+	alarm_set(acceptor->loop, &h->alarm, TLS_HANDSHAKE_TIMEOUT_MS);
 	stream->events = &stream_events;
 	stream->user = h;
 	http_server_enter(server, &h->guest);

@@ -27,7 +27,7 @@ struct tls_reload {
 	const char *const *sources;
 	size_t count;
 	struct tls_server *tls;
-	uv_timer_t delay, tickets;
+	struct alarm delay, tickets;
 	struct watched *watched;
 	size_t watched_count;
 	struct job job;
@@ -125,9 +125,9 @@ void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user
 
 /* ---- what starts one ---- */
 
-static void on_delay(uv_timer_t *timer)
+static void on_delay(struct alarm *delay)
 {
-	start(container_of(timer, struct tls_reload, delay));
+	start(container_of(delay, struct tls_reload, delay));
 }
 
 static bool is_name_of(struct str path, const char *name)
@@ -164,13 +164,16 @@ static void on_change(uv_fs_event_t *event, const char *name, int events, int st
 
 	(void)events;
 	if (status == 0 && !reload->closing && concerns(reload, name) &&
-	    !uv_is_active((uv_handle_t *)&reload->delay))
-		uv_timer_start(&reload->delay, on_delay, TLS_RELOAD_DELAY_MS, 0);
+	    !alarm_is_set(&reload->delay))
+		alarm_set(reload->loop, &reload->delay, TLS_RELOAD_DELAY_MS);
 }
 
-static void on_tickets(uv_timer_t *timer)
+static void on_tickets(struct alarm *tickets)
 {
-	tls_server_rotate_tickets(container_of(timer, struct tls_reload, tickets)->tls);
+	struct tls_reload *reload = container_of(tickets, struct tls_reload, tickets);
+
+	alarm_set(reload->loop, tickets, TICKET_KEY_MS);
+	tls_server_rotate_tickets(reload->tls);
 }
 
 /* ---- the directories ---- */
@@ -253,9 +256,9 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 	reload->tls = tls;
 	list_init(&reload->waiters);
 	list_init(&reload->served);
-	uv_timer_init(&loop->uv, &reload->delay);
-	uv_timer_init(&loop->uv, &reload->tickets);
-	uv_timer_start(&reload->tickets, on_tickets, TICKET_KEY_MS, TICKET_KEY_MS);
+	alarm_init(&reload->delay, on_delay);
+	alarm_init(&reload->tickets, on_tickets);
+	alarm_set(loop, &reload->tickets, TICKET_KEY_MS);
 	watch_sources(reload);
 	*ret_reload = reload;
 	return 0;
@@ -268,7 +271,7 @@ struct tls_server *tls_reload_tls(const struct tls_reload *reload)
 
 uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload)
 {
-	return uv_timer_get_due_in(&reload->tickets);
+	return alarm_left_ms(&reload->tickets);
 }
 
 bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *keys, size_t len,
@@ -276,8 +279,7 @@ bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *k
 {
 	if (!tls_server_import_tickets(reload->tls, keys, len))
 		return false;
-	uv_timer_start(&reload->tickets, on_tickets, size_min(due_ms, TICKET_KEY_MS),
-		       TICKET_KEY_MS);
+	alarm_set(reload->loop, &reload->tickets, size_min(due_ms, TICKET_KEY_MS));
 	return true;
 }
 
@@ -302,8 +304,8 @@ void tls_reload_close(struct tls_reload *reload, const char *why)
 		reload->status = err_set(&reload->err, ERR_UNAVAILABLE, "%s", why);
 		tell(reload);
 	}
-	uv_close((uv_handle_t *)&reload->delay, NULL);
-	uv_close((uv_handle_t *)&reload->tickets, NULL);
+	alarm_cancel(&reload->delay);
+	alarm_cancel(&reload->tickets);
 	for (size_t i = 0; i < reload->watched_count; i++)
 		uv_close((uv_handle_t *)&reload->watched[i].event, NULL);
 }

@@ -277,22 +277,23 @@ static void pump_all(struct watches *watches)
 		pump(container_of(node, struct reader, node));
 }
 
-static void on_wake(uv_async_t *async)
+static void on_changed(struct message *changed)
 {
-	pump_all(container_of(async, struct watches, wake));
+	pump_all(container_of(changed, struct watches, changed));
 }
 
 static void on_change(struct catalog_listener *listener)
 {
-	uv_async_send(&container_of(listener, struct watches, listener)->wake);
+	message_post(&container_of(listener, struct watches, listener)->changed);
 }
 
-static void on_heartbeat(uv_timer_t *timer)
+static void on_heartbeat(struct alarm *heartbeat)
 {
-	struct watches *watches = container_of(timer, struct watches, heartbeat);
+	struct watches *watches = container_of(heartbeat, struct watches, heartbeat);
 	struct list_node *node, *following;
 	struct buf b;
 
+	alarm_set(watches->loop, heartbeat, PROXY_WATCH_HEARTBEAT_MS);
 	buf_init(&b, PIECE_BYTES_MAX);
 	LIST_FOR_EACH_SAFE (node, following, &watches->open) {
 		struct reader *r = container_of(node, struct reader, node);
@@ -313,10 +314,9 @@ void watches_open(struct watches *watches, struct loop *loop, struct catalog *ca
 	watches->loop = loop;
 	watches->catalog = catalog;
 	list_init(&watches->open);
-	uv_async_init(&loop->uv, &watches->wake, on_wake);
-	uv_timer_init(&loop->uv, &watches->heartbeat);
-	uv_timer_start(&watches->heartbeat, on_heartbeat, PROXY_WATCH_HEARTBEAT_MS,
-		       PROXY_WATCH_HEARTBEAT_MS);
+	message_open(&watches->changed, loop, on_changed);
+	alarm_init(&watches->heartbeat, on_heartbeat);
+	alarm_set(loop, &watches->heartbeat, PROXY_WATCH_HEARTBEAT_MS);
 	watches->listener.notify = on_change;
 	catalog_listen(catalog, &watches->listener);
 }
@@ -329,8 +329,8 @@ void watches_close(struct watches *watches)
 		return;
 	watches->closing = true;
 	catalog_unlisten(watches->catalog, &watches->listener);
-	uv_close((uv_handle_t *)&watches->wake, NULL);
-	uv_close((uv_handle_t *)&watches->heartbeat, NULL);
+	message_close(&watches->changed);
+	alarm_cancel(&watches->heartbeat);
 	LIST_FOR_EACH_SAFE (node, following, &watches->open) {
 		struct reader *r = container_of(node, struct reader, node);
 

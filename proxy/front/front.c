@@ -28,7 +28,7 @@ struct worker {
 	struct listener listeners[FRONT_LISTENERS];
 	unsigned serving; /* those not stopped */
 	struct tls_acceptor *acceptor; /* NULL: no TLS */
-	uv_async_t wake;
+	struct message poke; /* the catalog has changed, or there is an order */
 	uv_prepare_t turn;
 	struct catalog_listener listener;
 	atomic_int order;
@@ -47,7 +47,7 @@ struct front {
 
 static void on_catalog_change(struct catalog_listener *listener)
 {
-	uv_async_send(&container_of(listener, struct worker, listener)->wake);
+	message_post(&container_of(listener, struct worker, listener)->poke);
 }
 
 /* The last exchange is over: everything that keeps the loop alive goes. */
@@ -55,10 +55,8 @@ static void close_rest(struct worker *w)
 {
 	catalog_unlisten(w->front->config.catalog, &w->listener);
 	upstream_pool_close(&w->context.pool);
-	lookup_desk_close(&w->context.lookup_desk);
 	access_log_close(&w->context.access_log);
-	wake_desk_close(&w->context.wake_desk);
-	uv_close((uv_handle_t *)&w->wake, NULL);
+	message_close(&w->poke);
 	uv_close((uv_handle_t *)&w->turn, NULL);
 }
 
@@ -87,9 +85,9 @@ static void abort_servers(struct worker *w)
 			http_server_abort(w->listeners[i].server);
 }
 
-static void on_wake(uv_async_t *async)
+static void on_poke(struct message *poke)
 {
-	struct worker *w = container_of(async, struct worker, wake);
+	struct worker *w = container_of(poke, struct worker, poke);
 	int order = atomic_load(&w->order);
 
 	upstream_pool_sweep(&w->context.pool);
@@ -278,10 +276,10 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	w->context.clients = front->clients;
 	w->context.options = config->options;
 	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard, idle_max(config));
-	lookup_desk_open(&w->context.lookup_desk, &w->loop, config->lookups);
+	w->context.lookups = config->lookups;
 	access_log_open(&w->context.access_log, &w->loop, config->access_sink);
-	wake_desk_open(&w->context.wake_desk, &w->loop, config->wake);
-	uv_async_init(&w->loop.uv, &w->wake, on_wake);
+	w->context.wake = config->wake;
+	message_open(&w->poke, &w->loop, on_poke);
 	uv_prepare_init(&w->loop.uv, &w->turn);
 	uv_prepare_start(&w->turn, on_turn);
 	w->listener.notify = on_catalog_change;
@@ -380,7 +378,7 @@ static void order(struct front *front, int wanted)
 		struct worker *w = &front->workers[i];
 
 		atomic_store(&w->order, wanted);
-		uv_async_send(&w->wake);
+		message_post(&w->poke);
 	}
 }
 

@@ -110,14 +110,10 @@ static void drop(struct access_log *log, struct buf *lines)
 }
 
 static void flush(struct access_log *log);
-static void on_timer(uv_timer_t *timer);
-
 static void arm(struct access_log *log)
 {
-	if (log->armed || log->closing)
-		return;
-	log->armed = true;
-	uv_timer_start(&log->timer, on_timer, FLUSH_MS, 0);
+	if (!alarm_is_set(&log->alarm) && !log->closing)
+		alarm_set(log->loop, &log->alarm, FLUSH_MS);
 }
 
 static void on_written(struct job *job)
@@ -133,7 +129,7 @@ static void on_written(struct job *job)
 	else if (buf_length(&log->lines) >= FLUSH_BYTES || log->closing)
 		flush(log);
 	else if (buf_length(&log->lines))
-		arm(log); /* their timer may have found us busy */
+		arm(log); /* their alarm may have found us busy */
 }
 
 static void finish_close(struct access_log *log)
@@ -169,12 +165,9 @@ static void flush(struct access_log *log)
 	log->busy = true;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct access_log *log = container_of(timer, struct access_log, timer);
-
-	log->armed = false;
-	flush(log);
+	flush(container_of(alarm, struct access_log, alarm));
 }
 
 void access_log_open(struct access_log *log, struct loop *loop, struct access_sink *sink)
@@ -184,7 +177,7 @@ void access_log_open(struct access_log *log, struct loop *loop, struct access_si
 	log->sink = sink;
 	buf_init(&log->lines, LINES_BYTES_MAX);
 	buf_init(&log->writing, LINES_BYTES_MAX);
-	uv_timer_init(&loop->uv, &log->timer);
+	alarm_init(&log->alarm, on_alarm);
 }
 
 static struct str cut(struct str text, size_t max)
@@ -306,6 +299,6 @@ void access_log_close(struct access_log *log)
 	if (log->closing)
 		return;
 	log->closing = true;
-	uv_close((uv_handle_t *)&log->timer, NULL);
+	alarm_cancel(&log->alarm);
 	flush(log);
 }
