@@ -1,21 +1,11 @@
-/* What nobody tells the table of: output files that grow, and a disk that gets full. */
+#include "envd/jobs/job_notice.h"
+
 #include <sys/inotify.h>
 #include <unistd.h>
 
-#include "envd/jobs/job_life.h"
 #include "envd/limits.h"
 
 /* ---- the disk ---- */
-
-static void mark_all(struct job_table *table)
-{
-	struct list_node *node, *following;
-
-	LIST_FOR_EACH_SAFE (node, following, &table->all)
-		job_life_mark_disk_full(container_of(node, struct background_job, all));
-}
-
-static void on_disk_timer(uv_timer_t *timer);
 
 /* Seldom as long as there is room, often while little is left and gets less or more. */
 static void plan_disk_look(struct job_table *table, uint64_t room_before)
@@ -27,7 +17,7 @@ static void plan_disk_look(struct job_table *table, uint64_t room_before)
 	if (table->disk_room < (uint64_t)JOB_DISK_LOW_BYTES)
 		wait_ms = table->disk_room == room_before ? JOB_DISK_CHECK_LOW_MS
 							  : JOB_DISK_CHECK_SCARCE_MS;
-	uv_timer_start(&table->disk_timer, on_disk_timer, wait_ms, 0);
+	alarm_set(table->loop, &table->disk_alarm, wait_ms);
 }
 
 void job_notice_room(struct job_table *table, uint64_t room)
@@ -38,9 +28,9 @@ void job_notice_room(struct job_table *table, uint64_t room)
 		return;
 	table->disk_room = room;
 	if (room == 0)
-		mark_all(table);
-	if (room < (uint64_t)JOB_DISK_LOW_BYTES && !table->disk_job.active &&
-	    uv_timer_get_due_in(&table->disk_timer) > JOB_DISK_CHECK_SCARCE_MS)
+		table->notice_handler->on_full(table);
+	if (room < (uint64_t)JOB_DISK_LOW_BYTES && alarm_is_set(&table->disk_alarm) &&
+	    table->disk_alarm.due_ms > loop_now_ms(table->loop) + JOB_DISK_CHECK_SCARCE_MS)
 		plan_disk_look(table, before);
 }
 
@@ -61,10 +51,8 @@ static void on_disk_looked(struct job *job)
 	job_table_drop_live(table);
 }
 
-static void on_disk_timer(uv_timer_t *timer)
+static void start_disk_look(struct job_table *table)
 {
-	struct job_table *table = container_of(timer, struct job_table, disk_timer);
-
 	if (table->running_count == 0 || table->disk_job.active)
 		return;
 	if (job_run(table->loop, &table->disk_job, JOB_QUICK, look_at_disk, on_disk_looked) < 0)
@@ -73,32 +61,24 @@ static void on_disk_timer(uv_timer_t *timer)
 		table->live++;
 }
 
+static void on_disk_alarm(struct alarm *alarm)
+{
+	start_disk_look(container_of(alarm, struct job_table, disk_alarm));
+}
+
 void job_notice_disk(struct job_table *table)
 {
-	if (!uv_is_active((uv_handle_t *)&table->disk_timer) && !table->disk_job.active)
+	if (!alarm_is_set(&table->disk_alarm) && !table->disk_job.active)
 		plan_disk_look(table, table->disk_room);
 }
 
 void job_notice_write_error(struct job_table *table, int status)
 {
 	if ((status == -ENOSPC || status == -EDQUOT) && !table->is_closed)
-		on_disk_timer(&table->disk_timer);
+		start_disk_look(table);
 }
 
 /* ---- what changes in the folders ---- */
-
-/* Some were lost, whose is not known. */
-static void dispatch_all(struct job_table *table)
-{
-	struct list_node *node;
-
-	LIST_FOR_EACH (node, &table->all) {
-		struct background_job *job = container_of(node, struct background_job, all);
-
-		if (job->run)
-			job_life_on_watch(job->run, JOB_STREAMS);
-	}
-}
 
 static void dispatch_watch(struct job_table *table, int watch)
 {
@@ -109,8 +89,7 @@ static void dispatch_watch(struct job_table *table, int watch)
 
 		if (found->number == watch) {
 			hash_table_remove(&table->watches, node);
-			job_life_on_watch(found->run,
-					  (enum job_stream)(found - found->run->watches));
+			table->notice_handler->on_output(found);
 			return;
 		}
 	}
@@ -144,51 +123,35 @@ void job_notice_read(struct job_table *table)
 			(const struct inotify_event *)(const void *)(bytes + at);
 
 		if (event->mask & IN_Q_OVERFLOW)
-			dispatch_all(table);
+			table->notice_handler->on_outputs(table);
 		else if (event->mask & IN_MODIFY)
 			dispatch_watch(table, event->wd);
 		at += (ssize_t)(sizeof(*event) + event->len);
 	}
 }
 
-static void on_inotify(uv_poll_t *poll, int status, int events)
+static void on_inotify(void *user)
 {
-	job_notice_read(container_of(poll, struct job_table, inotify));
+	job_notice_read(user);
 }
 
 /* ---- start and stop ---- */
 
-void job_notice_start(struct job_table *table)
+void job_notice_start(struct job_table *table, const struct job_notice_handler *handler)
 {
+	table->notice_handler = handler;
 	table->disk_room = UINT64_MAX;
-	uv_timer_init(&table->loop->uv, &table->disk_timer);
-	table->live++;
+	alarm_init(&table->disk_alarm, on_disk_alarm);
 	table->inotify_fd = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
-	if (table->inotify_fd >= 0 &&
-	    uv_poll_init(&table->loop->uv, &table->inotify, table->inotify_fd) < 0)
+	if (table->inotify_fd >= 0)
+		table->inotify = job_poll_open(table->loop, table->inotify_fd, on_inotify, table);
+	if (!table->inotify)
 		close_fd(&table->inotify_fd);
-	if (table->inotify_fd >= 0) {
-		table->live++;
-		uv_poll_start(&table->inotify, UV_READABLE, on_inotify);
-	}
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	job_table_drop_live(container_of((uv_timer_t *)handle, struct job_table, disk_timer));
-}
-
-static void on_inotify_closed(uv_handle_t *handle)
-{
-	struct job_table *table = container_of((uv_poll_t *)handle, struct job_table, inotify);
-
-	close_fd(&table->inotify_fd);
-	job_table_drop_live(table);
 }
 
 void job_notice_stop(struct job_table *table)
 {
-	uv_close((uv_handle_t *)&table->disk_timer, on_timer_closed);
-	if (table->inotify_fd >= 0)
-		uv_close((uv_handle_t *)&table->inotify, on_inotify_closed);
+	alarm_cancel(&table->disk_alarm);
+	job_poll_close(&table->inotify);
+	close_fd(&table->inotify_fd);
 }

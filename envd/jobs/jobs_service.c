@@ -30,8 +30,8 @@ struct background_job *jobs_find(struct rpc_call *call, const char *id)
 	if (str_starts_with(str_of(id), STR("pid-")))
 		rpc_fail_kind(call, ERR_FAILED_PRECONDITION,
 			      "%.64s is a command and no job: use process.Process", id);
-	else if (job_table_load_error(jobs_table(call)))
-		rpc_fail(call, job_table_load_error(jobs_table(call)));
+	else if (jobs_load_error(jobs_table(call)))
+		rpc_fail(call, jobs_load_error(jobs_table(call)));
 	else
 		rpc_fail_kind(call, ERR_NOT_FOUND, "job %.64s not found", id);
 	return NULL;
@@ -44,7 +44,7 @@ bool jobs_is_state(int state)
 
 bool jobs_fail_unread(struct rpc_call *call)
 {
-	const struct err *err = job_table_load_error(jobs_table(call));
+	const struct err *err = jobs_load_error(jobs_table(call));
 
 	/* Those of another envd are not missing here. */
 	if (!err || (err->kind == ERR_UNAVAILABLE && !err->sys))
@@ -416,17 +416,18 @@ static void delete (struct rpc_call *call, const ProtobufCMessage *message)
 /* ---- the table, once the jobs of earlier envds are known ---- */
 
 struct early_call {
-	struct job_load_waiter waiter;
+	struct job_listener waiter;
 	struct rpc_call *call;
 	const ProtobufCMessage *message;
 	void (*start)(struct rpc_call *call, const ProtobufCMessage *message);
 };
 
-static void on_loaded(struct job_load_waiter *waiter)
+static void on_loaded(struct job_listener *waiter)
 {
 	struct early_call *early = container_of(waiter, struct early_call, waiter);
 	struct rpc_call *call = early->call;
 
+	list_remove(&waiter->node);
 	if (jobs_table(call)->is_closed)
 		jobs_fail_closed(call);
 	else if (!rpc_call_is_closed(call))
@@ -444,7 +445,7 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 		jobs_fail_closed(call);
 		return;
 	}
-	if (job_table_is_loaded(table)) {
+	if (jobs_are_loaded(table)) {
 		start(call, message);
 		return;
 	}
@@ -456,10 +457,11 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 	early->call = call;
 	early->message = message;
 	early->start = start;
-	early->waiter.on_loaded = on_loaded;
+	list_init(&early->waiter.node);
+	early->waiter.on_change = on_loaded;
 	rpc_call_hold(call);
 	rpc_call_set_handler(call, &plain_handler, early);
-	job_table_wait_loaded(table, &early->waiter);
+	jobs_wait_loaded(table, &early->waiter);
 }
 
 #define STARTER(name, fn) \

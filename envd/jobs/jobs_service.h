@@ -9,7 +9,7 @@
 #ifndef ENVD_JOBS_JOBS_SERVICE_H
 #define ENVD_JOBS_JOBS_SERVICE_H
 
-#include "envd/jobs/job_table.h"
+#include "envd/jobs/jobs.h"
 #include "envd/rpc/rpc.h"
 
 /* Sorted by path. */

@@ -3,6 +3,7 @@
 #define ENVD_JOBS_JOBS_SERVICE_INTERNAL_H
 
 #include "envd/jobs/job_life.h"
+#include "envd/jobs/job_retention.h"
 #include "envd/jobs/jobs_service.h"
 #include "proto/jobs.pb-c.h"
 

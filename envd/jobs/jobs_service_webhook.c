@@ -368,7 +368,7 @@ static void on_timer(uv_timer_t *timer)
 	give_next_turn(hook->job->table);
 }
 
-void jobs_webhook_start(struct background_job *job, void *user)
+void jobs_webhook_start(struct background_job *job)
 {
 	struct webhook *hook;
 

@@ -9,6 +9,6 @@
 #include "envd/jobs/job_table.h"
 
 /* job_table_settings.on_webhook. */
-void jobs_webhook_start(struct background_job *job, void *user);
+void jobs_webhook_start(struct background_job *job);
 
 #endif
