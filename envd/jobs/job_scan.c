@@ -269,31 +269,3 @@ int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern,
 			status = scan_stream(scan, pattern, i, source);
 	return status;
 }
-
-/* ---- ports ---- */
-
-/* "  sl  local_address rem_address st ...", numbers in hexadecimal; 0A is listening. */
-static void look_into(const char *path, struct job_ports_seen *seen)
-{
-	FILE *file = fopen(path, "re");
-	char line[512];
-
-	if (!file)
-		return;
-	while (fgets(line, sizeof(line), file)) {
-		unsigned port, state;
-
-		if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &port, &state) ==
-			    2 &&
-		    state == 0x0a && port <= UINT16_MAX)
-			seen->bits[port / 8] |= (unsigned char)(1U << port % 8);
-	}
-	fclose(file);
-}
-
-void job_scan_ports(struct job_ports_seen *ret_seen)
-{
-	*ret_seen = (struct job_ports_seen){{0}};
-	look_into("/proc/net/tcp", ret_seen);
-	look_into("/proc/net/tcp6", ret_seen);
-}

@@ -49,15 +49,4 @@ bool job_scan_is_enough(const struct job_scan_source *source);
 int job_scan_run(struct job_scan *scan, const struct job_pattern *pattern,
 		 struct job_scan_source *source) NODISCARD;
 
-struct job_ports_seen {
-	unsigned char bits[8192]; /* one for each port */
-};
-
-/* On which TCP ports something listens, at whatever address. */
-void job_scan_ports(struct job_ports_seen *ret_seen);
-static inline bool job_ports_seen_has(const struct job_ports_seen *seen, unsigned port)
-{
-	return port <= UINT16_MAX && seen->bits[port / 8] & 1U << port % 8;
-}
-
 #endif

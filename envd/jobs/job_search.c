@@ -54,7 +54,7 @@ void job_search_leave(struct job_search_waiter *waiter)
 	if (!search)
 		return;
 	waiter->search = NULL;
-	list_remove(&waiter->node);
+	list_remove(&waiter->listener.node);
 	(void)sweep(search->owner);
 }
 
@@ -90,22 +90,6 @@ static void look(struct job *work)
 /* ---- on the loop ---- */
 
 static void start(struct job_searches *searches);
-
-static void tell(struct job_search *search)
-{
-	struct list_node told;
-
-	list_init(&told);
-	list_splice(&told, &search->waiters);
-	while (!list_is_empty(&told)) {
-		struct job_search_waiter *waiter = container_of(told.next, struct job_search_waiter,
-								node);
-
-		list_remove(&waiter->node);
-		list_append(&search->waiters, &waiter->node);
-		waiter->on_news(waiter);
-	}
-}
 
 static void settle(struct job_search *search)
 {
@@ -149,7 +133,7 @@ static void tell_all(struct job_searches *searches)
 		struct job_search *search = container_of(node, struct job_search, node);
 
 		if (has_news(search))
-			tell(search);
+			job_listeners_tell(&search->waiters);
 	}
 	searches->is_telling = false;
 }
@@ -261,7 +245,7 @@ void job_search_join(struct background_job *job, const char *text,
 	if (!search)
 		search = add(searches, text, is_wanted);
 	waiter->search = search;
-	list_append(&search->waiters, &waiter->node);
+	list_append(&search->waiters, &waiter->listener.node);
 	if (!has_news(search))
 		start(searches);
 }

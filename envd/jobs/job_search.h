@@ -27,10 +27,8 @@ struct job_search {
 
 /* Embedded by its owner. */
 struct job_search_waiter {
-	struct list_node node;
-	struct job_search *search;
-	/* One of found, seen whole or err has come true. The waiter may leave. */
-	void (*on_news)(struct job_search_waiter *waiter);
+	struct job_listener listener; /* told when one of found, seen whole or err has come true */
+	struct job_search *search; /* NULL: it has left */
 };
 
 /* `text` was checked (job_pattern_check). What is known already is in waiter->search when it

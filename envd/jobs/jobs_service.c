@@ -21,6 +21,23 @@ void jobs_fail_closed(struct rpc_call *call)
 	rpc_fail_kind(call, ERR_UNAVAILABLE, "envd is shutting down");
 }
 
+void *jobs_new_state(struct rpc_call *call, size_t size)
+{
+	void *state = arena_alloc(call->arena, size);
+
+	if (!state)
+		jobs_fail_no_memory(call);
+	return state;
+}
+
+void jobs_reply(struct rpc_call *call, const ProtobufCMessage *response, const Jobs__Job *job)
+{
+	if (job)
+		rpc_reply(call, response);
+	else
+		jobs_fail_no_memory(call);
+}
+
 struct background_job *jobs_find(struct rpc_call *call, const char *id)
 {
 	struct background_job *job = job_table_find(jobs_table(call), str_of(id));
@@ -60,15 +77,23 @@ static char *borrow(const char *text)
 	return (char *)(uintptr_t)text; /* encoding only reads */
 }
 
-static Jobs__Exit *make_exit(struct arena *arena, const struct exit_record *record)
-{
-	Jobs__Exit *exit = arena_new(arena, Jobs__Exit);
-	char *text = arena_alloc(arena, EXIT_STATUS_TEXT_BYTES);
+/* With all that it may consist of. */
+struct message {
+	Jobs__Job job;
+	Jobs__Command command;
+	Jobs__Terminal terminal;
+	Jobs__Limits limits;
+	Jobs__Exit exit;
+	char exit_text[EXIT_STATUS_TEXT_BYTES];
+	char *not_enforced[4];
+};
 
-	if (!exit || !text)
-		return NULL;
+static void fill_exit(struct message *message, const struct exit_record *record)
+{
+	Jobs__Exit *exit = &message->exit;
+
 	jobs__exit__init(exit);
-	exit_record_status_text(record, text);
+	exit_record_status_text(record, message->exit_text);
 	exit->code = record->code;
 	exit->signal = record->signal;
 	exit->core_dumped = record->core_dumped;
@@ -78,82 +103,73 @@ static Jobs__Exit *make_exit(struct arena *arena, const struct exit_record *reco
 	exit->user_us = record->user_us;
 	exit->system_us = record->system_us;
 	exit->peak_rss_bytes = record->peak_rss_bytes;
-	exit->status = text;
-	return exit;
+	exit->status = message->exit_text;
+	message->job.exit = exit;
 }
 
-static Jobs__Command *make_command(struct arena *arena, const struct job_record *record)
+static void fill_command(struct message *message, const struct job_record *record)
 {
-	Jobs__Command *command = arena_new(arena, Jobs__Command);
+	Jobs__Command *command = &message->command;
 
-	if (!command)
-		return NULL;
 	jobs__command__init(command);
 	command->argv = (char **)(uintptr_t)record->argv;
 	command->n_argv = record->argc;
 	command->cwd = borrow(record->cwd);
 	command->user = borrow(record->user_name);
 	if (record->has_terminal) {
-		command->terminal = arena_new(arena, Jobs__Terminal);
-		if (!command->terminal)
-			return NULL;
-		jobs__terminal__init(command->terminal);
-		command->terminal->cols = record->size.cols;
-		command->terminal->rows = record->size.rows;
+		jobs__terminal__init(&message->terminal);
+		message->terminal.cols = record->size.cols;
+		message->terminal.rows = record->size.rows;
+		command->terminal = &message->terminal;
 	}
-	return command;
+	message->job.command = command;
 }
 
-static Jobs__Limits *make_limits(struct arena *arena, const struct job_record *record)
+static void fill_limits(struct message *message, const struct job_record *record)
 {
-	Jobs__Limits *limits = arena_new(arena, Jobs__Limits);
+	static const struct {
+		unsigned limit;
+		const char *name;
+	} names[ARRAY_LENGTH(message->not_enforced)] = {
+		{CGROUP_LIMIT_MEMORY, "memory_bytes"},
+		{CGROUP_LIMIT_PIDS, "pids"},
+		{CGROUP_LIMIT_CPU, "cpu_millis"},
+		{JOB_LIMIT_OUTPUT, "output_bytes"},
+	};
+	Jobs__Limits *limits = &message->limits;
+	Jobs__Job *job = &message->job;
 
-	if (!limits)
-		return NULL;
 	jobs__limits__init(limits);
 	limits->memory_bytes = record->limits.memory_bytes;
 	limits->pids = record->limits.pids;
 	limits->cpu_millis = record->limits.cpu_millis;
 	limits->wall_time_ms = record->wall_time_ms;
 	limits->output_bytes = record->output_bytes;
-	return limits;
-}
-
-static bool add_not_enforced(struct arena *arena, unsigned not_enforced, Jobs__Job *message)
-{
-	static const struct {
-		unsigned limit;
-		const char *name;
-	} names[] = {
-		{CGROUP_LIMIT_MEMORY, "memory_bytes"},
-		{CGROUP_LIMIT_PIDS, "pids"},
-		{CGROUP_LIMIT_CPU, "cpu_millis"},
-		{JOB_LIMIT_OUTPUT, "output_bytes"},
-	};
-
-	message->not_enforced = arena_alloc_array(arena, ARRAY_LENGTH(names), sizeof(char *));
-	if (!message->not_enforced)
-		return false;
+	job->limits = limits;
+	job->not_enforced = message->not_enforced;
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++)
-		if (not_enforced & names[i].limit)
-			message->not_enforced[message->n_not_enforced++] = borrow(names[i].name);
-	return true;
+		if (record->not_enforced & names[i].limit)
+			job->not_enforced[job->n_not_enforced++] = borrow(names[i].name);
 }
 
 Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job)
 {
-	Jobs__Job *message = arena_new(arena, Jobs__Job);
+	struct message *whole = arena_new(arena, struct message);
 	const struct job_record *record = &job->record;
+	Jobs__Job *message = &whole->job;
 
-	if (!message)
+	if (!whole)
 		return NULL;
 	jobs__job__init(message);
+	fill_command(whole, record);
+	fill_limits(whole, record);
+	if (record->has_exit)
+		fill_exit(whole, &record->exit);
 	message->id = borrow(record->id);
 	message->kind = JOBS__JOB_KIND__JOB_KIND_JOB;
 	message->name = borrow(record->name);
 	message->client_key = borrow(record->client_key);
 	message->state = (Jobs__JobState)record->state;
-	message->command = make_command(arena, record);
 	message->command_is_cut = record->argv_is_cut;
 	message->pid = (uint32_t)record->pid;
 	message->created_ms = record->created_ms;
@@ -161,7 +177,6 @@ Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job)
 	message->ended_ms = record->exit.ended_ms;
 	message->failure = (Jobs__FailureCause)record->failure;
 	message->message = borrow(record->message);
-	message->limits = make_limits(arena, record);
 	message->stop_grace_ms = record->stop_grace_ms;
 	message->stdin_mode = (Jobs__StdinMode)record->stdin_mode;
 	message->output_mode = (Jobs__OutputMode)record->output_mode;
@@ -171,72 +186,87 @@ Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job)
 	message->stop_requested = record->stop_requested_ms != 0;
 	message->webhook_delivered = record->webhook_delivered;
 	message->webhook_pending = job->is_webhook_busy;
-	if (record->has_exit)
-		message->exit = make_exit(arena, &record->exit);
-	if (!message->command || !message->limits || (record->has_exit && !message->exit) ||
-	    !add_not_enforced(arena, record->not_enforced, message))
-		return NULL;
 	return message;
 }
 
 /* ---- keepalives ---- */
 
-static void on_keepalive_timer(uv_timer_t *timer)
+static void on_keepalive_alarm(struct alarm *alarm)
 {
-	struct jobs_keepalive *keepalive = container_of(timer, struct jobs_keepalive, timer);
+	struct jobs_keepalive *keepalive = container_of(alarm, struct jobs_keepalive, alarm);
 	uint64_t now = loop_now_ms(keepalive->call->loop),
 		 every = (uint64_t)keepalive->call->keepalive_s * 1000;
+	bool is_due = keepalive->sent_ms + every <= now;
 
-	if (keepalive->sent_ms + every <= now) {
+	if (is_due)
 		keepalive->sent_ms = now;
+	/* Before the message, with which the call may end. */
+	alarm_set(keepalive->call->loop, alarm, keepalive->sent_ms + every - now);
+	if (is_due)
 		keepalive->on_due(keepalive);
-	}
-	if (keepalive->is_open)
-		uv_timer_start(timer, on_keepalive_timer, keepalive->sent_ms + every - now, 0);
-}
-
-static void on_keepalive_closed(uv_handle_t *handle)
-{
-	rpc_call_release(container_of((uv_timer_t *)handle, struct jobs_keepalive, timer)->call);
 }
 
 void jobs_keepalive_open(struct jobs_keepalive *keepalive, struct rpc_call *call,
 			 void (*on_due)(struct jobs_keepalive *keepalive))
 {
-	*keepalive = (struct jobs_keepalive){.call = call,
-					     .sent_ms = loop_now_ms(call->loop),
-					     .is_open = true,
-					     .on_due = on_due};
-	rpc_call_hold(call);
-	uv_timer_init(&call->loop->uv, &keepalive->timer);
+	*keepalive = (struct jobs_keepalive){
+		.call = call, .sent_ms = loop_now_ms(call->loop), .on_due = on_due};
+	alarm_init(&keepalive->alarm, on_keepalive_alarm);
 	if (call->keepalive_s)
-		uv_timer_start(&keepalive->timer, on_keepalive_timer,
-			       (uint64_t)call->keepalive_s * 1000, 0);
+		alarm_set(call->loop, &keepalive->alarm, (uint64_t)call->keepalive_s * 1000);
 }
 
 void jobs_keepalive_close(struct jobs_keepalive *keepalive)
 {
-	if (!keepalive->is_open)
-		return;
-	keepalive->is_open = false;
-	uv_close((uv_handle_t *)&keepalive->timer, on_keepalive_closed);
+	alarm_cancel(&keepalive->alarm);
+}
+
+/* ---- work in the pool ---- */
+
+static const struct rpc_handler plain_handler = {.on_closed = NULL};
+
+static void work(struct job *job)
+{
+	struct jobs_work *work = container_of(job, struct jobs_work, work);
+
+	work->fn(work);
+}
+
+static void on_worked(struct job *job)
+{
+	struct jobs_work *work = container_of(job, struct jobs_work, work);
+	struct rpc_call *call = work->call;
+
+	work->answer(work);
+	background_job_release(work->job);
+	rpc_call_release(call);
+}
+
+bool jobs_work_run(struct jobs_work *state)
+{
+	rpc_call_set_handler(state->call, &plain_handler, state);
+	if (job_run(state->call->loop, &state->work, JOB_FILES, work, on_worked) < 0) {
+		rpc_fail_kind(state->call, ERR_RESOURCE_EXHAUSTED, "too much work is queued");
+		return false;
+	}
+	rpc_call_hold(state->call);
+	background_job_hold(state->job);
+	return true;
 }
 
 /* ---- Get: what the disk says besides ---- */
 
 struct get_call {
-	struct job work;
-	struct rpc_call *call;
-	struct background_job *job;
+	struct jobs_work work;
 	struct job_extent extents[JOB_STREAMS];
 	uint64_t stored_bytes, stdin_offset;
 };
 
-static void look(struct job *work)
+static void look(struct jobs_work *work)
 {
 	struct get_call *get = container_of(work, struct get_call, work);
-	const struct job_store *store = &get->job->table->store;
-	const char *id = get->job->record.id;
+	const struct job_store *store = &work->job->table->store;
+	const char *id = work->job->record.id;
 	struct job_extent input;
 	int fd;
 
@@ -247,8 +277,9 @@ static void look(struct job *work)
 	close_fd(&fd);
 }
 
-static void reply_get(struct get_call *get)
+static void reply_get(struct jobs_work *work)
 {
+	struct get_call *get = container_of(work, struct get_call, work);
 	Jobs__GetResponse response = JOBS__GET_RESPONSE__INIT;
 	Jobs__StreamInfo streams[JOB_STREAMS];
 
@@ -257,49 +288,23 @@ static void reply_get(struct get_call *get)
 		streams[i].oldest_offset = get->extents[i].oldest;
 		streams[i].end_offset = get->extents[i].end;
 	}
-	response.job = jobs_make_job(get->call->arena, get->job);
+	response.job = jobs_make_job(work->call->arena, work->job);
 	response.stdout = &streams[JOB_STDOUT];
 	response.stderr = &streams[JOB_STDERR];
 	response.stdin_offset = get->stdin_offset;
-	if (response.job)
-		rpc_reply(get->call, &response.base);
-	else
-		jobs_fail_no_memory(get->call);
+	jobs_reply(work->call, &response.base, response.job);
 }
-
-static void on_looked(struct job *work)
-{
-	struct get_call *get = container_of(work, struct get_call, work);
-	struct rpc_call *call = get->call;
-
-	reply_get(get);
-	background_job_release(get->job);
-	rpc_call_release(call);
-}
-
-static const struct rpc_handler plain_handler = {.on_closed = NULL};
 
 void jobs_get(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Jobs__GetRequest *request = (const Jobs__GetRequest *)message;
 	struct background_job *job = jobs_find(call, request->id);
-	struct get_call *get = job ? arena_new(call->arena, struct get_call) : NULL;
+	struct get_call *get = job ? jobs_new_state(call, sizeof(*get)) : NULL;
 
-	if (!job)
+	if (!get)
 		return;
-	if (!get) {
-		jobs_fail_no_memory(call);
-		return;
-	}
-	get->call = call;
-	get->job = job;
-	rpc_call_set_handler(call, &plain_handler, get);
-	if (job_run(call->loop, &get->work, JOB_FILES, look, on_looked) < 0) {
-		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED, "too much work is queued");
-		return;
-	}
-	rpc_call_hold(call);
-	background_job_hold(job);
+	get->work = (struct jobs_work){.call = call, .job = job, .fn = look, .answer = reply_get};
+	(void)jobs_work_run(&get->work);
 }
 
 /* ---- Stop ---- */
@@ -321,10 +326,7 @@ static bool reply_stopped(struct rpc_call *call, const struct background_job *jo
 	if (!job_state_is_end(job->record.state) && !job->is_removed)
 		return false;
 	response.job = jobs_make_job(call->arena, job);
-	if (response.job)
-		rpc_reply(call, &response.base);
-	else
-		jobs_fail_no_memory(call);
+	jobs_reply(call, &response.base, response.job);
 	return true;
 }
 
@@ -363,11 +365,9 @@ static void stop(struct rpc_call *call, const ProtobufCMessage *message)
 			      JOB_STOP_GRACE_MS_MAX);
 		return;
 	}
-	stop = arena_new(call->arena, struct stop_call);
-	if (!stop) {
-		jobs_fail_no_memory(call);
+	stop = jobs_new_state(call, sizeof(*stop));
+	if (!stop)
 		return;
-	}
 	stop->call = call;
 	stop->job = job;
 	stop->listener.on_change = on_stop_change;
@@ -449,11 +449,9 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 		start(call, message);
 		return;
 	}
-	early = arena_new(call->arena, struct early_call);
-	if (!early) {
-		jobs_fail_no_memory(call);
+	early = jobs_new_state(call, sizeof(*early));
+	if (!early)
 		return;
-	}
 	early->call = call;
 	early->message = message;
 	early->start = start;

@@ -202,10 +202,7 @@ static bool answer(struct create_call *create)
 	}
 	response.job = jobs_make_job(create->call->arena, job);
 	response.existed = create->existed;
-	if (response.job)
-		rpc_reply(create->call, &response.base);
-	else
-		jobs_fail_no_memory(create->call);
+	jobs_reply(create->call, &response.base, response.job);
 	return true;
 }
 
@@ -231,15 +228,13 @@ static const struct rpc_handler handler = {.on_closed = on_closed};
 
 void jobs_create(struct rpc_call *call, const ProtobufCMessage *message)
 {
-	struct create_call *create = arena_new(call->arena, struct create_call);
+	struct create_call *create = jobs_new_state(call, sizeof(*create));
 	struct job_spec spec;
 	struct err err;
 	int status;
 
-	if (!create) {
-		jobs_fail_no_memory(call);
+	if (!create)
 		return;
-	}
 	create->call = call;
 	create->listener.on_change = on_change;
 	list_init(&create->listener.node);

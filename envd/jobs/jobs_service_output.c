@@ -161,11 +161,9 @@ void jobs_output(struct rpc_call *call, const ProtobufCMessage *message)
 			      (int)request->stream);
 		return;
 	}
-	output = arena_new(call->arena, struct output_call);
-	if (!output) {
-		jobs_fail_no_memory(call);
+	output = jobs_new_state(call, sizeof(*output));
+	if (!output)
 		return;
-	}
 	output->call = call;
 	output->reader.ops = &ops;
 	output->reader.on_free = on_free;

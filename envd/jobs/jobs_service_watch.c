@@ -153,10 +153,11 @@ void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message)
 		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "at most %d ids", JOB_WAIT_IDS_MAX);
 		return;
 	}
-	watch = arena_new(call->arena, struct watch_call);
-	if (watch)
-		watch->call = call;
-	if (!watch || !copy_ids(watch, request)) {
+	watch = jobs_new_state(call, sizeof(*watch));
+	if (!watch)
+		return;
+	watch->call = call;
+	if (!copy_ids(watch, request)) {
 		jobs_fail_no_memory(call);
 		return;
 	}
