@@ -2,10 +2,10 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/inotify.h>
 #include <unistd.h>
 
-#include "envd/jobs/job_order.h"
+#include "envd/jobs/job_disk.h"
+#include "envd/jobs/job_look.h"
 #include "envd/jobs/job_retention.h"
 #include "envd/jobs/job_stop.h"
 #include "envd/limits.h"
@@ -54,29 +54,20 @@ struct job_life {
 	struct job work;
 	enum step step; /* of work */
 	unsigned wanted, delayed; /* bits of steps; delayed: wanted when `again` rings */
-	struct alarm again, kill, look;
+	struct alarm again, kill;
 
 	/* The stop. */
 	struct job_stop stop; /* the pool's */
 	uint64_t stop_due_ms; /* when the grace is over; 0: nobody has asked for a stop */
 	bool is_terminated, is_killing;
 
-	/* Looks. */
-	struct job_watch watches[JOB_STREAMS];
-	uint64_t looked_ms;
-	/* Which stream has grown first since the look before, and which last; JOB_STREAMS: not
-	 * known. */
-	enum job_stream grew_first, noted_first, grew_last;
+	struct job_look look;
 
 	/* What the step has found. */
 	bool is_blocked; /* nothing: it has to be tried again */
 	bool is_keeper_gone, out_of_memory;
 	unsigned unread_count;
-	int cap_status;
-	struct job_order order;
 	struct job_status status;
-	struct job_extent extents[JOB_STREAMS];
-	uint64_t stored_bytes, disk_room; /* bytes */
 };
 
 /* ---- the object ---- */
@@ -95,22 +86,15 @@ static void drop(struct job_life *run)
 	background_job_release(owner);
 }
 
-static void forget_watches(struct job_life *run)
-{
-	for (int i = 0; i < JOB_STREAMS; i++)
-		hash_table_remove(&run->table->watches, &run->watches[i].by_number);
-}
-
 /* Nothing comes after this but what is in flight. */
 static void end(struct job_life *run)
 {
 	run->phase = PHASE_OVER;
 	run->owner->run = NULL;
 	run->table->running_count--;
-	forget_watches(run);
+	job_look_end(&run->look);
 	alarm_cancel(&run->again);
 	alarm_cancel(&run->kill);
-	alarm_cancel(&run->look);
 	job_poll_close(&run->start_poll);
 	job_poll_close(&run->keeper_poll);
 	job_poll_close(&run->leader_poll);
@@ -207,38 +191,9 @@ static void kill_at(struct job_life *run, uint64_t due_ms)
 
 /* ---- looks at the output ---- */
 
-static bool has_audience(const struct job_life *run)
+static void on_look_due(struct job_look *look)
 {
-	return !list_is_empty(&run->owner->listeners);
-}
-
-static void hold_cap(struct job_life *run)
-{
-	const struct job_store *store = &run->table->store;
-	const struct job_record *record = &run->owner->record;
-	uint64_t keep = record->output_bytes;
-	int i;
-
-	job_store_extents(store, record->id, run->extents, &run->stored_bytes);
-	for (i = 0; i < JOB_STREAMS; i++) {
-		int status;
-
-		/* Some more, so that it is not done for every line. */
-		if (run->extents[i].end - run->extents[i].oldest <= keep + keep / 8)
-			continue;
-		status = job_store_cap(store, record->id, (enum job_stream)i, keep);
-		run->cap_status = status < 0 ? status : run->cap_status;
-	}
-}
-
-static void note_order(struct job_life *run)
-{
-	const struct job_record *record = &run->owner->record;
-	uint64_t ends[JOB_STREAMS] = {run->extents[JOB_STDOUT].end, run->extents[JOB_STDERR].end};
-
-	if (record->output_mode == JOB_OUTPUT_SPLIT)
-		job_order_note(&run->order, &run->table->store, record->id, ends,
-			       run->noted_first == JOB_STDERR ? JOB_STDERR : JOB_STDOUT);
+	want(container_of(look, struct job_life, look), STEP_LOOK);
 }
 
 /* One that nobody collects, as in containers whose process 1 does not, keeps its number, and a
@@ -251,126 +206,28 @@ static bool has_lost_keeper(const struct job_life *run)
 	return fd >= 0 && job_status_keeper(fd) != run->stop.keeper;
 }
 
-/* Its number; -1: it cannot be watched. */
-static int watch_output(const struct job_life *run, enum job_stream stream)
-{
-	char path[JOB_STORE_PATH_BYTES];
-
-	if (job_store_path(&run->table->store, run->owner->record.id, job_stream_name(stream),
-			   path) < 0)
-		return -1;
-	return inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
-}
-
 static void before_look(struct job_life *run)
 {
-	forget_watches(run);
-	run->noted_first = run->grew_first;
-	run->grew_first = JOB_STREAMS;
+	job_look_before(&run->look);
 }
 
 static void look(struct job_life *run)
 {
 	if (!run->stop.is_keeper_seen)
 		run->is_keeper_gone = has_lost_keeper(run);
-	/* First, so that nothing that comes after the look stays unseen. */
-	for (int i = 0; i < JOB_STREAMS && run->table->inotify_fd >= 0; i++)
-		run->watches[i].number = watch_output(run, (enum job_stream)i);
-	hold_cap(run);
-	note_order(run);
-	run->disk_room = job_store_disk_room(&run->table->store);
-}
-
-static void look_now(struct job_life *run)
-{
-	alarm_cancel(&run->look);
-	want(run, STEP_LOOK);
-}
-
-static void on_look(struct alarm *alarm)
-{
-	look_now(container_of(alarm, struct job_life, look));
-}
-
-/* ... at the latest. */
-static void look_at(struct job_life *run, uint64_t due_ms)
-{
-	uint64_t now = loop_now_ms(run->table->loop);
-
-	if (due_ms <= now)
-		look_now(run);
-	else if (!alarm_is_set(&run->look) || run->look.due_ms > due_ms)
-		alarm_set(run->table->loop, &run->look, due_ms - now);
-}
-
-/* Soon for who follows it, seldom otherwise; but what changes the order of the streams should be
- * known before there is more. */
-static uint64_t look_pause_ms(const struct job_life *run, enum job_stream stream)
-{
-	const struct job_table *table = run->table;
-
-	/* What a look costs grows with those who are told, so they come less often. */
-	if (has_audience(run))
-		return JOB_LOOK_MS + (table->wait_count + table->reader_count) / JOB_LOOK_CROWD;
-	if (stream != JOB_STREAMS && stream != run->grew_last)
-		return size_min(JOB_LOOK_ORDER_MS + table->running_count / JOB_LOOK_ORDER_CROWD,
-				JOB_LOOK_IDLE_MS);
-	return JOB_LOOK_IDLE_MS;
-}
-
-/* An output file has changed; JOB_STREAMS: it is not known which. */
-static void on_growth(struct job_life *run, enum job_stream stream)
-{
-	if (run->grew_first == JOB_STREAMS)
-		run->grew_first = stream;
-	look_at(run, run->looked_ms + look_pause_ms(run, stream));
-}
-
-static void enter_watches(struct job_life *run)
-{
-	bool has_news[JOB_STREAMS] = {false, false};
-
-	for (int i = 0; i < JOB_STREAMS; i++)
-		if (run->watches[i].number >= 0 && !job_notice_watch(run->table, &run->watches[i]))
-			has_news[i] = true;
-	/* Where no inotify is to be had: by the clock. And seldom for somebody who waits: not every
-	 * file system tells of everything. */
-	if (run->watches[JOB_STDOUT].number < 0)
-		look_at(run, run->looked_ms + JOB_LOOK_IDLE_MS);
-	else if (has_audience(run))
-		look_at(run, run->looked_ms + JOB_LOOK_SURE_MS);
-	if (!run->stop.is_keeper_seen)
-		look_at(run, run->looked_ms + KEEPER_LOOK_MS);
-	for (int i = 0; i < JOB_STREAMS; i++)
-		if (has_news[i])
-			on_growth(run, (enum job_stream)i);
+	job_look_run(&run->look);
 }
 
 static void finish(struct job_life *run);
 
 static void after_look(struct job_life *run)
 {
-	struct background_job *owner = run->owner;
-	bool has_grown = false, grown;
-	int i;
+	bool has_grown = job_look_after(&run->look);
 
-	run->looked_ms = loop_now_ms(run->table->loop);
-	for (i = 0; i < JOB_STREAMS; i++) {
-		grown = run->extents[i].end != owner->extents[i].end;
-		/* Of both it is the one that was not the first. */
-		if (grown && (!has_grown || run->noted_first != JOB_STDERR))
-			run->grew_last = (enum job_stream)i;
-		has_grown |= grown;
-		owner->extents[i] = run->extents[i];
-	}
-	job_notice_room(run->table, run->disk_room);
-	if (run->cap_status < 0 && !owner->record.output_incomplete)
-		log_debug("jobs", "the cap of an output cannot be held",
-			  LOG_S("id", owner->record.id),
-			  LOG_S("reason", errno_text(run->cap_status)));
-	enter_watches(run);
+	if (!run->stop.is_keeper_seen)
+		job_look_at(&run->look, run->look.looked_ms + KEEPER_LOOK_MS);
 	if (has_grown || run->wanted & BIT(STEP_LOOK))
-		background_job_tell(owner);
+		background_job_tell(run->owner);
 	if (run->is_keeper_gone)
 		finish(run);
 }
@@ -378,28 +235,10 @@ static void after_look(struct job_life *run)
 void job_life_look(struct background_job *job)
 {
 	if (job->run && job->record.state == JOB_RUNNING)
-		look_now(job->run);
+		job_look_now(&job->run->look);
 }
 
-static void on_output(struct job_watch *watch)
-{
-	on_growth(container_of(watch - watch->stream, struct job_life, watches), watch->stream);
-}
-
-static void on_outputs(struct job_table *table)
-{
-	struct list_node *node;
-
-	LIST_FOR_EACH (node, &table->all) {
-		struct background_job *job = container_of(node, struct background_job, all);
-
-		if (job->run)
-			on_growth(job->run, JOB_STREAMS);
-	}
-}
-
-/* What the jobs write may be lost. */
-static void on_full(struct job_table *table)
+void job_life_mark_full(struct job_table *table)
 {
 	struct list_node *node, *following;
 
@@ -413,12 +252,6 @@ static void on_full(struct job_table *table)
 		background_job_publish(job);
 	}
 }
-
-const struct job_notice_handler job_life_notices = {
-	.on_output = on_output,
-	.on_outputs = on_outputs,
-	.on_full = on_full,
-};
 
 /* ---- the stop ---- */
 
@@ -545,8 +378,7 @@ static void leave_cgroup(const struct job_life *run, struct cgroups *cgroups)
 
 static void before_find_out(struct job_life *run)
 {
-	job_notice_read(run->table);
-	run->noted_first = run->grew_first;
+	job_look_before_last(&run->look);
 }
 
 static void find_out(struct job_life *run)
@@ -570,13 +402,7 @@ static void find_out(struct job_life *run)
 			(void)cgroup_kill(cgroups, record->place);
 		leave_cgroup(run, cgroups);
 	}
-	for (int i = 0; i < JOB_STREAMS; i++)
-		if (run->watches[i].number >= 0)
-			(void)inotify_rm_watch(run->table->inotify_fd, run->watches[i].number);
-	hold_cap(run);
-	note_order(run);
-	job_store_extents(store, record->id, run->extents, &run->stored_bytes);
-	run->disk_room = job_store_disk_room(store);
+	job_look_run_last(&run->look);
 }
 
 static void enter_end(struct job_life *run)
@@ -584,7 +410,7 @@ static void enter_end(struct job_life *run)
 	struct background_job *job = run->owner;
 	struct job_record *record = &job->record;
 
-	record->output_incomplete |= run->disk_room == 0;
+	record->output_incomplete |= run->look.disk_room == 0;
 	if (job_status_apply_end(&run->status, record)) {
 		record->exit.out_of_memory = run->out_of_memory;
 		job_record_settle(record);
@@ -597,8 +423,8 @@ static void enter_end(struct job_life *run)
 			"the job's keeper was killed: how it ended is not known, and what was left "
 			"of it was killed, too");
 	}
-	memcpy(job->extents, run->extents, sizeof(job->extents));
-	job->stored_bytes = run->stored_bytes;
+	memcpy(job->extents, run->look.extents, sizeof(job->extents));
+	job->stored_bytes = run->look.stored_bytes;
 	log_info("jobs", "ended", LOG_S("id", record->id), LOG_I("code", record->exit.code),
 		 LOG_I("signal", record->exit.signal),
 		 LOG_I("ms", record->exit.ended_ms - record->exit.started_ms));
@@ -627,8 +453,8 @@ static void become_running(struct job_life *run, pid_t leader)
 	run->phase = PHASE_RUNNING;
 	run->stop.leader = job->record.pid = leader;
 	job->record.state = JOB_RUNNING;
-	job_notice_disk(run->table);
-	look_now(run);
+	job_disk_watch(run->table);
+	job_look_now(&run->look);
 	background_job_publish(job);
 }
 
@@ -827,14 +653,11 @@ static struct job_life *new_life(struct background_job *job)
 	run->keeper_pidfd = -1;
 	run->stop = (struct job_stop){
 		.job = job, .is_keeper_seen = true, .leader_pidfd = -1, .lock_fd = -1};
-	run->grew_first = run->grew_last = JOB_STREAMS;
 	run->child.on_exit = on_keeper_exit;
 	run->child.on_untracked = on_untracked;
-	for (int i = 0; i < JOB_STREAMS; i++)
-		run->watches[i] = (struct job_watch){.number = -1, .stream = (enum job_stream)i};
+	job_look_init(&run->look, job, on_look_due);
 	alarm_init(&run->again, on_again);
 	alarm_init(&run->kill, on_kill);
-	alarm_init(&run->look, on_look);
 	run->table->running_count++;
 	background_job_hold(job);
 	job->run = run;

@@ -13,11 +13,7 @@
 #ifndef ENVD_JOBS_JOB_LIFE_H
 #define ENVD_JOBS_JOB_LIFE_H
 
-#include "envd/jobs/job_notice.h"
 #include "envd/jobs/job_start.h"
-
-/* What files and disk have to tell lives. */
-extern const struct job_notice_handler job_life_notices;
 
 /* 0: *ret_job is PENDING, and its listeners will be told. -EALREADY: it is the job of that client
  * key. Otherwise negative, with err. */
@@ -32,6 +28,8 @@ void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t
 void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms);
 /* Somebody looks at the output more often from now on. */
 void job_life_look(struct background_job *job);
+/* The disk has no room: what those that run write may be lost. */
+void job_life_mark_full(struct job_table *table);
 /* envd ends, or the job does not begin: nothing more is done for it. */
 void job_life_abandon(struct background_job *job);
 

@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "envd/jobs/job_notice.h"
+#include "envd/jobs/job_disk.h"
 #include "envd/limits.h"
 #include "lib/log.h"
 
@@ -54,7 +54,7 @@ static void on_record_written(struct job *job)
 	owner->is_saving = false;
 	buf_fini(&save->text);
 	free(save);
-	job_notice_write_error(owner->table, status);
+	job_disk_note_write(owner->table, status);
 	if (status < 0 && !owner->is_removed)
 		log_warn("jobs", "a record could not be written", LOG_S("id", owner->record.id),
 			 LOG_S("reason", errno_text(status)));

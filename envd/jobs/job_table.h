@@ -4,8 +4,9 @@
  * a struct job_life besides. Loop thread only; what blocks goes through lib/job.h.
  *
  * The table knows nobody who works with its jobs: job_retention.h says how long ended ones stay,
- * job_notice.h what happens to files and disk, job_life.h starts, follows and ends jobs, and jobs.h
- * opens and closes all of it. What the table holds for each of them is theirs alone.
+ * job_look.h and job_disk.h what happens to files and disk, job_life.h starts, follows and ends
+ * jobs, and jobs.h opens and closes all of it. What the table holds for each of them is theirs
+ * alone.
  *
  * Changes are numbered. The list `changes` holds every job once, at the place of its last change,
  * and what was deleted; so who watches needs nothing but the number it has seen.
@@ -23,7 +24,7 @@
 
 struct background_job;
 struct job_life;
-struct job_notice_handler;
+struct job_look;
 struct job_ports;
 struct job_searches;
 
@@ -89,14 +90,16 @@ struct job_table {
 	struct job sweep_job;
 	bool is_last_sweep; /* envd ends */
 
-	/* job_notice.c */
-	const struct job_notice_handler *notice_handler;
+	/* job_look.c */
 	int inotify_fd; /* -1: none; then output is looked at by the clock */
 	struct job_poll *inotify;
 	struct hash_table watches; /* by their number */
 	/* Watches that told of something before their look was back from the pool. */
 	int early_watches[JOB_STREAMS * JOBS_RUNNING_MAX];
 	size_t early_count;
+
+	/* job_disk.c */
+	void (*on_disk_full)(struct job_table *table);
 	struct alarm disk_alarm;
 	struct job disk_job;
 	uint64_t disk_room, disk_found; /* bytes; the last seen, and of disk_job */
@@ -126,6 +129,7 @@ struct background_job {
 	unsigned holds;
 	bool is_removed; /* not in the table any more */
 	struct job_life *run; /* NULL unless PENDING or RUNNING */
+	struct job_look *look; /* the same */
 	struct list_node listeners; /* told of every change of state or output, and of the table's
 				       end */
 	struct job_extent extents[JOB_STREAMS]; /* last seen */

@@ -1,6 +1,8 @@
 #include "envd/jobs/jobs.h"
 
+#include "envd/jobs/job_disk.h"
 #include "envd/jobs/job_life.h"
+#include "envd/jobs/job_look.h"
 #include "envd/jobs/job_retention.h"
 #include "lib/log.h"
 
@@ -149,7 +151,8 @@ struct job_table *jobs_new(const struct job_table_settings *settings)
 
 	job_table_init(table, settings);
 	job_retention_start(table);
-	job_notice_start(table, &job_life_notices);
+	job_look_open(table);
+	job_disk_open(table, job_life_mark_full);
 	return table;
 }
 
@@ -195,7 +198,8 @@ void jobs_close(struct job_table *table)
 	table->is_closed = true;
 	later_cancel(&table->tell_watchers);
 	job_retention_stop(table);
-	job_notice_stop(table);
+	job_look_close(table);
+	job_disk_close(table);
 	forget_jobs(table);
 	forget_deletions(table);
 	job_listeners_tell(&table->watchers);

@@ -68,7 +68,7 @@ static void on_input_stored(struct jobs_work *work)
 	struct write_call *write = container_of(work, struct write_call, work);
 
 	work->job->is_writing = false;
-	job_notice_write_error(work->job->table, write->status);
+	job_disk_note_write(work->job->table, write->status);
 	reply_write(write);
 }
 
