@@ -7,8 +7,7 @@
 
 #include "envd/host/metadata.h"
 #include "envd/host/volumes.h"
-#include "envd/jobs/jobs.h"
-#include "envd/jobs/jobs_service_webhook.h"
+#include "envd/jobs/jobs_service.h"
 #include "envd/limits.h"
 #include "envd/process/process_table.h"
 #include "envd/routes.h"

@@ -206,11 +206,6 @@ static bool has_lost_keeper(const struct job_life *run)
 	return fd >= 0 && job_status_keeper(fd) != run->stop.keeper;
 }
 
-static void before_look(struct job_life *run)
-{
-	job_look_before(&run->look);
-}
-
 static void look(struct job_life *run)
 {
 	if (!run->stop.is_keeper_seen)
@@ -255,7 +250,7 @@ void job_life_mark_full(struct job_table *table)
 
 /* ---- the stop ---- */
 
-static void before_stop(struct job_life *run)
+static void make_note(struct job_life *run)
 {
 	int64_t left = (int64_t)run->stop_due_ms - (int64_t)loop_now_ms(run->table->loop);
 
@@ -265,26 +260,6 @@ static void before_stop(struct job_life *run)
 				 ? (struct job_stop_note){run->owner->record.stop_requested_ms,
 							  wall_clock_ms() + left}
 				 : (struct job_stop_note){0, 0};
-}
-
-static void kill_everything(struct job_life *run)
-{
-	run->is_blocked = job_stop_kill(&run->stop) < 0;
-}
-
-static void terminate(struct job_life *run)
-{
-	run->is_blocked = job_stop_terminate(&run->stop) < 0;
-}
-
-static void note_again(struct job_life *run)
-{
-	job_stop_note_again(&run->stop);
-}
-
-static void see_leader(struct job_life *run)
-{
-	run->is_blocked = !job_stop_is_leader_dead(&run->stop);
 }
 
 /* The leader has ended, and waits to be collected until what it has left is killed. */
@@ -374,11 +349,6 @@ static void leave_cgroup(const struct job_life *run, struct cgroups *cgroups)
 		}
 		usleep(CGROUP_LEAVE_PAUSE_US);
 	}
-}
-
-static void before_find_out(struct job_life *run)
-{
-	job_look_before_last(&run->look);
 }
 
 static void find_out(struct job_life *run)
@@ -552,11 +522,6 @@ static void on_adopted_keeper(void *user)
 	finish(run);
 }
 
-static void prepare(struct job_life *run)
-{
-	job_start_prepare(run->start);
-}
-
 static void after_prepare(struct job_life *run)
 {
 	struct background_job *job = run->owner;
@@ -586,32 +551,45 @@ static void after_prepare(struct job_life *run)
 	start->has_failed = true;
 }
 
-/* ---- what the pool does ---- */
-
-static const struct {
-	void (*before)(struct job_life *run); /* loop thread; may be NULL, as `after` */
-	void (*work)(struct job_life *run);
-	/* Unless it is blocked, or all is over. */
-	void (*after)(struct job_life *run);
-} steps[] = {
-	[STEP_START] = {NULL, prepare, after_prepare},
-	[STEP_FIND_OUT] = {before_find_out, find_out, after_find_out},
-	[STEP_KILL] = {before_stop, kill_everything, NULL},
-	[STEP_TERMINATE] = {before_stop, terminate, after_terminate},
-	[STEP_NOTE] = {before_stop, note_again, NULL},
-	[STEP_SEE_LEADER] = {NULL, see_leader, kill_now},
-	[STEP_LOOK] = {before_look, look, after_look},
-};
+/* ---- a step: before it, in the pool, and after it ---- */
 
 static void work(struct job *job)
 {
 	struct job_life *run = container_of(job, struct job_life, work);
 
-	steps[run->step].work(run);
+	switch (run->step) {
+	case STEP_START:
+		job_start_prepare(run->start);
+		break;
+	case STEP_FIND_OUT:
+		find_out(run);
+		break;
+	case STEP_KILL:
+		run->is_blocked = job_stop_kill(&run->stop) < 0;
+		break;
+	case STEP_TERMINATE:
+		run->is_blocked = job_stop_terminate(&run->stop) < 0;
+		break;
+	case STEP_NOTE:
+		job_stop_note_again(&run->stop);
+		break;
+	case STEP_SEE_LEADER:
+		run->is_blocked = !job_stop_is_leader_dead(&run->stop);
+		break;
+	case STEP_LOOK:
+	case STEPS:
+		look(run);
+		break;
+	}
 }
 
 static void on_worked(struct job *job)
 {
+	static void (*const after[STEPS])(struct job_life * run) = {
+		[STEP_START] = after_prepare,	    [STEP_FIND_OUT] = after_find_out,
+		[STEP_TERMINATE] = after_terminate, [STEP_SEE_LEADER] = kill_now,
+		[STEP_LOOK] = after_look,
+	};
 	struct job_life *run = container_of(job, struct job_life, work);
 
 	if (run->phase == PHASE_OVER) {
@@ -620,8 +598,8 @@ static void on_worked(struct job *job)
 			job_store_remove(&run->table->store, run->owner->record.id);
 	} else if (run->is_blocked) {
 		want_later(run, run->step);
-	} else if (steps[run->step].after) {
-		steps[run->step].after(run);
+	} else if (after[run->step]) {
+		after[run->step](run);
 	}
 	go_on(run);
 	drop(run);
@@ -633,8 +611,12 @@ static int run_step(struct job_life *run, enum step step)
 
 	run->step = step;
 	run->is_blocked = false;
-	if (steps[step].before)
-		steps[step].before(run);
+	if (step == STEP_KILL || step == STEP_TERMINATE || step == STEP_NOTE)
+		make_note(run);
+	else if (step == STEP_FIND_OUT)
+		job_look_before_last(&run->look);
+	else if (step == STEP_LOOK)
+		job_look_before(&run->look);
 	status = job_run(run->table->loop, &run->work, step == STEP_START ? JOB_START : JOB_QUICK,
 			 work, on_worked);
 	run->live += status == 0;

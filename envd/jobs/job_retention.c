@@ -159,21 +159,12 @@ static bool take_next(struct job_table *table)
 	return true;
 }
 
-static void put_back(struct job_table *table)
-{
-	while (!list_is_empty(&table->sweeping)) {
-		struct removal *last = container_of(table->sweeping.previous, struct removal, node);
-
-		list_remove(&last->node);
-		list_prepend(last->on_removed ? &table->deletions : &table->removals, &last->node);
-	}
-}
-
 static void start_sweep(struct job_table *table)
 {
-	if (!list_is_empty(&table->sweeping))
+	if (table->sweep_job.active)
 		return;
 	table->is_last_sweep = table->is_closed;
+	/* What the pool had no room for the last time is still there. */
 	for (int i = 0; i < SWEEP_MAX || table->is_last_sweep; i++)
 		if (!take_next(table))
 			break;
@@ -187,7 +178,6 @@ static void start_sweep(struct job_table *table)
 		on_files_removed(&table->sweep_job);
 		return;
 	}
-	put_back(table);
 	table->live--;
 	alarm_set(table->loop, &table->retention_alarm, JOBS_RETENTION_MS_MIN);
 }

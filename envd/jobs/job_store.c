@@ -207,10 +207,26 @@ uint64_t job_store_disk_room(const struct job_store *store)
 
 /* ---- one job's files ---- */
 
+int job_store_write(int fd, struct str text, uint64_t *taken)
+{
+	while (text.len > 0) {
+		ssize_t written = write(fd, text.p, text.len);
+
+		if (written < 0 && errno == EINTR)
+			continue;
+		if (written <= 0)
+			return written < 0 ? -errno : -ENOSPC;
+		str_skip(&text, (size_t)written);
+		*taken += (uint64_t)written;
+	}
+	return 0;
+}
+
 int job_store_save(const struct job_store *store, const char *id, struct str text)
 {
 	char path[JOB_STORE_PATH_BYTES], temporary[JOB_STORE_PATH_BYTES];
 	auto_close int fd = -1;
+	uint64_t taken = 0;
 	int status = job_store_path(store, id, "record", path);
 
 	if (status == 0)
@@ -220,17 +236,10 @@ int job_store_save(const struct job_store *store, const char *id, struct str tex
 	fd = job_store_open_file(store, id, ".record", O_WRONLY | O_CREAT | O_TRUNC);
 	if (fd < 0)
 		return fd;
-	while (text.len > 0) {
-		ssize_t written = write(fd, text.p, text.len);
-
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written <= 0) {
-			status = written < 0 ? -errno : -ENOSPC;
-			unlink(temporary);
-			return status;
-		}
-		str_skip(&text, (size_t)written);
+	status = job_store_write(fd, text, &taken);
+	if (status < 0) {
+		unlink(temporary);
+		return status;
 	}
 	return rename(temporary, path) < 0 ? -errno : 0;
 }

@@ -78,6 +78,8 @@ void job_store_boot_id(char text[JOB_BOOT_ID_BYTES]);
 int job_store_create(const struct job_store *store, const struct job_record *record,
 		     struct job_files *ret_files, struct err *err) NODISCARD;
 void job_files_close(struct job_files *files);
+/* All of it, to the end of what was written. */
+int job_store_write(int fd, struct str text, uint64_t *taken) NODISCARD;
 int job_store_save(const struct job_store *store, const char *id, struct str text) NODISCARD;
 void job_store_remove(const struct job_store *store, const char *id);
 /* Its record alone, which makes a job of the folder: what is left is removed by whoever finds it. 0
@@ -105,6 +107,27 @@ pid_t job_store_find_keeper(const struct job_store *store, const char *id,
 void job_store_wake_keeper(const struct job_store *store, const char *id);
 /* The end, if the status has one, into the record. */
 bool job_status_apply_end(const struct job_status *status, struct job_record *record);
+
+/*
+ * The stored input. Its file's length is how much was taken, so a write that was cut off can be
+ * sent again by its offset, also to another envd; what the keeper has handed on is given back to
+ * the disk. One at a time for each job.
+ */
+struct job_input_write {
+	uint64_t offset;
+	struct str data;
+	bool closes;
+	bool has_ended; /* the job: it takes nothing more, but what it took may be sent again */
+	/* Results. */
+	uint64_t taken; /* the length after it */
+	bool is_closed;
+};
+
+/* 0, with less taken when JOB_STDIN_BYTES_MAX are waiting already. -ERANGE: the offset is beyond
+ * what was taken; -EPIPE: nobody reads; -EBADF: closed before, and there is more; -ESHUTDOWN: the
+ * job has ended, and there is more; or what the disk says. */
+int job_input_store(const struct job_store *store, const char *id,
+		    struct job_input_write *write) NODISCARD;
 
 /* The extent of an open output. */
 int job_extent_of(int fd, struct job_extent *ret_extent) NODISCARD;

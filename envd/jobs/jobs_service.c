@@ -419,8 +419,19 @@ struct early_call {
 	struct job_listener waiter;
 	struct rpc_call *call;
 	const ProtobufCMessage *message;
-	void (*start)(struct rpc_call *call, const ProtobufCMessage *message);
 };
+
+/* As jobs_service_methods. */
+static void (*const starts[JOBS_SERVICE_METHODS])(struct rpc_call *call,
+						  const ProtobufCMessage *message) = {
+	jobs_create, delete, jobs_get,	jobs_list,  jobs_output,
+	jobs_resize, stop,   jobs_wait, jobs_watch, jobs_write_stdin,
+};
+
+static void start_now(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	starts[call->method - jobs_service_methods](call, message);
+}
 
 static void on_loaded(struct job_listener *waiter)
 {
@@ -431,12 +442,12 @@ static void on_loaded(struct job_listener *waiter)
 	if (jobs_table(call)->is_closed)
 		jobs_fail_closed(call);
 	else if (!rpc_call_is_closed(call))
-		early->start(call, early->message);
+		start_now(call, early->message);
 	rpc_call_release(call);
 }
 
-static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
-			void (*start)(struct rpc_call *call, const ProtobufCMessage *message))
+/* Once it is known which jobs there are. */
+static void start(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	struct job_table *table = jobs_table(call);
 	struct early_call *early;
@@ -446,7 +457,7 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 		return;
 	}
 	if (jobs_are_loaded(table)) {
-		start(call, message);
+		start_now(call, message);
 		return;
 	}
 	early = jobs_new_state(call, sizeof(*early));
@@ -454,7 +465,6 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 		return;
 	early->call = call;
 	early->message = message;
-	early->start = start;
 	list_init(&early->waiter.node);
 	early->waiter.on_change = on_loaded;
 	rpc_call_hold(call);
@@ -462,28 +472,11 @@ static void when_loaded(struct rpc_call *call, const ProtobufCMessage *message,
 	jobs_wait_loaded(table, &early->waiter);
 }
 
-#define STARTER(name, fn) \
-	static void start_##name(struct rpc_call *call, const ProtobufCMessage *message) \
-	{ \
-		when_loaded(call, message, fn); \
-	}
-
-STARTER(create, jobs_create)
-STARTER(delete, delete)
-STARTER(get, jobs_get)
-STARTER(list, jobs_list)
-STARTER(output, jobs_output)
-STARTER(resize, jobs_resize)
-STARTER(stop, stop)
-STARTER(wait, jobs_wait)
-STARTER(watch, jobs_watch)
-STARTER(write_stdin, jobs_write_stdin)
-
-#define METHOD(name, how, message, fn) \
+#define METHOD(name, how, message) \
 	{ \
 		.path = "/jobs.Jobs/" name, .kind = (how), \
 		.input = &jobs__##message##_request__descriptor, \
-		.output = &jobs__##message##_response__descriptor, .start = (fn), \
+		.output = &jobs__##message##_response__descriptor, .start = start, \
 	}
 
 const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS] = {
@@ -492,16 +485,16 @@ const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS] = {
 		.kind = RPC_UNARY,
 		.input = &jobs__create_request__descriptor,
 		.output = &jobs__create_response__descriptor,
-		.start = start_create,
+		.start = start,
 		.looks_user_up = true, /* in the same job in which it does all else that blocks */
 	},
-	METHOD("Delete", RPC_UNARY, delete, start_delete),
-	METHOD("Get", RPC_UNARY, get, start_get),
-	METHOD("List", RPC_UNARY, list, start_list),
-	METHOD("Output", RPC_SERVER_STREAM, output, start_output),
-	METHOD("Resize", RPC_UNARY, resize, start_resize),
-	METHOD("Stop", RPC_UNARY, stop, start_stop),
-	METHOD("Wait", RPC_UNARY, wait, start_wait),
-	METHOD("Watch", RPC_SERVER_STREAM, watch, start_watch),
-	METHOD("WriteStdin", RPC_UNARY, write_stdin, start_write_stdin),
+	METHOD("Delete", RPC_UNARY, delete),
+	METHOD("Get", RPC_UNARY, get),
+	METHOD("List", RPC_UNARY, list),
+	METHOD("Output", RPC_SERVER_STREAM, output),
+	METHOD("Resize", RPC_UNARY, resize),
+	METHOD("Stop", RPC_UNARY, stop),
+	METHOD("Wait", RPC_UNARY, wait),
+	METHOD("Watch", RPC_SERVER_STREAM, watch),
+	METHOD("WriteStdin", RPC_UNARY, write_stdin),
 };

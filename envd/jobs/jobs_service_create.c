@@ -52,24 +52,12 @@ static int read_stdin(const Jobs__CreateRequest *request, struct job_spec *spec,
 	const Jobs__Stdin *given = request->stdin ? request->stdin : &none;
 	struct job_record *record = &spec->record;
 
-	switch (given->mode) {
-	case JOBS__STDIN_MODE__STDIN_MODE_UNSPECIFIED:
-		record->stdin_mode = record->has_terminal ? JOB_STDIN_PIPE : JOB_STDIN_NONE;
-		break;
-	case JOBS__STDIN_MODE__STDIN_MODE_NONE:
-		record->stdin_mode = JOB_STDIN_NONE;
-		break;
-	case JOBS__STDIN_MODE__STDIN_MODE_PIPE:
-		record->stdin_mode = JOB_STDIN_PIPE;
-		break;
-	case JOBS__STDIN_MODE__STDIN_MODE_FILE:
-		record->stdin_mode = JOB_STDIN_FILE;
-		break;
-	case _JOBS__STDIN_MODE_IS_INT_SIZE:
-	default:
+	if ((int)given->mode < 0 || given->mode > JOBS__STDIN_MODE__STDIN_MODE_FILE)
 		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stdin mode %d",
 			       (int)given->mode);
-	}
+	record->stdin_mode = (enum job_stdin)given->mode;
+	if (given->mode == JOBS__STDIN_MODE__STDIN_MODE_UNSPECIFIED)
+		record->stdin_mode = record->has_terminal ? JOB_STDIN_PIPE : JOB_STDIN_NONE;
 	if (record->has_terminal && record->stdin_mode == JOB_STDIN_FILE)
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "with a terminal, stdin cannot be a file");

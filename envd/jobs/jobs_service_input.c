@@ -4,7 +4,6 @@
  * Resize writes a terminal's size into the status file, where the keeper reads it, also one that an
  * earlier envd has started.
  */
-#include "envd/jobs/job_input.h"
 #include "envd/jobs/jobs_service_internal.h"
 
 /* ---- WriteStdin ---- */

@@ -1,5 +1,3 @@
-#include "envd/jobs/jobs_service_webhook.h"
-
 #include "envd/jobs/job_webhook.h"
 #include "envd/jobs/jobs_service_internal.h"
 #include "envd/limits.h"

@@ -7,7 +7,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "envd/jobs/job_input.h"
 #include "envd/jobs/job_order.h"
 #include "envd/jobs/job_scan.h"
 #include "envd/jobs/job_store.h"
