@@ -4,7 +4,6 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include "envd/jobs/job_disk.h"
 #include "envd/jobs/job_look.h"
 #include "envd/jobs/job_retention.h"
 #include "envd/jobs/job_stop.h"

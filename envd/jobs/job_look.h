@@ -3,13 +3,15 @@
  * that neither keeps more than it may. Nobody tells of that but inotify, and each look at the files
  * takes a step of the pool; so looks come soon for those who follow the job, and seldom otherwise.
  *
+ * Nor does anybody tell of a full disk, on which commands lose what they write; so each look asks
+ * how much room there is, and while jobs run a clock does.
+ *
  * Embedded by the job's life, which has the looks done when they are due. Loop thread only, unless
  * a function is said to block.
  */
 #ifndef ENVD_JOBS_JOB_LOOK_H
 #define ENVD_JOBS_JOB_LOOK_H
 
-#include "envd/jobs/job_order.h"
 #include "envd/jobs/job_table.h"
 
 /* For one event of one output file. Not of the folder: what the kernel notes there about the files
@@ -51,7 +53,13 @@ bool job_look_after(struct job_look *look);
 void job_look_before_last(struct job_look *look);
 void job_look_run_last(struct job_look *look);
 
-void job_look_open(struct job_table *table);
+/* `on_full` is called whenever a look finds no room on the disk. */
+void job_look_open(struct job_table *table, void (*on_full)(struct job_table *table));
 void job_look_close(struct job_table *table);
+
+/* From now on, as long as jobs run, it is looked at whether the disk gets full. */
+void job_disk_watch(struct job_table *table);
+/* A write of our own has ended so: if it failed for want of room, others have, too. */
+void job_disk_note_write(struct job_table *table, int status);
 
 #endif

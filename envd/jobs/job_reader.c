@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include "envd/jobs/job_order.h"
 #include "envd/limits.h"
 
 static void pump(struct job_reader *reader);

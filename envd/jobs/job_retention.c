@@ -2,7 +2,7 @@
 
 #include <unistd.h>
 
-#include "envd/jobs/job_disk.h"
+#include "envd/jobs/job_look.h"
 #include "envd/limits.h"
 #include "lib/log.h"
 

@@ -6,7 +6,7 @@
  *   stdout, stderr   the output, appended to by the job itself; of a MERGED job and of a terminal
  *            there is the first alone. What a cap has dropped is a hole at the front.
  *   input    what WriteStdin has stored; what was handed on is a hole
- *   order    which of the two outputs grew when (job_order.h); not of every job
+ *   order    which of the two outputs grew when; not of every job
  *
  * A folder without a record is what is left of a deletion, or of a creation that failed.
  */
@@ -142,6 +142,33 @@ int job_store_cap(const struct job_store *store, const char *id, enum job_stream
 bool job_store_can_cap(const struct job_files *files);
 /* Bytes that can still be written; UINT64_MAX: nobody knows. */
 uint64_t job_store_disk_room(const struct job_store *store);
+
+/*
+ * In which order the two streams have grown, as far as looks at them can tell: the file `order`, so
+ * that it is also known to the next envd and long after. A mark says how far both had come; from
+ * one mark to the next, all bytes of one stream come before all of the other. Where there is no
+ * mark, nothing is known.
+ */
+struct job_mark {
+	uint64_t ends[JOB_STREAMS];
+	enum job_stream first; /* of what came since the mark before */
+};
+
+/* Of who writes; all zero at first. */
+struct job_order {
+	struct job_mark before, last;
+	uint64_t count; /* of marks, with `last` */
+	bool is_loaded;
+};
+
+/* What a look has found, and which stream had grown first since the last one. The file is made when
+ * both have grown; it holds JOB_ORDER_MARKS_MAX, of which every other one is dropped when they are
+ * reached. A disk that takes none costs nothing but the order. */
+void job_order_note(struct job_order *order, const struct job_store *store, const char *id,
+		    const uint64_t ends[JOB_STREAMS], enum job_stream first);
+/* The first mark beyond these offsets, in the open file. False: none is. */
+bool job_order_find(int fd, const uint64_t offsets[JOB_STREAMS],
+		    struct job_mark *ret_mark) NODISCARD;
 
 /* All jobs of earlier envds, in no order. *ret_count of them; free() the array. What is left of a
  * job whose keeper is gone is killed. `cgroups` may be NULL. */

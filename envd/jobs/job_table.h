@@ -4,7 +4,7 @@
  * a struct job_life besides. Loop thread only; what blocks goes through lib/job.h.
  *
  * The table knows nobody who works with its jobs: job_retention.h says how long ended ones stay,
- * job_look.h and job_disk.h what happens to files and disk, job_life.h starts, follows and ends
+ * job_look.h what happens to files and disk, job_life.h starts, follows and ends
  * jobs, and jobs.h opens and closes all of it. What the table holds for each of them is theirs
  * alone.
  *
@@ -97,8 +97,6 @@ struct job_table {
 	/* Watches that told of something before their look was back from the pool. */
 	int early_watches[JOB_STREAMS * JOBS_RUNNING_MAX];
 	size_t early_count;
-
-	/* job_disk.c */
 	void (*on_disk_full)(struct job_table *table);
 	struct alarm disk_alarm;
 	struct job disk_job;

@@ -1,6 +1,5 @@
 #include "envd/jobs/jobs.h"
 
-#include "envd/jobs/job_disk.h"
 #include "envd/jobs/job_life.h"
 #include "envd/jobs/job_look.h"
 #include "envd/jobs/job_retention.h"
@@ -151,8 +150,7 @@ struct job_table *jobs_new(const struct job_table_settings *settings)
 
 	job_table_init(table, settings);
 	job_retention_start(table);
-	job_look_open(table);
-	job_disk_open(table, job_life_mark_full);
+	job_look_open(table, job_life_mark_full);
 	return table;
 }
 
@@ -199,7 +197,6 @@ void jobs_close(struct job_table *table)
 	later_cancel(&table->tell_watchers);
 	job_retention_stop(table);
 	job_look_close(table);
-	job_disk_close(table);
 	forget_jobs(table);
 	forget_deletions(table);
 	job_listeners_tell(&table->watchers);

@@ -2,7 +2,7 @@
 #ifndef ENVD_JOBS_JOBS_SERVICE_INTERNAL_H
 #define ENVD_JOBS_JOBS_SERVICE_INTERNAL_H
 
-#include "envd/jobs/job_disk.h"
+#include "envd/jobs/job_look.h"
 #include "envd/jobs/job_life.h"
 #include "envd/jobs/job_retention.h"
 #include "envd/jobs/jobs_service.h"
