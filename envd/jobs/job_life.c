@@ -11,8 +11,6 @@
 #include "lib/descriptors.h"
 #include "lib/log.h"
 
-#define CGROUP_LEAVE_TRIES 10
-#define CGROUP_LEAVE_PAUSE_US 1000
 /* Without pidfds: how often an adopted keeper is looked for. */
 #define KEEPER_LOOK_MS 250
 /* So often a status file that cannot be read is tried, every JOB_LOOK_IDLE_MS. */
@@ -212,7 +210,7 @@ static void look(struct job_life *run)
 	job_look_run(&run->look);
 }
 
-static void finish(struct job_life *run);
+static void finish(void *user);
 
 static void after_look(struct job_life *run)
 {
@@ -336,41 +334,15 @@ static void resume_stop(struct job_life *run)
 
 /* ---- the end ---- */
 
-/* What was killed may take a moment to be gone; what was left behind may live for ever. */
-static void leave_cgroup(const struct job_life *run, struct cgroups *cgroups)
-{
-	int tries = run->is_killing || run->out_of_memory ? CGROUP_LEAVE_TRIES : 1;
-
-	while (!cgroup_remove(cgroups, run->owner->record.place)) {
-		if (--tries == 0) {
-			cgroup_remove_later(cgroups, run->owner->record.place);
-			return;
-		}
-		usleep(CGROUP_LEAVE_PAUSE_US);
-	}
-}
-
 static void find_out(struct job_life *run)
 {
-	const struct job_store *store = &run->table->store;
-	const struct job_record *record = &run->owner->record;
-	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
-	int status = job_store_read_status(store, record->id, &run->status);
+	int status = job_store_read_status(&run->table->store, run->owner->record.id, &run->status);
 
 	/* For want of a descriptor nothing is lost. */
 	run->is_blocked = status < 0 && status != -ENOENT && ++run->unread_count < UNREAD_MAX;
 	if (run->is_blocked)
 		return;
-	if (!run->status.end.magic)
-		(void)job_kill_orphan(&run->status.start, cgroups, record->place);
-	if (cgroups && record->place.kind != CGROUP_NONE) {
-		run->out_of_memory = cgroup_saw_out_of_memory(cgroups, record->place);
-		/* What was stopped leaves nothing; what has ended by itself may have left
-		 * servers. */
-		if (run->is_killing)
-			(void)cgroup_kill(cgroups, record->place);
-		leave_cgroup(run, cgroups);
-	}
+	run->out_of_memory = job_stop_clear(&run->stop, &run->status, run->is_killing);
 	job_look_run_last(&run->look);
 }
 
@@ -380,11 +352,10 @@ static void enter_end(struct job_life *run)
 	struct job_record *record = &job->record;
 
 	record->output_incomplete |= run->look.disk_room == 0;
+	record->exit.out_of_memory = run->out_of_memory;
 	if (job_status_apply_end(&run->status, record)) {
-		record->exit.out_of_memory = run->out_of_memory;
 		job_record_settle(record);
 	} else {
-		record->exit.out_of_memory = run->out_of_memory;
 		record->exit.ended_ms = wall_clock_ms();
 		record->ended_steady_ms = monotonic_ms();
 		job_record_set_lost(
@@ -458,8 +429,9 @@ static void fail_start(struct job_life *run, const struct err *err)
 
 /* ---- the start ---- */
 
-static void check_start(struct job_life *run)
+static void check_start(void *user)
 {
+	struct job_life *run = user;
 	enum spawn_status status = job_start_read_status(run->start);
 
 	if (status == SPAWN_PENDING)
@@ -471,14 +443,12 @@ static void check_start(struct job_life *run)
 		run->start->has_failed = true;
 }
 
-static void on_start_status(void *user)
-{
-	check_start(user);
-}
-
 /* The keeper is gone, or there will be none. */
-static void finish(struct job_life *run)
+static void finish(void *user)
 {
+	struct job_life *run = user;
+
+	job_poll_close(&run->keeper_poll);
 	if (run->phase == PHASE_STARTING) {
 		struct err *err = &run->start->err;
 
@@ -513,14 +483,6 @@ static void on_untracked(struct reaper_child *child)
 	drop(container_of(child, struct job_life, child));
 }
 
-static void on_adopted_keeper(void *user)
-{
-	struct job_life *run = user;
-
-	job_poll_close(&run->keeper_poll);
-	finish(run);
-}
-
 static void after_prepare(struct job_life *run)
 {
 	struct background_job *job = run->owner;
@@ -541,8 +503,7 @@ static void after_prepare(struct job_life *run)
 		     take_fd(&start->plan.pidfd));
 	run->is_tracked = true;
 	run->live++;
-	run->start_poll = job_poll_open(run->table->loop, start->plan.status_fd, on_start_status,
-					run);
+	run->start_poll = job_poll_open(run->table->loop, start->plan.status_fd, check_start, run);
 	if (run->start_poll)
 		return;
 	err_set(&start->err, ERR_RESOURCE_EXHAUSTED, "the job cannot be watched");
@@ -697,7 +658,7 @@ void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t
 	run->stop.keeper = keeper;
 	run->keeper_pidfd = pidfd;
 	if (pidfd >= 0)
-		run->keeper_poll = job_poll_open(run->table->loop, pidfd, on_adopted_keeper, run);
+		run->keeper_poll = job_poll_open(run->table->loop, pidfd, finish, run);
 	run->stop.is_keeper_seen = run->keeper_poll != NULL;
 	if (limit)
 		kill_at(run, now + 1 + (elapsed < limit ? limit - elapsed : 0));

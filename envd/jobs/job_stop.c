@@ -12,6 +12,8 @@
 
 /* As many as are open at a time while descendants are looked for. */
 #define KILL_DESCRIPTORS 4
+#define CGROUP_LEAVE_TRIES 10
+#define CGROUP_LEAVE_PAUSE_US 1000
 
 /* Who holds the lock while the keeper lives may rely on the leader's number. -ESRCH: the keeper is
  * gone; -ENOENT: somebody has removed the file; -EAGAIN: it may get better. */
@@ -129,6 +131,36 @@ bool job_stop_is_leader_dead(const struct job_stop *stop)
 	struct proc_stat about;
 
 	return proc_stat_read(stop->leader, &about) && proc_stat_is_dead(&about);
+}
+
+/* What was killed may take a moment to be gone; what was left behind may live for ever. */
+static void leave_cgroup(struct cgroups *cgroups, struct cgroup_place place, int tries)
+{
+	while (!cgroup_remove(cgroups, place)) {
+		if (--tries == 0) {
+			cgroup_remove_later(cgroups, place);
+			return;
+		}
+		usleep(CGROUP_LEAVE_PAUSE_US);
+	}
+}
+
+bool job_stop_clear(const struct job_stop *stop, const struct job_status *status, bool was_killed)
+{
+	struct cgroups *cgroups = stop->job->table->settings.spawn->cgroups;
+	struct cgroup_place place = stop->job->record.place;
+	bool out_of_memory;
+
+	if (!status->end.magic)
+		(void)job_kill_orphan(&status->start, cgroups, place);
+	if (!cgroups || place.kind == CGROUP_NONE)
+		return false;
+	out_of_memory = cgroup_saw_out_of_memory(cgroups, place);
+	/* What was stopped leaves nothing; what has ended by itself may have left servers. */
+	if (was_killed)
+		(void)cgroup_kill(cgroups, place);
+	leave_cgroup(cgroups, place, was_killed || out_of_memory ? CGROUP_LEAVE_TRIES : 1);
+	return out_of_memory;
 }
 
 void job_stop_fini(struct job_stop *stop)

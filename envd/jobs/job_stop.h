@@ -34,6 +34,9 @@ int job_stop_kill(struct job_stop *stop) NODISCARD;
 void job_stop_note_again(struct job_stop *stop);
 /* While the lock is held its number is its own. */
 bool job_stop_is_leader_dead(const struct job_stop *stop);
+/* The keeper is gone: what is left without one is killed, and the cgroup left. Whether the kernel
+ * has killed there for want of memory. */
+bool job_stop_clear(const struct job_stop *stop, const struct job_status *status, bool was_killed);
 void job_stop_fini(struct job_stop *stop);
 
 #endif
