@@ -489,8 +489,8 @@ static void after_prepare(struct job_life *run)
 	struct job_start *start = run->start;
 
 	if (start->status == 0) {
-		job->record.place = start->record.place;
-		job->record.not_enforced = start->record.not_enforced;
+		job->record.place = start->plan.place;
+		job->record.not_enforced = start->plan.not_enforced;
 		start->status = job_start_clone(start);
 	}
 	if (start->status < 0) {

@@ -225,9 +225,8 @@ static void on_files_closed(struct job *work)
 /* The last close of a deleted file frees its blocks, so that is done in the pool, too. */
 static void finish(struct job_reader *reader)
 {
-	if (!reader->is_closed || reader->is_working)
+	if (!reader->is_closed || reader->work.active)
 		return;
-	reader->is_working = true;
 	if (job_run(reader->job->table->loop, &reader->work, JOB_FILES, close_files,
 		    on_files_closed) < 0) {
 		close_files(&reader->work);
@@ -264,7 +263,6 @@ static void on_piece(struct job *work)
 {
 	struct job_reader *reader = container_of(work, struct job_reader, work);
 
-	reader->is_working = false;
 	give_back(reader);
 	if (reader->is_closed) {
 		finish(reader);
@@ -307,7 +305,7 @@ static void start_reading(struct job_reader *reader)
 	unsigned into;
 
 	/* Asked first: the pieces are the job's while it works. */
-	if (reader->is_working || reader->is_dry || reader->has_ended)
+	if (reader->work.active || reader->is_dry || reader->has_ended)
 		return;
 	into = is_filled(&reader->pieces[reader->next]) ? reader->next ^ 1 : reader->next;
 	if (is_filled(&reader->pieces[into]))
@@ -322,7 +320,6 @@ static void start_reading(struct job_reader *reader)
 		end(reader, -EAGAIN);
 		return;
 	}
-	reader->is_working = true;
 }
 
 static int hand_out(struct job_reader *reader, struct job_reader_piece *piece)
@@ -356,7 +353,7 @@ static void pump(struct job_reader *reader)
 	while (!reader->is_closed && !reader->has_ended && !reader->is_full) {
 		struct job_reader_piece *piece = &reader->pieces[reader->next];
 
-		if ((reader->is_working && reader->reading == reader->next) || !is_filled(piece))
+		if ((reader->work.active && reader->reading == reader->next) || !is_filled(piece))
 			break;
 		/* The next one is read while this one is sent. */
 		start_reading(reader);
@@ -366,7 +363,7 @@ static void pump(struct job_reader *reader)
 	if (reader->is_closed || reader->has_ended || reader->is_full)
 		return;
 	start_reading(reader);
-	if (reader->is_working || reader->has_ended || !reader->is_dry)
+	if (reader->work.active || reader->has_ended || !reader->is_dry)
 		return;
 	if (reader->ends_dry) {
 		end(reader, reader->job->is_removed && reader->follows ? -ENOENT : 0);
@@ -389,7 +386,7 @@ static void on_change(struct job_listener *listener)
 		end(reader, -ESHUTDOWN);
 		return;
 	}
-	if (reader->is_working) {
+	if (reader->work.active) {
 		reader->is_stale = true;
 		return;
 	}

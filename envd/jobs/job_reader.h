@@ -76,7 +76,7 @@ struct job_reader {
 	struct job work;
 	struct job_reader_piece pieces[2];
 	unsigned next, reading;
-	bool is_working, is_full, is_dry, is_closed, has_ended, is_stale, ends_dry;
+	bool is_full, is_dry, is_closed, has_ended, is_stale, ends_dry;
 	struct later later;
 	int status;
 };

@@ -110,7 +110,7 @@ int job_start_new(const struct background_job *job, const struct job_spec *spec,
 	struct job_start *start = xcalloc(1, sizeof(*start));
 	int status;
 
-	start->table = job->table;
+	start->job = job;
 	start->files = (struct job_files)JOB_FILES_NONE;
 	start->keeper = (struct spawn_keeper){
 		.program_fd = -1,
@@ -120,7 +120,6 @@ int job_start_new(const struct background_job *job, const struct job_spec *spec,
 		.birth_at = JOB_STATUS_BIRTH_AT,
 		.wall_time_ms = job->record.wall_time_ms,
 	};
-	start->record = job->record;
 	start->stop_grace_ms = UINT64_MAX;
 	arena_init(&start->arena, RPC_ARENA_BYTES);
 	status = copy_request(start, spec);
@@ -177,13 +176,16 @@ static void use_files(struct job_start *start)
 /* Folder and files, for a plan that is made. */
 static int store(struct job_start *start)
 {
-	int status = job_store_create(&start->table->store, &start->record, &start->files,
-				      &start->err);
+	struct job_record record = start->job->record;
+	int status;
 
+	record.place = start->plan.place;
+	record.not_enforced = start->plan.not_enforced;
+	status = job_store_create(&start->job->table->store, &record, &start->files, &start->err);
 	if (status < 0)
 		return status;
 	if (!job_store_can_cap(&start->files))
-		start->record.not_enforced |= JOB_LIMIT_OUTPUT;
+		start->plan.not_enforced |= JOB_LIMIT_OUTPUT;
 	status = give_outputs(start);
 	if (status < 0)
 		return err_set_sys(&start->err, ERR_INTERNAL, status, "chown of the output");
@@ -193,18 +195,16 @@ static int store(struct job_start *start)
 
 void job_start_prepare(struct job_start *start)
 {
-	const struct spawn_settings *spawn = start->table->settings.spawn;
-	struct job_store *directory = &start->table->store;
+	struct job_table *table = start->job->table;
+	const struct spawn_settings *spawn = table->settings.spawn;
 
-	start->status = job_store_open(directory, &start->err);
+	start->status = job_store_open(&table->store, &start->err);
 	if (start->status < 0)
 		return;
-	start->keeper.program_fd = directory->keeper_fd;
+	start->keeper.program_fd = table->store.keeper_fd;
 	start->status = spawn_prepare(&start->plan, spawn, &start->err);
 	if (start->status < 0)
 		return;
-	start->record.place = start->plan.place;
-	start->record.not_enforced = start->plan.not_enforced;
 	start->status = store(start);
 	if (start->status < 0 && start->plan.place.kind != CGROUP_NONE)
 		(void)cgroup_remove(spawn->cgroups, start->plan.place);

@@ -19,13 +19,12 @@ struct job_spec {
 };
 
 struct job_start {
-	struct job_table *table;
+	const struct background_job *job;
 	struct arena arena; /* of the copies */
 	struct spawn_request request;
 	struct spawn_keeper keeper;
-	struct spawn_plan plan;
+	struct spawn_plan plan; /* its not_enforced also has JOB_LIMIT_OUTPUT */
 	struct job_files files;
-	struct job_record record; /* as it is stored first; borrows from the job's */
 	struct err err;
 	int status; /* of job_start_prepare; then err says why */
 	pid_t leader; /* 0: it has not said so yet */

@@ -307,74 +307,79 @@ void jobs_get(struct rpc_call *call, const ProtobufCMessage *message)
 	(void)jobs_work_run(&get->work);
 }
 
+/* ---- calls that wait for a job ---- */
+
+static void on_change(struct job_listener *listener)
+{
+	struct jobs_follow *follow = container_of(listener, struct jobs_follow, listener);
+
+	/* It may end with its answer. */
+	rpc_call_hold(follow->call);
+	if (follow->answer(follow))
+		list_remove(&listener->node);
+	rpc_call_release(follow->call);
+}
+
+static void on_closed(struct rpc_call *call, int status)
+{
+	struct jobs_follow *follow = call->user;
+
+	list_remove(&follow->listener.node);
+	background_job_release(follow->job);
+}
+
+bool jobs_follow(struct jobs_follow *follow)
+{
+	static const struct rpc_handler handler = {.on_closed = on_closed};
+
+	follow->listener.on_change = on_change;
+	list_init(&follow->listener.node);
+	background_job_hold(follow->job);
+	rpc_call_set_handler(follow->call, &handler, follow);
+	if (follow->answer(follow))
+		return true;
+	background_job_listen(follow->job, &follow->listener);
+	return false;
+}
+
 /* ---- Stop ---- */
 
-struct stop_call {
-	struct job_listener listener;
-	struct rpc_call *call;
-	struct background_job *job;
-};
-
-static bool reply_stopped(struct rpc_call *call, const struct background_job *job)
+static bool reply_stopped(struct jobs_follow *follow)
 {
 	Jobs__StopResponse response = JOBS__STOP_RESPONSE__INIT;
+	struct background_job *job = follow->job;
 
 	if (job->table->is_closed) {
-		jobs_fail_closed(call);
+		jobs_fail_closed(follow->call);
 		return true;
 	}
 	if (!job_state_is_end(job->record.state) && !job->is_removed)
 		return false;
-	response.job = jobs_make_job(call->arena, job);
-	jobs_reply(call, &response.base, response.job);
+	response.job = jobs_make_job(follow->call->arena, job);
+	jobs_reply(follow->call, &response.base, response.job);
 	return true;
 }
-
-static void on_stop_change(struct job_listener *listener)
-{
-	struct stop_call *stop = container_of(listener, struct stop_call, listener);
-
-	if (reply_stopped(stop->call, stop->job))
-		list_remove(&listener->node);
-}
-
-static void on_stop_closed(struct rpc_call *call, int status)
-{
-	struct stop_call *stop = call->user;
-
-	list_remove(&stop->listener.node);
-	background_job_release(stop->job);
-}
-
-static const struct rpc_handler stop_handler = {.on_closed = on_stop_closed};
 
 static void stop(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Jobs__StopRequest *request = (const Jobs__StopRequest *)message;
 	struct background_job *job = jobs_find(call, request->id);
-	struct stop_call *stop;
+	struct jobs_follow *follow = job ? jobs_new_state(call, sizeof(*follow)) : NULL;
 	uint64_t grace_ms;
 
-	if (!job || reply_stopped(call, job))
+	if (!follow)
+		return;
+	*follow = (struct jobs_follow){.call = call, .job = job, .answer = reply_stopped};
+	if (jobs_follow(follow))
 		return;
 	grace_ms = request->opt_grace_ms_case == JOBS__STOP_REQUEST__OPT_GRACE_MS_GRACE_MS
 			   ? request->grace_ms
 			   : job->record.stop_grace_ms;
-	if (grace_ms > JOB_STOP_GRACE_MS_MAX) {
+	if (grace_ms > JOB_STOP_GRACE_MS_MAX)
 		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "grace_ms is at most %d",
 			      JOB_STOP_GRACE_MS_MAX);
-		return;
-	}
-	stop = jobs_new_state(call, sizeof(*stop));
-	if (!stop)
-		return;
-	stop->call = call;
-	stop->job = job;
-	stop->listener.on_change = on_stop_change;
-	background_job_hold(job);
-	background_job_listen(job, &stop->listener);
-	rpc_call_set_handler(call, &stop_handler, stop);
-	job_life_stop(job, request->force, grace_ms);
+	else
+		job_life_stop(job, request->force, grace_ms);
 }
 
 /* ---- Delete ---- */

@@ -166,53 +166,30 @@ static int read_request(const struct rpc_call *call, const Jobs__CreateRequest *
 /* ---- the call ---- */
 
 struct create_call {
-	struct job_listener listener;
-	struct rpc_call *call;
-	struct background_job *job;
+	struct jobs_follow follow;
 	bool existed;
 };
 
-/* False while it is not known yet. */
-static bool answer(struct create_call *create)
+static bool answer(struct jobs_follow *follow)
 {
 	Jobs__CreateResponse response = JOBS__CREATE_RESPONSE__INIT;
-	const struct background_job *job = create->job;
+	const struct background_job *job = follow->job;
 
 	if (job->table->is_closed) {
-		jobs_fail_closed(create->call);
+		jobs_fail_closed(follow->call);
 		return true;
 	}
 	if (job->record.state == JOB_PENDING && !job->is_removed)
 		return false;
 	if (job->record.state == JOB_PENDING) {
-		rpc_fail(create->call, job_life_start_error(job));
+		rpc_fail(follow->call, job_life_start_error(job));
 		return true;
 	}
-	response.job = jobs_make_job(create->call->arena, job);
-	response.existed = create->existed;
-	jobs_reply(create->call, &response.base, response.job);
+	response.job = jobs_make_job(follow->call->arena, job);
+	response.existed = container_of(follow, struct create_call, follow)->existed;
+	jobs_reply(follow->call, &response.base, response.job);
 	return true;
 }
-
-static void on_change(struct job_listener *listener)
-{
-	struct create_call *create = container_of(listener, struct create_call, listener);
-
-	if (answer(create))
-		list_remove(&listener->node);
-}
-
-static void on_closed(struct rpc_call *call, int status)
-{
-	struct create_call *create = call->user;
-
-	/* The job goes on: a client that is gone may come back with its key. */
-	list_remove(&create->listener.node);
-	if (create->job)
-		background_job_release(create->job);
-}
-
-static const struct rpc_handler handler = {.on_closed = on_closed};
 
 void jobs_create(struct rpc_call *call, const ProtobufCMessage *message)
 {
@@ -223,20 +200,15 @@ void jobs_create(struct rpc_call *call, const ProtobufCMessage *message)
 
 	if (!create)
 		return;
-	create->call = call;
-	create->listener.on_change = on_change;
-	list_init(&create->listener.node);
-	rpc_call_set_handler(call, &handler, create);
+	create->follow = (struct jobs_follow){.call = call, .answer = answer};
 	status = read_request(call, (const Jobs__CreateRequest *)message, &spec, &err);
 	if (status == 0)
-		status = job_life_create(jobs_table(call), &spec, &create->job, &err);
+		status = job_life_create(jobs_table(call), &spec, &create->follow.job, &err);
 	if (status < 0 && status != -EALREADY) {
-		create->job = NULL;
 		rpc_fail(call, &err);
 		return;
 	}
 	create->existed = status == -EALREADY;
-	background_job_hold(create->job);
-	if (!answer(create))
-		background_job_listen(create->job, &create->listener);
+	/* The job goes on without the call: a client that is gone may come back with its key. */
+	(void)jobs_follow(&create->follow);
 }

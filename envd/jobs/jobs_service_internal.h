@@ -40,6 +40,18 @@ struct jobs_work {
 /* Call, job and functions are set. False: refused, and the call has failed. */
 bool jobs_work_run(struct jobs_work *work);
 
+/* A unary call that is answered by what becomes of a job. Embedded in what the call keeps. */
+struct jobs_follow {
+	struct job_listener listener;
+	struct rpc_call *call;
+	struct background_job *job;
+	/* False while there is nothing to answer; then it is asked again when the job changes. */
+	bool (*answer)(struct jobs_follow *follow);
+};
+
+/* Call, job and function are set. True: answered already. */
+bool jobs_follow(struct jobs_follow *follow);
+
 /* Keepalives of a stream, embedded by its owner. */
 struct jobs_keepalive {
 	struct alarm alarm;
