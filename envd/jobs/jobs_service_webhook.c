@@ -14,8 +14,7 @@ struct webhook {
 	struct job_webhook_target target;
 	struct sockaddr_storage address;
 	struct http_call *call; /* NULL: not now */
-	struct later later; /* for what fails at once */
-	struct alarm alarm; /* until the next attempt */
+	struct alarm alarm; /* until the next attempt, or for what fails at once */
 	int status; /* what failed at once */
 	size_t answer_bytes;
 	int resolve_status;
@@ -55,7 +54,6 @@ static void end(struct webhook *hook)
 	hook->is_over = true;
 	hook->job->is_webhook_busy = false;
 	list_remove(&hook->listener.node);
-	later_cancel(&hook->later);
 	alarm_cancel(&hook->alarm);
 	if (hook->call)
 		http_call_close(hook->call);
@@ -200,17 +198,10 @@ static void open_call(struct webhook *hook, const struct buf *body)
 	hook->call = http_call_open(hook->loop, &settings, &handler);
 }
 
-static void on_failed_at_once(struct later *later)
-{
-	struct webhook *hook = container_of(later, struct webhook, later);
-
-	settle(hook, hook->status);
-}
-
 static void fail_later(struct webhook *hook, int status)
 {
 	hook->status = status;
-	later_call(hook->loop, &hook->later);
+	alarm_set(hook->loop, &hook->alarm, 0);
 }
 
 static void call_server(struct webhook *hook)
@@ -359,6 +350,10 @@ static void on_alarm(struct alarm *alarm)
 {
 	struct webhook *hook = container_of(alarm, struct webhook, alarm);
 
+	if (hook->has_turn) {
+		settle(hook, hook->status);
+		return;
+	}
 	list_append(&hook->job->table->webhooks_waiting, &hook->node);
 	give_next_turn(hook->job->table);
 }
@@ -381,7 +376,6 @@ void jobs_webhook_start(struct background_job *job)
 	background_job_hold(job);
 	hook->listener.on_change = on_change;
 	background_job_listen(job, &hook->listener);
-	later_init(&hook->later, on_failed_at_once);
 	alarm_init(&hook->alarm, on_alarm);
 	list_append(&job->table->webhooks_waiting, &hook->node);
 	give_next_turn(job->table);
