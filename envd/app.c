@@ -128,6 +128,8 @@ static void open_jobs(struct app *app)
 	app->jobs = jobs_new(&settings);
 }
 
+static void on_next_stage(struct alarm *alarm);
+
 void app_init(struct app *app, const struct app_config *config)
 {
 	struct sandbox *sandbox = &app->sandbox;
@@ -136,7 +138,7 @@ void app_init(struct app *app, const struct app_config *config)
 	job_pool_configure();
 	json_init();
 	loop_init(&app->loop);
-	uv_timer_init(&app->loop.uv, &app->stop_timer);
+	alarm_init_idle(&app->next_stage, on_next_stage);
 	open_signals(app);
 
 	sandbox_init(sandbox, &app->loop);
@@ -270,15 +272,6 @@ static void on_server_stopped(void *user)
 	app->exporter = app->snapshot.exporter = NULL;
 }
 
-static void on_stop_timer(uv_timer_t *timer);
-
-/* The timer must not keep the loop alive, only end it. */
-static void plan_next_stage(struct app *app, uint64_t after_ms)
-{
-	uv_timer_start(&app->stop_timer, on_stop_timer, after_ms, 0);
-	uv_unref((uv_handle_t *)&app->stop_timer);
-}
-
 static void on_processes_stopped(struct process_table *table, void *user)
 {
 	struct app *app = user;
@@ -288,7 +281,7 @@ static void on_processes_stopped(struct process_table *table, void *user)
 	/* Their streams have been ended; clients now have this long to take what is still
 	 * queued. */
 	if (app->stage == APP_STOPPING)
-		plan_next_stage(app, SHUTDOWN_ANSWERS_MS);
+		alarm_set(&app->loop, &app->next_stage, SHUTDOWN_ANSWERS_MS);
 }
 
 static void abort_what_is_left(struct app *app)
@@ -299,12 +292,12 @@ static void abort_what_is_left(struct app *app)
 		process_table_hasten_stop(app->processes);
 	if (app->server)
 		http_server_abort(app->server);
-	plan_next_stage(app, SHUTDOWN_HARD_MS);
+	alarm_set(&app->loop, &app->next_stage, SHUTDOWN_HARD_MS);
 }
 
-static void on_stop_timer(uv_timer_t *timer)
+static void on_next_stage(struct alarm *alarm)
 {
-	struct app *app = container_of(timer, struct app, stop_timer);
+	struct app *app = container_of(alarm, struct app, next_stage);
 
 	if (app->stage != APP_ABORTING) {
 		abort_what_is_left(app);
@@ -323,7 +316,7 @@ void app_stop(struct app *app)
 	switch (app->stage) {
 	case APP_RUNNING:
 		app->stage = APP_STOPPING;
-		plan_next_stage(app, PROCESS_STOP_GRACE_MS + SHUTDOWN_HARD_MS);
+		alarm_set(&app->loop, &app->next_stage, PROCESS_STOP_GRACE_MS + SHUTDOWN_HARD_MS);
 		http_server_stop(app->server, on_server_stopped, app);
 		watch_table_stop(app->watches);
 		close_tools(app);
@@ -354,7 +347,7 @@ void app_fini(struct app *app)
 	}
 	for (size_t i = 0; i < app->signal_count; i++)
 		uv_close((uv_handle_t *)&app->signals[i], NULL);
-	uv_close((uv_handle_t *)&app->stop_timer, NULL);
+	alarm_cancel(&app->next_stage);
 	snapshot_service_close(&app->snapshot);
 	loop_run(&app->loop);
 	snapshot_service_fini(&app->snapshot);

@@ -70,7 +70,8 @@ struct app {
 	uv_signal_t signals[6];
 	size_t signal_count;
 	bool restart; /* is_machine: instead of switching off */
-	uv_timer_t stop_timer;
+	struct alarm next_stage; /* of the stop; an idle one, which must not keep the loop, only end
+				    it */
 	enum { APP_RUNNING, APP_STOPPING, APP_ABORTING } stage;
 	bool processes_stopped;
 };

@@ -53,6 +53,7 @@ static void insert(struct alarms *alarms, struct alarm *alarm)
 		alarms->capacity = alarms->capacity ? 2 * alarms->capacity : FIRST_CAPACITY;
 		alarms->heap = xrealloc(alarms->heap, alarms->capacity * sizeof(*alarms->heap));
 	}
+	alarms->idle_count += alarm->is_idle;
 	put(alarms, ++alarms->count, alarm);
 	rise(alarms, alarm);
 }
@@ -67,6 +68,7 @@ static void take_out(struct alarms *alarms, struct alarm *alarm)
 		rise(alarms, last);
 	}
 	alarm->place = 0;
+	alarms->idle_count -= alarm->is_idle;
 	/* A crowd that has left takes its memory along. */
 	if (alarms->capacity > FIRST_CAPACITY && alarms->count < alarms->capacity / 4) {
 		alarms->capacity /= 2;
@@ -84,6 +86,10 @@ static void arm(struct loop *loop)
 	uint64_t due = alarms->count ? alarms->heap[0]->due_ms : UINT64_MAX,
 		 now = uv_now(&loop->uv);
 
+	if (alarms->count == alarms->idle_count)
+		uv_unref((uv_handle_t *)&alarms->timer);
+	else
+		uv_ref((uv_handle_t *)&alarms->timer);
 	/* While they ring the timer is armed once, at the end. */
 	if (due == alarms->armed_ms || alarms->is_ringing)
 		return;
@@ -110,13 +116,12 @@ static void on_timer(uv_timer_t *timer)
 	}
 	alarms->is_ringing = false;
 	alarms->armed_ms = UINT64_MAX;
+	arm(loop);
 	/* A timer of 0 ms that is started by a timer fires before the loop has looked at anything
 	 * else. */
-	if (alarms->count && alarms->heap[0]->due_ms <= now) {
+	if (alarms->armed_ms <= now) {
 		alarms->armed_ms = now + LOOP_LOOK_AGAIN_MS;
 		uv_timer_start(timer, on_timer, LOOP_LOOK_AGAIN_MS, 0);
-	} else {
-		arm(loop);
 	}
 }
 
@@ -125,17 +130,45 @@ void alarm_init(struct alarm *alarm, void (*fn)(struct alarm *alarm))
 	*alarm = (struct alarm){.fn = fn};
 }
 
+void alarm_init_idle(struct alarm *alarm, void (*fn)(struct alarm *alarm))
+{
+	*alarm = (struct alarm){.fn = fn, .is_idle = true};
+}
+
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms)
 {
 	struct alarms *alarms = &loop->alarms;
+	uint64_t due_ms = uv_now(&loop->uv) + ms;
 
+	if (alarm->place && alarm->due_ms == due_ms)
+		return;
 	if (alarm->place)
 		take_out(alarms, alarm);
 	alarm->loop = loop;
-	alarm->due_ms = uv_now(&loop->uv) + ms;
+	alarm->due_ms = due_ms;
 	alarm->sequence = alarms->sequence++;
 	insert(alarms, alarm);
 	arm(loop);
+}
+
+void alarm_set_within(struct loop *loop, struct alarm *alarm, uint64_t ms)
+{
+	if (!alarm->place || alarm->due_ms > uv_now(&loop->uv) + ms)
+		alarm_set(loop, alarm, ms);
+}
+
+void alarm_call(struct loop *loop, struct alarm *alarm, void (*fn)(struct alarm *alarm),
+		uint64_t ms)
+{
+	alarm->fn = fn;
+	alarm_set(loop, alarm, ms);
+}
+
+uint64_t alarm_left_ms(const struct alarm *alarm)
+{
+	uint64_t now = uv_now(&alarm->loop->uv);
+
+	return alarm->due_ms > now ? alarm->due_ms - now : 0;
 }
 
 void alarm_cancel(struct alarm *alarm)

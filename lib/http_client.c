@@ -17,30 +17,14 @@ static void leave_budget(struct http_client *c)
 	share_init(&c->heads, NULL, 0);
 }
 
-static void release_handle(struct http_client *c)
-{
-	if (--c->handles)
-		return;
-	leave_budget(c);
-	if (!c->detached && c->handler->on_closed)
-		c->handler->on_closed(c, c->status);
-	free_client(c);
-}
-
 static void on_stream_closed(struct stream *s)
 {
-	release_handle(s->user);
-}
+	struct http_client *c = s->user;
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_handle(container_of(handle, struct http_client, timer));
-}
-
-static void close_timer(struct http_client *c)
-{
-	if (c->timer.data)
-		uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+	leave_budget(c);
+	if (c->handler->on_closed)
+		c->handler->on_closed(c, c->status);
+	free_client(c);
 }
 
 static void close_client(struct http_client *c, int status, bool reset)
@@ -50,8 +34,8 @@ static void close_client(struct http_client *c, int status, bool reset)
 	c->closing = true;
 	c->status = status;
 	later_cancel(&c->later);
+	alarm_cancel(&c->alarm);
 	buf_reset(&c->held);
-	close_timer(c);
 	stream_close(c->stream, reset);
 }
 
@@ -196,7 +180,6 @@ static bool step_response(struct http_client *c, struct str *in)
 	if (may_refuse && !c->heads.refused) {
 		c->refusing = true;
 		c->refusing_until_ms = loop_now_ms(c->loop) + HTTP_REFUSAL_WAIT_MS;
-		c->timer_running = false; /* an earlier moment than it may be set to */
 		return true;
 	}
 	close_client(c, c->heads.refused ? -EDQUOT : -EPROTO, true);
@@ -265,11 +248,10 @@ static bool step(struct http_client *c, struct str *in)
 
 static void run(struct http_client *c, const char *data, size_t len);
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct http_client *c = container_of(timer, struct http_client, timer);
+	struct http_client *c = container_of(alarm, struct http_client, alarm);
 
-	c->timer_running = false;
 	run(c, NULL, 0);
 }
 
@@ -286,15 +268,7 @@ static void watch_stall(struct http_client *c)
 		close_client(c, -ETIMEDOUT, true);
 		return;
 	}
-	if (c->timer_running)
-		return;
-	if (!c->timer.data) {
-		uv_timer_init(&c->loop->uv, &c->timer);
-		c->timer.data = c;
-		c->handles++;
-	}
-	c->timer_running = true;
-	uv_timer_start(&c->timer, on_timer, loop_wait_ms(c->loop, deadline), 0);
+	alarm_set_within(c->loop, &c->alarm, loop_wait_ms(c->loop, deadline));
 }
 
 static void update_reading(struct http_client *c)
@@ -406,7 +380,7 @@ struct http_client *http_client_open(struct loop *loop, struct stream *stream,
 	c->stream = stream;
 	c->handler = handler;
 	c->user = user;
-	c->handles = 1;
+	alarm_init(&c->alarm, on_alarm);
 	later_init(&c->later, on_later);
 	arena_init_shared(&c->arena, HTTP_EXCHANGE_ARENA_BYTES, &c->heads);
 	buf_init(&c->held, 2 * LOOP_SCRATCH_BYTES);
@@ -485,8 +459,8 @@ struct stream *http_client_detach(struct http_client *c)
 	if (c->busy)
 		return stream; /* the rest follows when its own frames are left */
 	later_cancel(&c->later);
-	close_timer(c);
-	release_handle(c);
+	alarm_cancel(&c->alarm);
+	free_client(c);
 	return stream;
 }
 

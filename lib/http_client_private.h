@@ -16,7 +16,7 @@ struct http_client {
 	const struct http_client_handler *handler;
 	void *user;
 	struct later later;
-	uv_timer_t timer; /* against a server that takes nothing; opened when bytes first wait */
+	struct alarm alarm; /* against a server that takes nothing */
 	struct arena arena;
 	struct share heads; /* what of the arena counts, and where */
 	struct http_parser parser;
@@ -35,13 +35,12 @@ struct http_client {
 	int broken; /* negative errno of the stream */
 	int write_error; /* the same of the writing side alone: the answer may still come */
 	int status; /* for on_closed */
-	uint8_t handles;
 	bool begun, request_ended, chunked, to_head, wants_continue, keep_alive;
 	bool got_bytes, response_done, tunnel, end_told;
 	bool paused, reading, eof, shut, stray;
 	bool refusing; /* what came is no response to an upgrade: words, if the end follows */
 	bool full, full_told; /* the stream is / the user was told */
-	bool busy, closing, close_wanted, reset_wanted, detached, timer_running;
+	bool busy, closing, close_wanted, reset_wanted, detached;
 };
 
 /* Looks at the client again from the loop. */

@@ -37,7 +37,7 @@ void http_conn_enter(struct http_conn *c, enum http_conn_state state)
 		c->discarded = 0;
 }
 
-/* From now on it may be the client that is waited for, so the timer has to be looked at. */
+/* From now on it may be the client that is waited for, so the alarm has to be looked at. */
 static void become_full(struct http_conn *c)
 {
 	if (!c->full)
@@ -94,12 +94,10 @@ void http_conn_count(struct http_conn_shared *shared, int change)
 
 /* ---- the end of things ---- */
 
-static void release_handle(struct http_conn *c)
+static void free_conn(struct http_conn *c)
 {
 	struct http_conn_shared *shared = c->shared;
 
-	if (--c->handles)
-		return;
 	list_remove(&c->node);
 	http_conn_count(shared, -1);
 	free(c);
@@ -108,12 +106,7 @@ static void release_handle(struct http_conn *c)
 
 static void on_stream_closed(struct stream *s)
 {
-	release_handle(s->user);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_handle(container_of(handle, struct http_conn, timer));
+	free_conn(s->user);
 }
 
 void http_conn_close_exchange(struct http_conn *c, int status)
@@ -151,12 +144,18 @@ void http_conn_close(struct http_conn *c, int status, bool reset)
 	http_conn_close_exchange(c, status);
 	http_conn_drop_exchange(c);
 	later_cancel(&c->later);
+	alarm_cancel(&c->alarm);
 	buf_reset(&c->held);
 	stream_close(c->stream, reset);
-	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
 }
 
-/* The stream is somebody else's from here on; the connection goes without it. */
+static void on_handed_over(struct later *later)
+{
+	free_conn(container_of(later, struct http_conn, later));
+}
+
+/* The stream is somebody else's from here on; the connection goes without it, as soon as its own
+ * frames are left. */
 static void hand_over(struct http_conn *c, struct str *in)
 {
 	struct stream *stream = c->stream;
@@ -166,11 +165,12 @@ static void hand_over(struct http_conn *c, struct str *in)
 	http_conn_enter(c, HTTP_CONN_CLOSING);
 	stream_read_stop(stream);
 	stream->events = NULL;
-	c->handles--;
 	c->shared->on_http2(c->shared, stream, c->peer, early);
-	later_cancel(&c->later);
+	alarm_cancel(&c->alarm);
 	buf_reset(&c->held);
-	uv_close((uv_handle_t *)&c->timer, on_timer_closed);
+	later_cancel(&c->later);
+	later_init(&c->later, on_handed_over);
+	later_call(c->shared->loop, &c->later);
 }
 
 /* A stranger that has sent all of a request is being served; others, whose request has not come, or
@@ -373,8 +373,6 @@ static bool step(struct http_conn *c, struct str *in)
 
 /* ---- the loop's side ---- */
 
-static void on_timer(uv_timer_t *timer);
-
 size_t http_conn_unused(const struct http_conn *c)
 {
 	return c->in ? c->in->len : buf_length(&c->held);
@@ -416,16 +414,13 @@ static void run(struct http_conn *c, const char *data, size_t len)
 	if (c->broken)
 		http_conn_poke(c);
 	http_conn_update_reading(c);
-	http_conn_update_timer(c, on_timer);
+	http_conn_update_alarm(c);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct http_conn *c = container_of(timer, struct http_conn, timer);
+	struct http_conn *c = container_of(alarm, struct http_conn, alarm);
 
-	c->armed_for_ms = 0;
-	if (c->state == HTTP_CONN_CLOSING)
-		return;
 	c->busy = true;
 	switch (http_conn_overdue(c)) {
 	case HTTP_CONN_NOT_OVERDUE:
@@ -551,13 +546,12 @@ void http_conn_open(struct http_conn_shared *shared, struct stream *stream, cons
 
 	c->shared = shared;
 	c->stream = stream;
-	c->handles = 2;
 	c->last_read_ms = loop_now_ms(shared->loop);
 	c->known = !shared->config.knows_clients;
 	snprintf(c->peer, sizeof(c->peer), "%s", peer);
 	buf_init(&c->held, HTTP_EARLY_BYTES_MAX + 2 * LOOP_SCRATCH_BYTES);
 	later_init(&c->later, on_later);
-	uv_timer_init(&shared->loop->uv, &c->timer);
+	alarm_init(&c->alarm, on_alarm);
 	list_init(&c->node);
 	http_conn_count(shared, 1);
 	stream->events = &events;

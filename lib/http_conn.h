@@ -28,7 +28,7 @@ enum http_conn_state {
 	HTTP_CONN_EXCHANGE, /* dispatched; also a tunnel */
 	HTTP_CONN_DISCARD, /* answered; the rest of the body is thrown away */
 	HTTP_CONN_LINGER, /* last answer sent, our direction ended; waiting for the client's end */
-	HTTP_CONN_CLOSING, /* until the handles are closed */
+	HTTP_CONN_CLOSING, /* until the stream is closed, or the loop has nothing of it any more */
 };
 
 /* What all connections of a server have in common; embedded in it. */
@@ -59,19 +59,18 @@ struct http_conn {
 	struct stream *stream;
 	struct http_conn_exchange *exchange;
 	struct later later;
-	uv_timer_t timer;
+	struct alarm alarm;
 	struct buf held; /* bytes that cannot be used yet */
 	const struct str *in; /* within run(): bytes that are not used yet */
 	uint64_t since_ms; /* in this state */
 	uint64_t last_read_ms; /* last arrival, or progress of a body */
 	size_t progress; /* bytes that came since then */
-	uint64_t armed_for_ms; /* 0: timer not running */
 	uint64_t written; /* bytes given to the stream, for the write stall */
 	struct stall_clock stall;
 	uint64_t discarded;
 	int broken; /* negative errno of the stream */
 	uint8_t state; /* enum http_conn_state; only http_conn_enter writes it */
-	uint8_t handles, blanks;
+	uint8_t blanks;
 	bool busy, reading, eof, left, shut, full, served, reset_wanted;
 	bool known; /* a request of it was (config.knows_clients) */
 	char peer[64];
@@ -146,8 +145,8 @@ enum http_conn_lateness {
 };
 /* Starts or stops reading, as the state wants. */
 void http_conn_update_reading(struct http_conn *c);
-/* Makes sure the timer fires no later than the next deadline. */
-void http_conn_update_timer(struct http_conn *c, uv_timer_cb on_timer);
+/* Makes sure the alarm rings no later than the next deadline. */
+void http_conn_update_alarm(struct http_conn *c);
 enum http_conn_lateness http_conn_overdue(struct http_conn *c);
 
 /* http_conn_response.c */

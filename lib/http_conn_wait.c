@@ -71,17 +71,16 @@ static uint64_t stall_deadline(struct http_conn *c)
 				    loop_now_ms(c->shared->loop), c->shared->timeouts.write_stall);
 }
 
-void http_conn_update_timer(struct http_conn *c, uv_timer_cb on_timer)
+void http_conn_update_alarm(struct http_conn *c)
 {
 	uint64_t stall = stall_deadline(c), deadline = state_deadline(c);
 
 	/* While the last answer is still going out, lingering has not begun. */
 	if (stall < deadline || (stall != UINT64_MAX && c->state == HTTP_CONN_LINGER))
 		deadline = stall;
-	if (deadline == UINT64_MAX || (c->armed_for_ms && c->armed_for_ms <= deadline))
-		return;
-	c->armed_for_ms = deadline;
-	uv_timer_start(&c->timer, on_timer, loop_wait_ms(c->shared->loop, deadline), 0);
+	if (deadline != UINT64_MAX)
+		alarm_set_within(c->shared->loop, &c->alarm,
+				 loop_wait_ms(c->shared->loop, deadline));
 }
 
 enum http_conn_lateness http_conn_overdue(struct http_conn *c)

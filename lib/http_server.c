@@ -20,16 +20,16 @@
 struct http_server {
 	struct http_conn_shared shared;
 	uv_poll_t poll;
-	uv_timer_t retry;
+	struct alarm retry;
 	struct later later;
 	int fd;
 	int reserve; /* a descriptor to let in whom there is no room for, and say so */
 	uint64_t full_since_ms;
 	struct http_server_totals totals;
-	uint64_t told_ms; /* when it was told that connections make room */
+	uint64_t told_yield_ms, told_pause_ms, told_full_ms; /* when the log has last said so */
 	unsigned port;
-	unsigned handles; /* open uv handles of the server itself */
 	bool accepting;
+	bool is_open; /* `poll` is */
 	struct list_node guests; /* those at work; and, longest idle first, ... */
 	struct list_node idle_guests; /* ... those without a request; and ... */
 	struct list_node stranger_guests; /* ... those of whose client nothing is known yet */
@@ -44,7 +44,7 @@ static struct http_server *of(struct http_conn_shared *shared)
 
 static void finish_stop(struct http_server *server)
 {
-	if (!server->shared.stopping || server->shared.count || server->handles)
+	if (!server->shared.stopping || server->shared.count || server->is_open)
 		return;
 	later_cancel(&server->later);
 	if (server->stopped)
@@ -59,14 +59,23 @@ static void on_later(struct later *later)
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
-static void tell_that_some_go(struct http_server *server, uint64_t now)
+/* What clients can make happen at will is said once in a while. */
+static bool may_tell(const struct http_server *server, uint64_t *told_ms)
 {
-	if (server->told_ms && now - server->told_ms < HTTP_EVICT_REPORT_MS)
-		return;
-	server->told_ms = now;
-	log_warn("http", "connections without a request make room for others",
-		 LOG_I("connections", server->shared.count),
-		 LOG_I("max", server->shared.config.connections_max));
+	uint64_t now = loop_now_ms(server->shared.loop);
+
+	if (*told_ms && now - *told_ms < HTTP_EVICT_REPORT_MS)
+		return false;
+	*told_ms = now;
+	return true;
+}
+
+static void tell_that_some_go(struct http_server *server)
+{
+	if (may_tell(server, &server->told_yield_ms))
+		log_warn("http", "connections without a request make room for others",
+			 LOG_I("connections", server->shared.count),
+			 LOG_I("max", server->shared.config.connections_max));
 }
 
 /* The one that has been idle for longest goes, if that is long enough. */
@@ -91,7 +100,7 @@ static bool yield_one(struct http_server *server, const struct list_node *conns,
 		return false;
 	}
 	server->totals.evicted++;
-	tell_that_some_go(server, now);
+	tell_that_some_go(server);
 	return true;
 }
 
@@ -141,7 +150,7 @@ static void turn_away_waiting(struct http_server *server)
 	}
 	server->reserve = fcntl(server->fd, F_DUPFD_CLOEXEC, 0);
 	server->totals.turned_away += count;
-	if (count)
+	if (count && may_tell(server, &server->told_full_ms))
 		log_warn("http", "no room for new connections", LOG_I("turned_away", count),
 			 LOG_I("connections", server->shared.count));
 }
@@ -156,9 +165,9 @@ static void resume_accepting(struct http_server *server)
 
 static void wait_for_room(struct http_server *server);
 
-static void on_retry(uv_timer_t *timer)
+static void on_retry(struct alarm *alarm)
 {
-	struct http_server *server = container_of(timer, struct http_server, retry);
+	struct http_server *server = container_of(alarm, struct http_server, retry);
 
 	resume_accepting(server);
 	if (!server->accepting && !server->shared.stopping)
@@ -173,7 +182,7 @@ static void wait_for_room(struct http_server *server)
 		server->full_since_ms = now;
 	if (!make_room(server) && now - server->full_since_ms >= HTTP_QUEUE_PATIENCE_MS)
 		turn_away_waiting(server);
-	uv_timer_start(&server->retry, on_retry, ACCEPT_RETRY_MS, 0);
+	alarm_set(server->shared.loop, &server->retry, ACCEPT_RETRY_MS);
 }
 
 static void pause_accepting(struct http_server *server)
@@ -231,8 +240,9 @@ static bool accept_one(struct http_server *server)
 		int error = errno;
 
 		if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-			log_warn("http", "accepting pauses", LOG_I("errno", error),
-				 LOG_I("connections", server->shared.count));
+			if (may_tell(server, &server->told_pause_ms))
+				log_warn("http", "accepting pauses", LOG_I("errno", error),
+					 LOG_I("connections", server->shared.count));
 			pause_accepting(server);
 		}
 		/* What else goes wrong concerns that one connection. */
@@ -385,8 +395,8 @@ int http_server_listen_on(struct loop *loop, const struct http_server_config *co
 		free(server);
 		return status;
 	}
-	uv_timer_init(&loop->uv, &server->retry);
-	server->handles = 2;
+	alarm_init(&server->retry, on_retry);
+	server->is_open = true;
 	server->fd = fd;
 	server->reserve = fcntl(fd, F_DUPFD_CLOEXEC, 0);
 	if (storage.ss_family == AF_INET)
@@ -504,11 +514,11 @@ size_t http_server_connections(const struct http_server *server)
 	return server->shared.count;
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+static void on_poll_closed(uv_handle_t *handle)
 {
-	struct http_server *server = handle->data;
+	struct http_server *server = container_of((uv_poll_t *)handle, struct http_server, poll);
 
-	server->handles--;
+	server->is_open = false;
 	finish_stop(server);
 }
 
@@ -559,9 +569,8 @@ void http_server_stop_gently(struct http_server *server, unsigned idle_ms,
 	server->shared.stop_began_ms = loop_now_ms(server->shared.loop);
 	server->shared.stop_idle_ms = server->shared.stop_began_ms + idle_ms;
 	if (server->fd >= 0) {
-		server->poll.data = server->retry.data = server;
-		uv_close((uv_handle_t *)&server->poll, on_handle_closed);
-		uv_close((uv_handle_t *)&server->retry, on_handle_closed);
+		uv_close((uv_handle_t *)&server->poll, on_poll_closed);
+		alarm_cancel(&server->retry);
 		close_fd(&server->fd);
 		close_fd(&server->reserve);
 		server->accepting = false;

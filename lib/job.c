@@ -51,35 +51,40 @@ static void on_work(uv_work_t *work)
 
 static void on_done(uv_work_t *work, int status);
 
-/* Guards what jobs with threads of their own hand back. Whoever has taken one from there may close
- * the loop. */
-static pthread_mutex_t returned_lock = PTHREAD_MUTEX_INITIALIZER;
+static void finish(struct job *job);
+
+static void on_returned(struct message *returned)
+{
+	struct job *job = container_of(returned, struct job, returned);
+
+	message_close(returned);
+	job->loop->jobs_alone--;
+	finish(job);
+}
 
 static void *run_alone(void *user)
 {
 	struct job *job = user;
-	struct loop *loop = job->loop;
 
 	keep_stack_from_children();
 	job->fn(job);
-	pthread_mutex_lock(&returned_lock);
-	job->next = loop->jobs_returned;
-	loop->jobs_returned = job;
-	uv_async_send(&loop->jobs_return);
-	pthread_mutex_unlock(&returned_lock);
+	message_post(&job->returned);
 	return NULL;
 }
 
 static int start_alone(struct job *job)
 {
 	pthread_t thread;
-	int status = thread_start(&thread, JOB_STACK_BYTES, run_alone, job);
+	int status;
 
-	if (status < 0)
+	message_open(&job->returned, job->loop, on_returned);
+	status = thread_start(&thread, JOB_STACK_BYTES, run_alone, job);
+	if (status < 0) {
+		message_close(&job->returned);
 		return status;
+	}
 	pthread_detach(thread);
-	if (job->loop->jobs_alone++ == 0)
-		uv_ref((uv_handle_t *)&job->loop->jobs_return);
+	job->loop->jobs_alone++;
 	return 0;
 }
 
@@ -221,8 +226,6 @@ static void count_waiting(const struct job *job, int change)
 		job->loop->pieces_waiting += (size_t)(ssize_t)change;
 }
 
-static void on_look(uv_timer_t *timer);
-
 static void hold_back(struct job *job)
 {
 	struct loop *loop = job->loop;
@@ -230,8 +233,8 @@ static void hold_back(struct job *job)
 	job->place = loop->jobs_held_back++;
 	list_append(&loop->jobs_waiting[job->class], &job->node);
 	count_waiting(job, 1);
-	if (touches_files(job->class) && !uv_is_active((const uv_handle_t *)&loop->jobs_look))
-		uv_timer_start(&loop->jobs_look, on_look, JOB_LOOK_STUCK_MS, JOB_LOOK_STUCK_MS);
+	if (touches_files(job->class) && !alarm_is_set(&loop->jobs_look))
+		alarm_set(loop, &loop->jobs_look, loop->jobs_look_ms);
 }
 
 static void take_out(struct job *job)
@@ -338,23 +341,6 @@ static void on_done(uv_work_t *work, int status)
 	finish(container_of(work, struct job, work));
 }
 
-static void on_return(uv_async_t *async)
-{
-	struct loop *loop = container_of(async, struct loop, jobs_return);
-	struct job *job, *next;
-
-	pthread_mutex_lock(&returned_lock);
-	job = loop->jobs_returned;
-	loop->jobs_returned = NULL;
-	pthread_mutex_unlock(&returned_lock);
-	for (; job; job = next) {
-		next = job->next;
-		if (--loop->jobs_alone == 0)
-			uv_unref((uv_handle_t *)async);
-		finish(job);
-	}
-}
-
 /* ---- those that are stuck ---- */
 
 static void pass_over(struct job *job)
@@ -366,15 +352,14 @@ static void pass_over(struct job *job)
 }
 
 /* Counts looks instead of time: a loop that stood still (a paused sandbox) has seen nobody run. */
-static void on_look(uv_timer_t *timer)
+static void on_look(struct alarm *alarm)
 {
-	struct loop *loop = container_of(timer, struct loop, jobs_look);
+	struct loop *loop = container_of(alarm, struct loop, jobs_look);
 	struct list_node *node, *next;
 
-	if (atomic_load_explicit(&loop->file_jobs_waiting, memory_order_relaxed) == 0) {
-		uv_timer_stop(timer);
+	if (atomic_load_explicit(&loop->file_jobs_waiting, memory_order_relaxed) == 0)
 		return;
-	}
+	alarm_set(loop, alarm, loop->jobs_look_ms);
 	for (node = loop->file_jobs_fresh.next; node != &loop->file_jobs_fresh; node = next) {
 		struct job *job = container_of(node, struct job, fresh);
 
@@ -386,15 +371,10 @@ static void on_look(uv_timer_t *timer)
 	submit_waiting(loop);
 }
 
-int job_open(struct loop *loop)
+void job_open(struct loop *loop)
 {
-	int status = uv_async_init(&loop->uv, &loop->jobs_return, on_return);
-
-	if (status < 0)
-		return status;
-	uv_timer_init(&loop->uv, &loop->jobs_look);
-	uv_unref((uv_handle_t *)&loop->jobs_return);
-	uv_unref((uv_handle_t *)&loop->jobs_look);
+	alarm_init_idle(&loop->jobs_look, on_look);
+	loop->jobs_look_ms = JOB_LOOK_STUCK_MS;
 	for (size_t i = 0; i < ARRAY_LENGTH(loop->jobs_waiting); i++)
 		list_init(&loop->jobs_waiting[i]);
 	list_init(&loop->file_jobs_fresh);
@@ -406,14 +386,11 @@ int job_open(struct loop *loop)
 	loop->jobs_stuck = loop->jobs_alone = 0;
 	loop->bulk_running = loop->long_running = loop->files_running = loop->compute_running = 0;
 	loop->starts_running = 0;
-	loop->jobs_returned = NULL;
-	return 0;
 }
 
 void job_close(struct loop *loop)
 {
-	uv_close((uv_handle_t *)&loop->jobs_return, NULL);
-	uv_close((uv_handle_t *)&loop->jobs_look, NULL);
+	alarm_cancel(&loop->jobs_look);
 }
 
 /* ---- for who asks ---- */

@@ -50,6 +50,12 @@ void json_writer_object_end(struct json_writer *w)
 	close_value(w, STR("}"));
 }
 
+int json_writer_end_line(struct json_writer *w)
+{
+	close_value(w, STR("}\n"));
+	return w->status;
+}
+
 void json_writer_array(struct json_writer *w, const char *key)
 {
 	open_value(w, key, STR("["));
@@ -65,6 +71,13 @@ void json_writer_text(struct json_writer *w, const char *key, struct str text)
 	begin_value(w, key);
 	if (w->status == 0)
 		w->status = json_write_string(w->out, text, w->html_safe);
+}
+
+void json_writer_key(struct json_writer *w, struct str key)
+{
+	json_writer_text(w, NULL, key);
+	put(w, STR(":"));
+	w->needs_comma = false;
 }
 
 void json_writer_int(struct json_writer *w, const char *key, int64_t number)

@@ -64,7 +64,7 @@ struct exec {
 	int64_t signal_sent_ms;
 	int stop_number; /* a signal came before the command had started; 0: none */
 	struct printer printer;
-	uv_timer_t sip;
+	struct alarm sip;
 	size_t sip_left; /* of this one */
 	bool reader_left; /* of our output */
 	bool said_all; /* the command's stream is over */
@@ -450,20 +450,20 @@ static void on_printed(struct printer *printer)
 	}
 	if (exec->said_all)
 		finish(exec);
-	uv_timer_stop(&exec->sip);
+	alarm_cancel(&exec->sip);
 	exec->sip_left = 0;
 	call_resume(&exec->start);
 }
 
-static void on_sip(uv_timer_t *timer)
+static void on_sip(struct alarm *alarm)
 {
-	struct exec *exec = timer->data;
+	struct exec *exec = container_of(alarm, struct exec, sip);
 
 	if (exec->said_all || !printer_is_busy(&exec->printer) ||
 	    printer_waiting(&exec->printer) > HELD_BYTES_MAX)
 		return;
 	exec->sip_left = SIP_BYTES;
-	uv_timer_start(timer, on_sip, SIP_MS, 0);
+	alarm_set(&exec->target.loop, alarm, SIP_MS);
 	call_resume(&exec->start);
 }
 
@@ -478,8 +478,7 @@ static void write_output(struct exec *exec, int fd, const ProtobufCBinaryData *d
 	if (exec->sip_left > 0)
 		return;
 	call_pause(&exec->start);
-	if (!uv_is_active((uv_handle_t *)&exec->sip))
-		uv_timer_start(&exec->sip, on_sip, SIP_MS, 0);
+	alarm_set_within(&exec->target.loop, &exec->sip, SIP_MS);
 }
 
 static void on_started(struct exec *exec, uint32_t pid)
@@ -581,8 +580,7 @@ static int run(struct exec *exec, char **argv, int argc, const char *cwd,
 		terminal_make_raw(&exec->here);
 	}
 	printer_init(&exec->printer, &exec->target.loop, on_printed);
-	uv_timer_init(&exec->target.loop.uv, &exec->sip);
-	exec->sip.data = exec;
+	alarm_init(&exec->sip, on_sip);
 	open_signals(exec);
 	call_open(&exec->start, &exec->target, CALL_SERVER_STREAM, "/process.Process/Start",
 		  &request.base, &process__start_response__descriptor, &start_handler, exec);

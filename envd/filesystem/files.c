@@ -3,7 +3,6 @@
 #include "envd/filesystem/path.h"
 #include "envd/gate/query_http.h"
 #include "envd/limits.h"
-#include "lib/json.h"
 
 static _Thread_local size_t transfers;
 
@@ -74,15 +73,19 @@ void files_fail(struct http_exchange *ex, const struct err *err)
 	http_respond_error(ex, status, "%s", err->message);
 }
 
-int files_write_entry(struct buf *body, const char *path)
+void files_open_writer(struct json_writer *w, struct buf *body)
 {
-	int status = path ? buf_append_str(body, STR("\"name\":")) : -ENOMEM;
+	json_writer_init(w, body);
+	w->html_safe = true;
+}
 
-	if (status == 0)
-		status = json_write_string(body, str_of(path_base(path)), true);
-	if (status == 0)
-		status = buf_append_str(body, STR(",\"path\":"));
-	if (status == 0)
-		status = json_write_string(body, str_of(path), true);
-	return status < 0 ? status : buf_append_str(body, STR(",\"type\":\"file\""));
+void files_write_entry(struct json_writer *w, const char *path)
+{
+	if (!path) {
+		w->status = -ENOMEM;
+		return;
+	}
+	json_writer_text(w, "name", str_of(path_base(path)));
+	json_writer_text(w, "path", str_of(path));
+	json_writer_text(w, "type", STR("file"));
 }

@@ -10,6 +10,7 @@
 #include "lib/budget.h"
 #include "lib/http_exchange.h"
 #include "lib/job.h"
+#include "lib/json_writer.h"
 
 void files_get(struct http_exchange *ex, struct sandbox *sandbox);
 void files_post(struct http_exchange *ex, struct sandbox *sandbox);
@@ -45,8 +46,10 @@ bool files_are_crowded(void);
 enum job_class files_piece_class(unsigned *pieces);
 /* The error as {"code":..,"message":..}, with the status of its kind. */
 void files_fail(struct http_exchange *ex, const struct err *err);
-/* A written file as uploads tell it: "name":..,"path":..,"type":"file". NULL for `path`:
+/* For what answers with entries. */
+void files_open_writer(struct json_writer *w, struct buf *body);
+/* A written file as uploads tell it, into its object: "name", "path" and "type". NULL for `path`:
  * -ENOMEM. */
-int files_write_entry(struct buf *body, const char *path) NODISCARD;
+void files_write_entry(struct json_writer *w, const char *path);
 
 #endif

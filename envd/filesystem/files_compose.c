@@ -95,11 +95,12 @@ static void fail(struct join *join)
 
 static int write_answer(struct buf *body, const char *path)
 {
-	int status = buf_append_str(body, STR("{"));
+	struct json_writer w;
 
-	if (status == 0)
-		status = files_write_entry(body, path);
-	return status < 0 ? status : buf_append_str(body, STR("}\n"));
+	files_open_writer(&w, body);
+	json_writer_object(&w, NULL);
+	files_write_entry(&w, path);
+	return json_writer_end_line(&w);
 }
 
 static void answer(struct join *join)

@@ -13,7 +13,6 @@
 #include "lib/budget.h"
 #include "lib/descriptors.h"
 #include "lib/job.h"
-#include "lib/json.h"
 #include "lib/lent_socket.h"
 #include "lib/log.h"
 
@@ -40,7 +39,7 @@ struct post {
 	struct lent_socket socket; /* the job's, beside its chunk */
 	size_t piece_bytes; /* to be received at once */
 	uint64_t left, received; /* of what it may receive */
-	uv_timer_t rest; /* until it is looked at whether the client has stalled */
+	struct alarm rest; /* until it is looked at whether the client has stalled */
 	uint64_t seen; /* of the body, at the last of these looks */
 	unsigned filling; /* the other one is with the job */
 	unsigned pieces; /* see files_piece_class */
@@ -61,21 +60,14 @@ struct budget *files_names_budget(void)
 	return &names;
 }
 
-static void on_rest_closed(uv_handle_t *handle)
+static void free_post(struct post *post)
 {
-	struct post *post = container_of((uv_timer_t *)handle, struct post, rest);
-
 	if (post->intake) {
 		arena_release(&post->intake->arena);
 		free(post->intake);
 		files_transfer_ended();
 	}
 	free(post);
-}
-
-static void free_post(struct post *post)
-{
-	uv_close((uv_handle_t *)&post->rest, on_rest_closed);
 }
 
 static void abort_receiving(struct job *job)
@@ -97,6 +89,7 @@ static void finish(struct post *post)
 
 	if (!post->is_closed || post->is_working)
 		return;
+	alarm_cancel(&post->rest);
 	http_exchange_release(post->ex);
 	lent_socket_end(&post->socket);
 	buf_reset(&post->chunks[0]);
@@ -109,24 +102,19 @@ static void finish(struct post *post)
 	free_post(post);
 }
 
-static int write_file(struct buf *body, const struct received_file *file, struct arena *arena)
+static void write_file(struct json_writer *w, const struct received_file *file, struct arena *arena)
 {
-	int status = buf_append_str(body, STR("{"));
-
-	for (size_t i = 0; i < file->metadata_count && status == 0; i++) {
-		status = buf_append_str(body, i ? STR(",") : STR("\"metadata\":{"));
-		if (status == 0)
-			status = json_write_string(body, str_of(file->metadata[i].key), true);
-		if (status == 0)
-			status = buf_append_str(body, STR(":"));
-		if (status == 0)
-			status = json_write_string(body, str_of(file->metadata[i].value), true);
+	json_writer_object(w, NULL);
+	if (file->metadata_count) {
+		json_writer_object(w, "metadata");
+		for (size_t i = 0; i < file->metadata_count; i++) {
+			json_writer_key(w, str_of(file->metadata[i].key));
+			json_writer_text(w, NULL, str_of(file->metadata[i].value));
+		}
+		json_writer_object_end(w);
 	}
-	if (status == 0 && file->metadata_count)
-		status = buf_append_str(body, STR("},"));
-	if (status == 0)
-		status = files_write_entry(body, path_show(file->path, arena));
-	return status < 0 ? status : buf_append_str(body, STR("}"));
+	files_write_entry(w, path_show(file->path, arena));
+	json_writer_object_end(w);
 }
 
 static void fail(struct post *post);
@@ -134,22 +122,18 @@ static void fail(struct post *post);
 static void answer(struct post *post)
 {
 	struct receive *receive = &post->intake->receive;
+	struct json_writer w;
 	struct buf body;
-	int status;
 
 	buf_init(&body, POST_ANSWER_BYTES_MAX);
-	status = buf_append_str(&body, STR("["));
-	for (size_t i = 0; i < receive->file_count && status == 0; i++) {
-		if (i)
-			status = buf_append_str(&body, STR(","));
-		if (status == 0)
-			status = write_file(&body, &receive->files[i], &post->intake->arena);
-	}
-	if (status == 0)
-		status = buf_append_str(&body, STR("]"));
+	files_open_writer(&w, &body);
+	json_writer_array(&w, NULL);
+	for (size_t i = 0; i < receive->file_count && w.status == 0; i++)
+		write_file(&w, &receive->files[i], &post->intake->arena);
+	json_writer_array_end(&w);
 	post->is_answered = true;
-	if (status < 0) {
-		err_set_sys(&post->err, ERR_RESOURCE_EXHAUSTED, status, "answer");
+	if (w.status < 0) {
+		err_set_sys(&post->err, ERR_RESOURCE_EXHAUSTED, w.status, "answer");
 		fail(post);
 	} else
 		http_respond(post->ex, 200, "text/plain; charset=utf-8", buf_str(&body));
@@ -164,6 +148,12 @@ static void fail(struct post *post)
 			"the files of other uploads take all the memory "
 			"there is for their names (%d MiB)",
 			UPLOADS_ARENA_BYTES_MAX >> 20);
+	else if (post->intake && post->err.sys == ENOMEM) {
+		http_respond_error(post->ex, 413,
+				   "the names of the files of one upload take more than %d MiB",
+				   UPLOAD_ARENA_BYTES >> 20);
+		return;
+	}
 	files_fail(post->ex, &post->err);
 }
 
@@ -212,23 +202,21 @@ static void receive_chunk(struct job *job)
 
 static void submit(struct post *post, bool with_socket);
 
-static void give_back(uv_timer_t *timer);
-
 static void watch_for_rest(struct post *post)
 {
 	post->seen = post->ex->received;
-	uv_timer_start(&post->rest, give_back, UPLOAD_REST_MS, 0);
+	alarm_set(post->ex->loop, &post->rest, UPLOAD_REST_MS);
 }
 
 /* The client has stalled: what came is written, also where it fills no chunk, and what has been
  * written need not be kept for it. Not before, since new memory costs more than the writing where a
  * host has to find each page of it. */
-static void give_back(uv_timer_t *timer)
+static void give_back(struct alarm *alarm)
 {
-	struct post *post = container_of(timer, struct post, rest);
+	struct post *post = container_of(alarm, struct post, rest);
 
 	/* After a job it is looked again. */
-	if (post->is_working || post->is_answered || post->is_closed)
+	if (post->is_working || post->is_answered)
 		return;
 	if (post->ex->received != post->seen) {
 		watch_for_rest(post);
@@ -505,7 +493,7 @@ void files_post(struct http_exchange *ex, struct sandbox *sandbox)
 	post->request = request;
 	buf_init(&post->chunks[0], CHUNK_BYTES_MAX);
 	buf_init(&post->chunks[1], CHUNK_BYTES_MAX);
-	uv_timer_init(&ex->loop->uv, &post->rest);
+	alarm_init(&post->rest, give_back);
 	http_exchange_hold(ex);
 	http_exchange_set_handler(ex, &handler, post);
 	if (job_run(ex->loop, &post->job, JOB_BEGIN, begin, on_begun) < 0)

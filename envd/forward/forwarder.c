@@ -8,21 +8,21 @@
 #include "envd/limits.h"
 #include "lib/descriptors.h"
 #include "lib/err.h"
+#include "lib/hash_table.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
-#define PORT_BUCKETS 64
-
 struct forwarder {
 	struct forwarder_settings settings;
-	uv_timer_t timer;
+	struct alarm look;
 	uint64_t interval_ms;
 	uint64_t fresh_until_ms; /* something was started not long before */
 	struct tcp_listeners listeners;
 	int scan_status; /* of the last one, so that a failure is told once */
 	unsigned round;
-	struct list_node ports[PORT_BUCKETS];
-	size_t port_count, ports_max, connections_max;
+	struct list_node forwards;
+	struct hash_table by_port;
+	size_t ports_max, connections_max;
 	struct forward_connections connections;
 	size_t open_handles;
 	bool has_newcomers; /* the last look saw listeners that the one before it had not */
@@ -31,6 +31,7 @@ struct forwarder {
 
 struct forward {
 	struct list_node node;
+	struct hash_node by_port;
 	struct forwarder *forwarder;
 	uv_tcp_t tcp;
 	unsigned port;
@@ -119,7 +120,7 @@ static void remove_forward(struct forward *forward)
 	if (forward->is_listening)
 		log_info("port-forwarder", "forwarding ended", LOG_I("port", forward->port));
 	list_remove(&forward->node);
-	f->port_count--;
+	hash_table_remove(&f->by_port, &forward->by_port);
 	uv_close((uv_handle_t *)&forward->tcp, on_listener_closed);
 }
 
@@ -132,8 +133,8 @@ static struct forward *add_forward(struct forwarder *f, unsigned port)
 	forward->not_before_ms = loop_now_ms(f->settings.loop) + FORWARD_SETTLE_MS;
 	uv_tcp_init(&f->settings.loop->uv, &forward->tcp);
 	f->open_handles++;
-	f->port_count++;
-	list_append(&f->ports[port % PORT_BUCKETS], &forward->node);
+	list_append(&f->forwards, &forward->node);
+	hash_table_insert(&f->by_port, &forward->by_port, hash_number(port));
 	return forward;
 }
 
@@ -175,11 +176,10 @@ static void settle(struct forward *forward)
 
 static struct forward *find(const struct forwarder *f, unsigned port)
 {
-	const struct list_node *head = &f->ports[port % PORT_BUCKETS];
-	struct list_node *node;
+	struct hash_node *node;
 
-	LIST_FOR_EACH (node, head) {
-		struct forward *forward = container_of(node, struct forward, node);
+	HASH_TABLE_FOR_EACH (node, &f->by_port, hash_number(port)) {
+		struct forward *forward = container_of(node, struct forward, by_port);
 
 		if (forward->port == port)
 			return forward;
@@ -193,7 +193,7 @@ static void on_loopback(void *user, int family, unsigned port)
 	struct forward *forward = find(f, port);
 
 	if (!forward) {
-		if (port == f->settings.own_port || f->port_count >= f->ports_max)
+		if (port == f->settings.own_port || f->by_port.count >= f->ports_max)
 			return;
 		forward = add_forward(f, port);
 		f->has_newcomers = true;
@@ -204,6 +204,7 @@ static void on_loopback(void *user, int family, unsigned port)
 
 static void scan(struct forwarder *f)
 {
+	struct list_node *node, *following;
 	int status;
 
 	f->round++;
@@ -215,17 +216,13 @@ static void scan(struct forwarder *f)
 		log_warn("port-forwarder", "listening sockets cannot be looked at",
 			 LOG_S("error", errno_text(status)));
 	f->scan_status = status;
-	for (size_t i = 0; i < PORT_BUCKETS; i++) {
-		struct list_node *node, *following;
+	LIST_FOR_EACH_SAFE (node, following, &f->forwards) {
+		struct forward *forward = container_of(node, struct forward, node);
 
-		LIST_FOR_EACH_SAFE (node, following, &f->ports[i]) {
-			struct forward *forward = container_of(node, struct forward, node);
-
-			if (forward->round == f->round)
-				settle(forward);
-			else if (status == 0)
-				remove_forward(forward);
-		}
+		if (forward->round == f->round)
+			settle(forward);
+		else if (status == 0)
+			remove_forward(forward);
 	}
 }
 
@@ -243,9 +240,9 @@ static bool find_address(struct forwarder *f)
 	return f->has_address;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_look(struct alarm *alarm)
 {
-	struct forwarder *f = container_of(timer, struct forwarder, timer);
+	struct forwarder *f = container_of(alarm, struct forwarder, look);
 
 	if (!find_address(f))
 		return; /* whatever is started next wakes us up again */
@@ -256,12 +253,12 @@ static void on_timer(uv_timer_t *timer)
 					 : FORWARD_SCAN_MS;
 	else
 		f->interval_ms *= 2;
-	if (f->port_count && f->interval_ms > FORWARD_SCAN_SERVING_MS_MAX)
+	if (f->by_port.count && f->interval_ms > FORWARD_SCAN_SERVING_MS_MAX)
 		f->interval_ms = FORWARD_SCAN_SERVING_MS_MAX;
 	if (f->has_newcomers)
-		uv_timer_start(timer, on_timer, FORWARD_SETTLE_MS, 0);
+		alarm_set(f->settings.loop, alarm, FORWARD_SETTLE_MS);
 	else if (f->interval_ms <= FORWARD_SCAN_IDLE_MS_MAX)
-		uv_timer_start(timer, on_timer, f->interval_ms, 0);
+		alarm_set(f->settings.loop, alarm, f->interval_ms);
 }
 
 void forwarder_wake(struct forwarder *f)
@@ -269,10 +266,10 @@ void forwarder_wake(struct forwarder *f)
 	if (f->is_closing)
 		return;
 	f->fresh_until_ms = loop_now_ms(f->settings.loop) + FORWARD_FRESH_MS;
-	if (uv_is_active((uv_handle_t *)&f->timer) && f->interval_ms == FORWARD_SCAN_FRESH_MS)
+	if (alarm_is_set(&f->look) && f->interval_ms == FORWARD_SCAN_FRESH_MS)
 		return;
 	f->interval_ms = FORWARD_SCAN_FRESH_MS;
-	uv_timer_start(&f->timer, on_timer, f->interval_ms, 0);
+	alarm_set(f->settings.loop, &f->look, f->interval_ms);
 }
 
 /* ---- connections ---- */
@@ -281,21 +278,18 @@ void forwarder_wake(struct forwarder *f)
 static void on_connection_over(struct forward_connections *connections)
 {
 	struct forwarder *f = container_of(connections, struct forwarder, connections);
+	struct list_node *node;
 
 	if (f->is_closing) {
 		free_when_closed(f);
 		return;
 	}
-	for (size_t i = 0; i < PORT_BUCKETS; i++) {
-		struct list_node *node;
+	LIST_FOR_EACH (node, &f->forwards) {
+		struct forward *forward = container_of(node, struct forward, node);
 
-		LIST_FOR_EACH (node, &f->ports[i]) {
-			struct forward *forward = container_of(node, struct forward, node);
-
-			if (forward->is_waiting && has_room(f, forward->port)) {
-				accept_one(forward);
-				return;
-			}
+		if (forward->is_waiting && has_room(f, forward->port)) {
+			accept_one(forward);
+			return;
 		}
 	}
 }
@@ -326,42 +320,31 @@ struct forwarder *forwarder_new(const struct forwarder_settings *settings)
 	f->settings = *settings;
 	share_descriptors(f);
 	f->listeners = (struct tcp_listeners){.fd = -1, .on_loopback = on_loopback, .user = f};
-	for (size_t i = 0; i < PORT_BUCKETS; i++)
-		list_init(&f->ports[i]);
+	list_init(&f->forwards);
 	forward_connections_init(&f->connections, settings->loop, on_connection_over);
-	uv_timer_init(&settings->loop->uv, &f->timer);
-	f->open_handles = 1;
+	alarm_init(&f->look, on_look);
 	/* Servers may be there already; one look finds them, and nothing runs yet that starts
 	 * more. */
 	f->interval_ms = FORWARD_SCAN_IDLE_MS_MAX;
-	uv_timer_start(&f->timer, on_timer, 0, 0);
+	alarm_set(settings->loop, &f->look, 0);
 	return f;
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	struct forwarder *f = container_of((uv_timer_t *)handle, struct forwarder, timer);
-
-	f->open_handles--;
-	free_when_closed(f);
 }
 
 void forwarder_close(struct forwarder *f)
 {
-	f->is_closing = true;
-	for (size_t i = 0; i < PORT_BUCKETS; i++) {
-		struct list_node *node, *following;
+	struct list_node *node, *following;
 
-		LIST_FOR_EACH_SAFE (node, following, &f->ports[i])
-			remove_forward(container_of(node, struct forward, node));
-	}
+	f->is_closing = true;
+	alarm_cancel(&f->look);
+	LIST_FOR_EACH_SAFE (node, following, &f->forwards)
+		remove_forward(container_of(node, struct forward, node));
 	forward_connections_close(&f->connections);
-	uv_close((uv_handle_t *)&f->timer, on_timer_closed);
+	free_when_closed(f);
 }
 
 size_t forwarder_port_count(const struct forwarder *f)
 {
-	return f->port_count;
+	return f->by_port.count;
 }
 
 size_t forwarder_connection_count(const struct forwarder *f)
@@ -371,5 +354,5 @@ size_t forwarder_connection_count(const struct forwarder *f)
 
 bool forwarder_is_asleep(const struct forwarder *f)
 {
-	return !uv_is_active((const uv_handle_t *)&f->timer);
+	return !alarm_is_set(&f->look);
 }

@@ -4,7 +4,7 @@
 
 #include "envd/limits.h"
 #include "lib/http_call.h"
-#include "lib/json.h"
+#include "lib/json_writer.h"
 
 #define HTTP_PORT 80
 /* Two ids, of which every byte may become an escape. */
@@ -92,18 +92,15 @@ static bool set_address(struct log_target *target, struct str address)
 
 static int set_ids(struct log_target *target, const char *sandbox_id, const char *template_id)
 {
-	struct buf *b = &target->suffix;
-	int status;
+	struct json_writer w;
 
-	buf_clear(b);
-	status = buf_append_str(b, STR(",\"instanceID\":"));
-	if (status == 0)
-		status = json_write_string(b, str_of(sandbox_id), false);
-	if (status == 0)
-		status = buf_append_str(b, STR(",\"envID\":"));
-	if (status == 0)
-		status = json_write_string(b, str_of(template_id), false);
-	return status < 0 ? status : buf_append_str(b, STR("}"));
+	buf_clear(&target->suffix);
+	json_writer_init(&w, &target->suffix);
+	w.needs_comma = true; /* it ends an object that has members */
+	json_writer_text(&w, "instanceID", str_of(sandbox_id));
+	json_writer_text(&w, "envID", str_of(template_id));
+	json_writer_object_end(&w);
+	return json_writer_status(&w);
 }
 
 void log_target_init(struct log_target *target)

@@ -22,18 +22,17 @@ struct log_exporter {
 	uint64_t dropped; /* since the last report */
 	uint64_t lost; /* ever */
 	/* The loop's: */
-	uv_async_t wake;
-	uv_timer_t timer; /* of the pause after a delivery that failed */
-	uv_timer_t flush_timer;
+	struct message logged; /* there are lines */
+	struct alarm retry; /* set while it pauses after a delivery that failed */
+	struct alarm flush_alarm;
 	struct list_node flushes; /* in the order in which they are due */
 	struct log_target target;
 	struct line *line; /* being delivered, or waiting for its next attempt */
 	struct log_delivery *delivery; /* NULL: none is under way */
 	unsigned attempts;
 	uint64_t retry_ms;
-	bool is_pausing, is_closing, has_reported;
+	bool has_reported;
 	uint64_t reported_ms;
-	unsigned parts; /* wake, timer, flush_timer */
 };
 
 static void advance(struct log_exporter *exporter);
@@ -83,7 +82,7 @@ static void on_logged(const char *text, size_t len, void *user)
 		note_loss(exporter);
 	}
 	pthread_mutex_unlock(&exporter->lock);
-	uv_async_send(&exporter->wake);
+	message_post(&exporter->logged);
 }
 
 static struct line *take_line(struct log_exporter *exporter)
@@ -159,19 +158,19 @@ static void end_flushes(struct log_exporter *exporter)
 {
 	while (!list_is_empty(&exporter->flushes))
 		end_flush(exporter);
-	uv_timer_stop(&exporter->flush_timer);
+	alarm_cancel(&exporter->flush_alarm);
 }
 
-static void on_flush_timer(uv_timer_t *timer)
+static void on_flush_due(struct alarm *alarm)
 {
-	struct log_exporter *exporter = container_of(timer, struct log_exporter, flush_timer);
+	struct log_exporter *exporter = container_of(alarm, struct log_exporter, flush_alarm);
 	const struct log_flush *first;
 
 	while (!list_is_empty(&exporter->flushes)) {
 		first = container_of(exporter->flushes.next, struct log_flush, node);
 		if (!loop_is_past(exporter->loop, first->due_ms)) {
-			uv_timer_start(timer, on_flush_timer,
-				       loop_wait_ms(exporter->loop, first->due_ms), 0);
+			alarm_set(exporter->loop, alarm,
+				  loop_wait_ms(exporter->loop, first->due_ms));
 			return;
 		}
 		end_flush(exporter);
@@ -180,20 +179,16 @@ static void on_flush_timer(uv_timer_t *timer)
 
 /* ---- deliveries ---- */
 
-static void on_timer(uv_timer_t *timer)
+static void on_retry(struct alarm *alarm)
 {
-	struct log_exporter *exporter = container_of(timer, struct log_exporter, timer);
-
-	exporter->is_pausing = false;
-	advance(exporter);
+	advance(container_of(alarm, struct log_exporter, retry));
 }
 
 static void pause_after(struct log_exporter *exporter, int status)
 {
 	if (++exporter->attempts >= LOG_EXPORT_ATTEMPTS_MAX)
 		lose_line(exporter);
-	exporter->is_pausing = true;
-	uv_timer_start(&exporter->timer, on_timer, exporter->retry_ms, 0);
+	alarm_set(exporter->loop, &exporter->retry, exporter->retry_ms);
 	exporter->retry_ms *= 2;
 	if (exporter->retry_ms > LOG_EXPORT_RETRY_MS_MAX)
 		exporter->retry_ms = LOG_EXPORT_RETRY_MS_MAX;
@@ -226,8 +221,7 @@ static void advance(struct log_exporter *exporter)
 {
 	struct str line;
 
-	if (exporter->is_closing || !exporter->target.path || exporter->delivery ||
-	    exporter->is_pausing)
+	if (!exporter->target.path || exporter->delivery || alarm_is_set(&exporter->retry))
 		return;
 	if (!exporter->line)
 		exporter->line = take_line(exporter);
@@ -251,8 +245,6 @@ static void interrupt(struct log_exporter *exporter)
 void log_exporter_set_target(struct log_exporter *exporter, const char *address,
 			     const char *sandbox_id, const char *template_id)
 {
-	if (exporter->is_closing)
-		return;
 	interrupt(exporter);
 	if (log_target_set(&exporter->target, address, sandbox_id, template_id) < 0) {
 		log_set_copy(LOG_INFO, NULL, NULL);
@@ -269,20 +261,9 @@ void log_exporter_set_target(struct log_exporter *exporter, const char *address,
 
 /* ---- life ---- */
 
-static void release_part(struct log_exporter *exporter)
+static void on_lines(struct message *logged)
 {
-	if (--exporter->parts)
-		return;
-	drop_all(exporter);
-	free(exporter->line);
-	log_target_fini(&exporter->target);
-	pthread_mutex_destroy(&exporter->lock);
-	free(exporter);
-}
-
-static void on_wake(uv_async_t *wake)
-{
-	advance(container_of(wake, struct log_exporter, wake));
+	advance(container_of(logged, struct log_exporter, logged));
 }
 
 struct log_exporter *log_exporter_new(struct loop *loop)
@@ -290,43 +271,30 @@ struct log_exporter *log_exporter_new(struct loop *loop)
 	struct log_exporter *exporter = xcalloc(1, sizeof(*exporter));
 
 	exporter->loop = loop;
-	exporter->parts = 3;
 	exporter->retry_ms = LOG_EXPORT_RETRY_MS;
 	list_init(&exporter->lines);
 	list_init(&exporter->flushes);
 	pthread_mutex_init(&exporter->lock, NULL);
 	log_target_init(&exporter->target);
-	uv_async_init(&loop->uv, &exporter->wake, on_wake);
-	uv_timer_init(&loop->uv, &exporter->timer);
-	uv_timer_init(&loop->uv, &exporter->flush_timer);
+	message_open(&exporter->logged, loop, on_lines);
+	alarm_init(&exporter->retry, on_retry);
+	alarm_init(&exporter->flush_alarm, on_flush_due);
 	log_set_copy(LOG_INFO, on_logged, exporter);
 	return exporter;
-}
-
-static void on_wake_closed(uv_handle_t *handle)
-{
-	release_part(container_of((uv_async_t *)handle, struct log_exporter, wake));
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_part(container_of((uv_timer_t *)handle, struct log_exporter, timer));
-}
-
-static void on_flush_timer_closed(uv_handle_t *handle)
-{
-	release_part(container_of((uv_timer_t *)handle, struct log_exporter, flush_timer));
 }
 
 void log_exporter_close(struct log_exporter *exporter)
 {
 	log_set_copy(LOG_INFO, NULL, NULL);
-	exporter->is_closing = true;
 	interrupt(exporter);
 	end_flushes(exporter);
-	uv_close((uv_handle_t *)&exporter->flush_timer, on_flush_timer_closed);
-	uv_close((uv_handle_t *)&exporter->wake, on_wake_closed);
-	uv_close((uv_handle_t *)&exporter->timer, on_timer_closed);
+	alarm_cancel(&exporter->retry);
+	message_close(&exporter->logged);
+	drop_all(exporter);
+	free(exporter->line);
+	log_target_fini(&exporter->target);
+	pthread_mutex_destroy(&exporter->lock);
+	free(exporter);
 }
 
 bool log_exporter_is_at_rest(struct log_exporter *exporter)
@@ -336,25 +304,22 @@ bool log_exporter_is_at_rest(struct log_exporter *exporter)
 	pthread_mutex_lock(&exporter->lock);
 	is_empty = list_is_empty(&exporter->lines);
 	pthread_mutex_unlock(&exporter->lock);
-	return is_empty && !exporter->line && !exporter->is_pausing;
+	return is_empty && !exporter->line && !alarm_is_set(&exporter->retry);
 }
 
 bool log_exporter_flush(struct log_exporter *exporter, struct log_flush *flush,
 			void (*on_done)(struct log_flush *flush))
 {
-	if (exporter->is_closing || !exporter->target.path || log_exporter_is_at_rest(exporter))
+	if (!exporter->target.path || log_exporter_is_at_rest(exporter))
 		return false;
-	if (exporter->is_pausing) {
-		uv_timer_stop(&exporter->timer);
-		exporter->is_pausing = false;
-	}
+	alarm_cancel(&exporter->retry);
 	advance(exporter);
-	if (exporter->is_pausing)
+	if (alarm_is_set(&exporter->retry))
 		return false; /* it has failed at once, again */
 	flush->on_done = on_done;
 	flush->due_ms = loop_now_ms(exporter->loop) + LOG_EXPORT_FLUSH_MS;
 	if (list_is_empty(&exporter->flushes))
-		uv_timer_start(&exporter->flush_timer, on_flush_timer, LOG_EXPORT_FLUSH_MS, 0);
+		alarm_set(exporter->loop, &exporter->flush_alarm, LOG_EXPORT_FLUSH_MS);
 	list_append(&exporter->flushes, &flush->node);
 	return true;
 }

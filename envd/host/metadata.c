@@ -9,9 +9,9 @@
 
 struct metadata_service {
 	struct metadata_settings settings;
-	uv_timer_t timer;
+	struct alarm poll;
 	struct metadata_lookup *lookup; /* of the poller; NULL: none is under way */
-	bool is_polling, is_closing, is_timer_closed;
+	bool is_polling, is_closing;
 	uint64_t since_ms; /* when polling began */
 	uint64_t interval_ms;
 	bool has_deadline;
@@ -40,7 +40,7 @@ struct metadata_check {
 
 static void free_when_closed(struct metadata_service *service)
 {
-	if (!service->is_timer_closed || service->job.active)
+	if (!service->is_closing || service->job.active)
 		return;
 	free(service->sandbox_id);
 	free(service->template_id);
@@ -109,12 +109,10 @@ static void take_over(struct metadata_service *service, const struct metadata *m
 
 /* ---- the poller ---- */
 
-static void on_timer(uv_timer_t *timer);
-
 static void stop_polling(struct metadata_service *service)
 {
 	service->is_polling = false;
-	uv_timer_stop(&service->timer);
+	alarm_cancel(&service->poll);
 	if (service->lookup)
 		metadata_lookup_close(service->lookup);
 	service->lookup = NULL;
@@ -131,7 +129,7 @@ static void plan_next(struct metadata_service *service)
 	}
 	if (spent >= METADATA_REFRESH_MS && service->interval_ms < METADATA_POLL_MS_MAX)
 		service->interval_ms *= 2;
-	uv_timer_start(&service->timer, on_timer, service->interval_ms, 0);
+	alarm_set(service->settings.loop, &service->poll, service->interval_ms);
 }
 
 static void on_polled(void *user, int status, const struct metadata *metadata)
@@ -149,9 +147,9 @@ static void on_polled(void *user, int status, const struct metadata *metadata)
 	take_over(service, metadata);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_poll(struct alarm *alarm)
 {
-	struct metadata_service *service = container_of(timer, struct metadata_service, timer);
+	struct metadata_service *service = container_of(alarm, struct metadata_service, poll);
 
 	service->lookup = metadata_lookup_open(service->settings.loop, &service->settings.address,
 					       METADATA_REQUEST_MS, on_polled, service);
@@ -165,7 +163,7 @@ static void start_polling(struct metadata_service *service, bool has_deadline, u
 	service->has_deadline = has_deadline;
 	service->since_ms = loop_now_ms(service->settings.loop);
 	service->interval_ms = METADATA_POLL_MS;
-	uv_timer_start(&service->timer, on_timer, first_ms, 0);
+	alarm_set(service->settings.loop, &service->poll, first_ms);
 }
 
 void metadata_service_refresh(struct metadata_service *service)
@@ -328,18 +326,9 @@ struct metadata_service *metadata_service_new(const struct metadata_settings *se
 	struct metadata_service *service = xcalloc(1, sizeof(*service));
 
 	service->settings = *settings;
-	uv_timer_init(&settings->loop->uv, &service->timer);
+	alarm_init(&service->poll, on_poll);
 	start_polling(service, false, METADATA_POLL_MS);
 	return service;
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	struct metadata_service *service = container_of((uv_timer_t *)handle,
-							struct metadata_service, timer);
-
-	service->is_timer_closed = true;
-	free_when_closed(service);
 }
 
 void metadata_service_close(struct metadata_service *service)
@@ -349,7 +338,7 @@ void metadata_service_close(struct metadata_service *service)
 	if (service->left)
 		metadata_check_cancel(take_ptr(&service->left));
 	forget_kept(service);
-	uv_close((uv_handle_t *)&service->timer, on_timer_closed);
+	free_when_closed(service);
 }
 
 bool metadata_service_is_at_rest(const struct metadata_service *service)

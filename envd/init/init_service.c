@@ -7,9 +7,11 @@
 #include "envd/init/init.h"
 #include "lib/budget.h"
 #include "lib/job.h"
+#include "lib/json_writer.h"
 #include "lib/log.h"
 
 #define BODY_FIRST_BYTES 1024
+#define AUDIT_BYTES_MAX 256
 
 struct init_call {
 	struct http_exchange *ex;
@@ -247,19 +249,35 @@ static void proceed(struct init_call *call)
 		apply(call);
 }
 
+/* In the exchange's arena; NULL: there is no memory. */
+static const char *write_audit(struct arena *arena, const struct freeze_audit_result *audit)
+{
+	const char *text = NULL;
+	struct json_writer w;
+	struct buf out;
+
+	buf_init(&out, AUDIT_BYTES_MAX);
+	json_writer_init(&w, &out);
+	json_writer_object(&w, NULL);
+	json_writer_uint(&w, "visited", audit->visited);
+	json_writer_uint(&w, "frozen", audit->frozen);
+	json_writer_uint(&w, "escaped", audit->escaped);
+	json_writer_uint(&w, "violations", audit->violations);
+	json_writer_bool(&w, "truncated", audit->truncated);
+	json_writer_object_end(&w);
+	if (json_writer_status(&w) == 0)
+		text = arena_str(arena, buf_str(&out)).p;
+	buf_fini(&out);
+	return text;
+}
+
 static void on_audited(struct freezer_call *freezer_call)
 {
 	struct init_call *call = container_of(freezer_call, struct init_call, freezer_call);
-	const struct freeze_audit_result *audit = &freezer_call->audit;
 	const char *text;
 
 	if (freezer_call->status == 1) {
-		text = arena_printf(
-			&call->ex->arena,
-			"{\"visited\":%zu,\"frozen\":%zu,\"escaped\":%zu,\"violations\":%zu,"
-			"\"truncated\":%s}",
-			audit->visited, audit->frozen, audit->escaped, audit->violations,
-			audit->truncated ? "true" : "false");
+		text = write_audit(&call->ex->arena, &freezer_call->audit);
 		if (text)
 			http_response_header(call->ex, STR("X-Envd-Freeze-Audit"), str_of(text));
 	}

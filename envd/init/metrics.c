@@ -5,6 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lib/json_writer.h"
+
 #define FILE_BYTES_MAX (1024 * 1024)
 #define READ_BYTES (16 * 1024)
 /* The summary line of /proc/stat is its first: "cpu" and ten numbers. */
@@ -190,15 +192,12 @@ unsigned metrics_load(const struct metrics_cpu *before, const struct metrics_cpu
 }
 
 /* As short as it can be: 0, 7.5, 12.34, 100. */
-static int write_hundredths(struct buf *b, unsigned hundredths)
+static void write_hundredths(struct json_writer *w, const char *key, unsigned hundredths)
 {
-	unsigned whole = hundredths / 100, rest = hundredths % 100;
-
-	if (!rest)
-		return buf_printf(b, "%u", whole);
-	if (rest % 10 == 0)
-		return buf_printf(b, "%u.%u", whole, rest / 10);
-	return buf_printf(b, "%u.%02u", whole, rest);
+	json_writer_real(w, key, hundredths / 100.0,
+			 hundredths % 100 == 0	? 0
+			 : hundredths % 10 == 0 ? 1
+						: 2);
 }
 
 int metrics_write_json(struct buf *b, const struct metrics_sample *sample,
@@ -206,21 +205,19 @@ int metrics_write_json(struct buf *b, const struct metrics_sample *sample,
 {
 	const struct metrics_memory *memory = &sample->memory;
 	uint64_t used = memory->total - memory->available;
-	int status;
+	struct json_writer w;
 
-	status = buf_printf(b, "{\"ts\":%lld,\"cpu_count\":%u,\"cpu_used_pct\":",
-			    (long long)sample->unix_seconds, sample->cpu_count);
-	if (status == 0)
-		status = write_hundredths(b, metrics_load(before, &sample->cpu));
-	if (status == 0)
-		status = buf_printf(
-			b,
-			",\"mem_total_mib\":%llu,\"mem_used_mib\":%llu"
-			",\"mem_total\":%llu,\"mem_used\":%llu,\"mem_cache\":%llu"
-			",\"disk_used\":%llu,\"disk_total\":%llu}\n",
-			(unsigned long long)(memory->total >> 20), (unsigned long long)(used >> 20),
-			(unsigned long long)memory->total, (unsigned long long)used,
-			(unsigned long long)memory->cached, (unsigned long long)sample->disk_used,
-			(unsigned long long)sample->disk_total);
-	return status;
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_int(&w, "ts", sample->unix_seconds);
+	json_writer_uint(&w, "cpu_count", sample->cpu_count);
+	write_hundredths(&w, "cpu_used_pct", metrics_load(before, &sample->cpu));
+	json_writer_uint(&w, "mem_total_mib", memory->total >> 20);
+	json_writer_uint(&w, "mem_used_mib", used >> 20);
+	json_writer_uint(&w, "mem_total", memory->total);
+	json_writer_uint(&w, "mem_used", used);
+	json_writer_uint(&w, "mem_cache", memory->cached);
+	json_writer_uint(&w, "disk_used", sample->disk_used);
+	json_writer_uint(&w, "disk_total", sample->disk_total);
+	return json_writer_end_line(&w);
 }

@@ -8,13 +8,16 @@
 #include "envd/process/spawn_internal.h"
 #include "lib/process/pidfd.h"
 
+static void on_look(struct alarm *alarm);
+
 void launch_pad_init(struct launch_pad *pad, struct loop *loop)
 {
 	pthread_mutex_init(&pad->lock, NULL);
 	pad->plan = NULL;
 	pad->number = pad->looked_at = 0;
 	list_init(&pad->births);
-	uv_timer_init(&loop->uv, &pad->timer);
+	pad->loop = loop;
+	alarm_init(&pad->look, on_look);
 	pad->announced = 0;
 }
 
@@ -130,10 +133,11 @@ static void end_birth(struct launch_pad *pad)
 }
 
 /* Counts looks rather than time: a loop that stood still has not seen how long the launch took. */
-static void on_look(uv_timer_t *timer)
+static void on_look(struct alarm *alarm)
 {
-	struct launch_pad *pad = container_of(timer, struct launch_pad, timer);
+	struct launch_pad *pad = container_of(alarm, struct launch_pad, look);
 
+	alarm_set(pad->loop, alarm, PROCESS_SLOW_START_MS);
 	pthread_mutex_lock(&pad->lock);
 	if (pad->plan && (pad->number == pad->looked_at || pad->plan->is_called_off))
 		end_birth(pad);
@@ -144,7 +148,7 @@ static void on_look(uv_timer_t *timer)
 void launch_announce(struct launch_pad *pad)
 {
 	if (pad->announced++ == 0)
-		uv_timer_start(&pad->timer, on_look, PROCESS_SLOW_START_MS, PROCESS_SLOW_START_MS);
+		alarm_set(pad->loop, &pad->look, PROCESS_SLOW_START_MS);
 }
 
 void launch_call_off(struct launch_pad *pad, struct spawn_plan *plan)
@@ -162,7 +166,7 @@ void launch_settle(struct launch_pad *pad, struct spawn_plan *plan)
 	list_remove(&plan->birth);
 	pthread_mutex_unlock(&pad->lock);
 	if (--pad->announced == 0)
-		uv_timer_stop(&pad->timer);
+		alarm_cancel(&pad->look);
 }
 
 bool launch_expects(struct launch_pad *pad, pid_t pid)

@@ -29,13 +29,14 @@ struct launch_pad {
 	uint64_t number, looked_at; /* of the launch; of the one under way at the last look */
 	struct list_node births; /* plans that have, or may have, a child that is not tracked yet */
 	/* Loop thread. */
-	uv_timer_t timer; /* looks while anything is announced */
+	struct loop *loop;
+	struct alarm look; /* set while anything is announced */
 	size_t announced;
 	_Alignas(CHILD_STACK_ALIGNMENT) char stack[CHILD_STACK_BYTES];
 };
 
 void launch_pad_init(struct launch_pad *pad, struct loop *loop);
-/* Once its timer is closed, which is the caller's to do. */
+/* When nothing is announced any more. */
 void launch_pad_fini(struct launch_pad *pad);
 
 /* Loop thread, before the job. */

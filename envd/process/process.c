@@ -35,17 +35,12 @@ static void free_process(struct process *process)
 {
 	struct process_table *table = process->table;
 
-	later_cancel(&process->replan);
+	later_cancel(&process->later);
 	output_fini(&process->output);
 	if (process->texts)
 		process_texts_release(process->texts);
 	process_table_forget(table, process);
 	free(process);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	process_drop(container_of(handle, struct process, timer));
 }
 
 static void ask_for_reason(struct job *job)
@@ -80,18 +75,24 @@ static void leave_cgroup(struct process *process)
 		process_table_leave_cgroup(process->table, process);
 }
 
+/* Nobody waits for anything of it any more; what is live may be. */
+static bool is_over(const struct process *process)
+{
+	return process->state == PROCESS_DONE && process->output.reader_count == 0 &&
+	       list_is_empty(&process->kill_waiters);
+}
+
 void process_settle(struct process *process)
 {
 	if (process->state != PROCESS_DONE)
 		return;
 	leave_cgroup(process);
-	if (process->output.reader_count == 0 && list_is_empty(&process->kill_waiters) &&
-	    !process->timer_is_closing) {
-		process->timer_is_closing = true;
-		uv_close((uv_handle_t *)&process->timer, on_timer_closed);
-	}
+	if (!is_over(process))
+		return;
+	alarm_cancel(&process->alarm);
+	/* Not now: somebody below may still look at it. */
 	if (process->live == 0)
-		free_process(process);
+		later_call(process->loop, &process->later);
 }
 
 /* ---- actions of the table ---- */
@@ -112,7 +113,7 @@ static void become_running(struct process *process)
 	/* However long this took: the start comes before the first keepalive, and puts it off. */
 	if (starter)
 		starter->reader.last_sent_ms = loop_now_ms(process->loop);
-	process_plan_timer(process);
+	process_plan_alarm(process);
 	if (starter)
 		starter->ops->on_started(starter);
 	output_start(&process->output);
@@ -218,7 +219,7 @@ static void begin_draining(struct process *process)
 	process->drain_since_ms = now;
 	process->drain_quiet_ms = now;
 	process->drain_is_paused = process->output.paused;
-	process_plan_timer(process);
+	process_plan_alarm(process);
 }
 
 static void finish(struct process *process)
@@ -236,7 +237,7 @@ static void time_out(struct process *process)
 	process->expire_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
 	log_debug("process", "deadline passed", LOG_I("pid", process->pid));
 	process_send_kill(process);
-	process_plan_timer(process);
+	process_plan_alarm(process);
 }
 
 /* NULL: cannot happen. */
@@ -325,13 +326,18 @@ static void on_output_changed(struct output *output)
 
 	if (process->state == PROCESS_DRAINING)
 		update_drain_clock(process);
-	/* Not now: the timer's work may cut readers off, and somebody is walking along them. */
-	later_call(process->loop, &process->replan);
+	/* Not now: the alarm's work may cut readers off, and somebody is walking along them. */
+	later_call(process->loop, &process->later);
 }
 
-static void on_replan(struct later *later)
+static void on_later(struct later *later)
 {
-	process_plan_timer(container_of(later, struct process, replan));
+	struct process *process = container_of(later, struct process, later);
+
+	if (is_over(process) && process->live == 0)
+		free_process(process);
+	else
+		process_plan_alarm(process);
 }
 
 static void on_input_closed(struct input *input)
@@ -402,7 +408,7 @@ static void on_frozen_known(struct job *job)
 	} else if (process->state == PROCESS_STARTING && process->is_frozen) {
 		/* Born into a frozen cgroup: it starts when that thaws (case 79). */
 		process->start_due_ms = loop_now_ms(process->loop) + PROCESS_STATUS_PIPE_MS;
-		process_plan_timer(process);
+		process_plan_alarm(process);
 	} else if (process->state == PROCESS_STARTING) {
 		err_set(&err, ERR_UNAVAILABLE, "the command could not be started within %d seconds",
 			PROCESS_STATUS_PIPE_MS / 1000);
@@ -434,13 +440,12 @@ static void ask_whether_frozen(struct process *process)
 	on_frozen_known(&process->job);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct process *process = container_of(timer, struct process, timer);
+	struct process *process = container_of(alarm, struct process, alarm);
 	uint64_t now = loop_now_ms(process->loop);
 	struct process_subscriber *starter;
 
-	process->timer_due_ms = 0;
 	if (process->state == PROCESS_STARTING && is_due(process->slow_start_ms, now))
 		process_hurry_start(process);
 	if (process->state == PROCESS_STARTING && is_due(process->start_due_ms, now))
@@ -460,15 +465,15 @@ static void on_timer(uv_timer_t *timer)
 		check_drain(process);
 	else if (process->state == PROCESS_RUNNING && process->terminal_fd >= 0)
 		output_retry_terminal(&process->output);
-	process_plan_timer(process);
+	process_plan_alarm(process);
 	process_settle(process);
 }
 
-void process_plan_timer(struct process *process)
+void process_plan_alarm(struct process *process)
 {
 	uint64_t now = loop_now_ms(process->loop), next = UINT64_MAX;
 
-	if (process->timer_is_closing)
+	if (is_over(process))
 		return;
 	next = earlier(next, process->slow_start_ms);
 	next = earlier(next, process->start_due_ms);
@@ -485,13 +490,10 @@ void process_plan_timer(struct process *process)
 		next = earlier(next, output_check_stalls(&process->output));
 		next = earlier(next, process_send_keepalives(process));
 	}
-	if (next == process->timer_due_ms)
-		return;
-	process->timer_due_ms = next;
 	if (next == UINT64_MAX)
-		uv_timer_stop(&process->timer);
+		alarm_cancel(&process->alarm);
 	else
-		uv_timer_start(&process->timer, on_timer, next > now ? next - now : 0, 0);
+		alarm_set(process->loop, &process->alarm, next > now ? next - now : 0);
 }
 
 /* ---- the beginning ---- */
@@ -527,18 +529,16 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 	process->start_due_ms = loop_now_ms(process->loop) + PROCESS_STATUS_PIPE_MS;
 	process->child.on_exit = on_exit_collected;
 	process->child.on_untracked = on_untracked;
-	list_init(&process->bucket);
 	list_init(&process->kill_waiters);
 	list_append(&table->all, &process->node);
 	table->count++;
 	output_init(&process->output, process->loop, &table->discarding);
 	process->output.on_ended = on_output_ended;
 	process->output.on_changed = on_output_changed;
-	later_init(&process->replan, on_replan);
+	later_init(&process->later, on_later);
 	input_init(&process->input, process->loop);
 	process->input.on_closed = on_input_closed;
-	uv_timer_init(&process->loop->uv, &process->timer);
-	process_hold(process);
+	alarm_init(&process->alarm, on_alarm);
 	status = process_copy_spec(process, spec);
 	if (status == 0)
 		status = process_begin_start(process);
@@ -552,7 +552,7 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 		starter->is_starter = true;
 		process_attach(process, starter);
 	}
-	process_plan_timer(process);
+	process_plan_alarm(process);
 	*ret_process = process;
 	return 0;
 }

@@ -94,7 +94,7 @@ struct process_texts {
 
 struct process {
 	struct list_node node; /* in the table's list of all, oldest first */
-	struct list_node bucket; /* by pid, while RUNNING or DRAINING */
+	struct hash_node by_pid; /* while RUNNING or DRAINING */
 	struct process_table *table;
 	struct loop *loop;
 	enum process_state state;
@@ -116,9 +116,8 @@ struct process {
 	struct job job; /* preparing, looking why it does not start, killing: one after the other */
 	struct list_node kill_waiters;
 	uv_poll_t status_poll;
-	uv_timer_t timer;
-	uint64_t timer_due_ms; /* what the timer is set to */
-	struct later replan;
+	struct alarm alarm;
+	struct later later; /* plans the alarm, or ends the object */
 	/* On the loop's clock; 0: not set. */
 	uint64_t slow_start_ms, start_due_ms, deadline_ms, kill_due_ms, expire_due_ms;
 	uint64_t drain_quiet_ms; /* when the quiet began */
@@ -126,8 +125,7 @@ struct process {
 	uint64_t
 		drain_owed_end; /* what was in the pipes at the exit ends here, as a log position */
 	unsigned live; /* handles, jobs, the tracked child */
-	bool is_tracked, drain_is_paused, status_is_open, timer_is_closing, prepare_failed,
-		is_frozen;
+	bool is_tracked, drain_is_paused, status_is_open, prepare_failed, is_frozen;
 	bool is_launched; /* by the preparing job */
 	bool kill_is_owed;
 	/* It takes long to start: it is held at the reaper, so that how the start went is known

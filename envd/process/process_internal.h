@@ -11,8 +11,8 @@
 
 /* The one way into the table of states and events. */
 void process_dispatch(struct process *process, enum process_event event);
-/* Sets the timer to what comes next. */
-void process_plan_timer(struct process *process);
+/* Sets the alarm to what comes next. */
+void process_plan_alarm(struct process *process);
 /* Starts what can be started and frees what can be freed, once the process is DONE. */
 void process_settle(struct process *process);
 void process_hold(struct process *process);

@@ -94,7 +94,7 @@ void process_kill(struct process *process, struct process_kill_waiter *waiter)
 		list_init(&waiter->node);
 		list_append(&process->kill_waiters, &waiter->node);
 		process->kill_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
-		process_plan_timer(process);
+		process_plan_alarm(process);
 	}
 	process_dispatch(process, PROCESS_KILL);
 }

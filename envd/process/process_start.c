@@ -141,7 +141,7 @@ static int watch_status(struct process *process)
 	process_hold(process);
 	uv_poll_start(&process->status_poll, UV_READABLE, on_status);
 	process->slow_start_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
-	process_plan_timer(process);
+	process_plan_alarm(process);
 	return 0;
 }
 

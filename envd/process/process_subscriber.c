@@ -93,7 +93,7 @@ void process_subscribe(struct process *process, struct process_subscriber *subsc
 {
 	assert(process->state == PROCESS_RUNNING || process->state == PROCESS_DRAINING);
 	process_attach(process, subscriber);
-	process_plan_timer(process);
+	process_plan_alarm(process);
 }
 
 void process_unsubscribe(struct process_subscriber *subscriber)
@@ -117,7 +117,7 @@ void process_subscriber_drained(struct process_subscriber *subscriber)
 		return;
 	output_reader_drained(&subscriber->reader);
 	if (process->state != PROCESS_DONE)
-		process_plan_timer(process);
+		process_plan_alarm(process);
 }
 
 struct process_subscriber *process_find_starter(struct process *process)

@@ -10,39 +10,29 @@
  * answer waits. */
 #define SWEEP_DELAY_MS 50
 
-static struct list_node *bucket_of(const struct process_table *table, pid_t pid)
-{
-	return (struct list_node *)&table->buckets[(size_t)pid % PROCESS_BUCKETS];
-}
-
 /* ---- exits ---- */
 
 static void drop_exit(struct process_table *table, struct process_exit *record)
 {
 	list_remove(&record->node);
-	list_remove(&record->bucket);
+	hash_table_remove(&table->exits_by_pid, &record->by_pid);
 	table->exit_count--;
 	table->tagged_exit_count -= record->has_tag;
 	free(record);
 }
 
-static void on_timer(uv_timer_t *timer);
-
-/* One timer for the oldest: when nothing is retained, nothing wakes up. */
-static void plan_timer(struct process_table *table)
+static void plan_expiry(struct process_table *table)
 {
 	uint64_t now = loop_now_ms(table->config.loop);
 	const struct process_exit *oldest;
 
-	if (table->phase != TABLE_OPEN || list_is_empty(&table->exits)) {
-		if (table->phase == TABLE_OPEN)
-			uv_timer_stop(&table->timer);
+	if (list_is_empty(&table->exits)) {
+		alarm_cancel(&table->expiry);
 		return;
 	}
-	if (uv_is_active((uv_handle_t *)&table->timer))
-		return;
 	oldest = container_of(table->exits.next, struct process_exit, node);
-	uv_timer_start(&table->timer, on_timer, oldest->due_ms > now ? oldest->due_ms - now : 0, 0);
+	alarm_set_within(table->config.loop, &table->expiry,
+			 oldest->due_ms > now ? oldest->due_ms - now : 0);
 }
 
 static void drop_old_exits(struct process_table *table)
@@ -59,22 +49,28 @@ static void drop_old_exits(struct process_table *table)
 	}
 }
 
-static struct list_node *exit_bucket_of(const struct process_table *table, pid_t pid)
+/* One at most has it: whoever gets the number next drops it. */
+static struct process_exit *exit_of(const struct process_table *table, pid_t pid)
 {
-	return (struct list_node *)&table->exit_buckets[(size_t)pid % PROCESS_BUCKETS];
+	struct hash_node *node;
+
+	HASH_TABLE_FOR_EACH (node, &table->exits_by_pid, hash_number((uint64_t)pid)) {
+		struct process_exit *record = container_of(node, struct process_exit, by_pid);
+
+		if (record->pid == pid)
+			return record;
+	}
+	return NULL;
 }
 
 /* Called for every start, with thousands of exits retained. */
 static void drop_predecessors(struct process_table *table, pid_t pid, const char *tag)
 {
+	struct process_exit *predecessor = exit_of(table, pid);
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE (node, following, exit_bucket_of(table, pid)) {
-		struct process_exit *record = container_of(node, struct process_exit, bucket);
-
-		if (record->pid == pid)
-			drop_exit(table, record);
-	}
+	if (predecessor)
+		drop_exit(table, predecessor);
 	if (!tag || table->tagged_exit_count == 0)
 		return;
 	LIST_FOR_EACH_SAFE (node, following, &table->exits) {
@@ -94,31 +90,33 @@ void process_table_retain_exit(struct process_table *table, const struct process
 	if (process_table_find(table, process->pid))
 		return;
 	record = xmalloc(sizeof(*record) + (tag ? strlen(tag) : 0) + 1);
+	record->by_pid = (struct hash_node){0};
 	record->pid = process->pid;
 	record->due_ms = loop_now_ms(table->config.loop) + PROCESS_RETAINED_EXIT_MS;
 	record->record = process->record;
 	record->has_tag = tag != NULL;
 	memcpy(record->tag, tag ? tag : "", tag ? strlen(tag) + 1 : 1);
 	list_append(&table->exits, &record->node);
-	list_prepend(exit_bucket_of(table, record->pid), &record->bucket);
+	hash_table_insert(&table->exits_by_pid, &record->by_pid,
+			  hash_number((uint64_t)record->pid));
 	table->exit_count++;
 	table->tagged_exit_count += record->has_tag;
 	drop_old_exits(table);
-	plan_timer(table);
+	plan_expiry(table);
+}
+
+static void on_expiry(struct alarm *alarm)
+{
+	struct process_table *table = container_of(alarm, struct process_table, expiry);
+
+	drop_old_exits(table);
+	plan_expiry(table);
 }
 
 const struct process_exit *process_table_find_exit(struct process_table *table, pid_t pid)
 {
-	struct list_node *node;
-
 	drop_old_exits(table);
-	LIST_FOR_EACH (node, exit_bucket_of(table, pid)) {
-		const struct process_exit *record = container_of(node, struct process_exit, bucket);
-
-		if (record->pid == pid)
-			return record;
-	}
-	return NULL;
+	return exit_of(table, pid);
 }
 
 const struct process_exit *process_table_find_exit_tag(struct process_table *table, const char *tag)
@@ -137,19 +135,26 @@ const struct process_exit *process_table_find_exit_tag(struct process_table *tab
 
 /* ---- processes ---- */
 
+/* A draining one may share its pid with a successor. */
+static bool is_newer(const struct process *process, const struct process *other)
+{
+	return process->state != other->state ? process->state == PROCESS_RUNNING
+					      : process->serial > other->serial;
+}
+
 static struct process *find(const struct process_table *table, pid_t pid, enum process_state last)
 {
-	struct list_node *head = bucket_of(table, pid), *node;
+	struct process *newest = NULL;
+	struct hash_node *node;
 
-	/* Newest first: a draining one may share its pid with a successor. */
-	LIST_FOR_EACH (node, head) {
-		struct process *process = container_of(node, struct process, bucket);
+	HASH_TABLE_FOR_EACH (node, &table->by_pid, hash_number((uint64_t)pid)) {
+		struct process *process = container_of(node, struct process, by_pid);
 
 		if (process->pid == pid && process->state >= PROCESS_RUNNING &&
-		    process->state <= last)
-			return process;
+		    process->state <= last && (!newest || is_newer(process, newest)))
+			newest = process;
 	}
-	return NULL;
+	return newest;
 }
 
 static struct process *find_tag(const struct process_table *table, const char *tag,
@@ -195,15 +200,14 @@ struct process *process_table_find_attachable_tag(const struct process_table *ta
 void process_table_insert(struct process_table *table, struct process *process)
 {
 	drop_predecessors(table, process->pid, process->spec.tag);
-	list_prepend(bucket_of(table, process->pid), &process->bucket);
+	hash_table_insert(&table->by_pid, &process->by_pid, hash_number((uint64_t)process->pid));
 	if (table->config.on_started)
 		table->config.on_started(table->config.on_started_user);
 }
 
 void process_table_remove(struct process_table *table, struct process *process)
 {
-	(void)table;
-	list_remove(&process->bucket);
+	hash_table_remove(&table->by_pid, &process->by_pid);
 }
 
 /* ---- cgroups: those that nobody leads any more go, and some are made for the next commands ----
@@ -228,9 +232,9 @@ static void on_swept(struct job *job)
 	close_when_empty(table);
 }
 
-static void on_sweep_timer(uv_timer_t *timer)
+static void on_sweep_alarm(struct alarm *alarm)
 {
-	struct process_table *table = container_of(timer, struct process_table, sweep_timer);
+	struct process_table *table = container_of(alarm, struct process_table, sweep_alarm);
 
 	table->sweep_is_wanted = false;
 	if (job_run(table->config.loop, &table->sweep_job, JOB_QUICK, sweep, on_swept) < 0)
@@ -240,9 +244,8 @@ static void on_sweep_timer(uv_timer_t *timer)
 void process_table_plan_sweep(struct process_table *table)
 {
 	table->sweep_is_wanted = true;
-	if (!table->sweep_job.active && table->phase == TABLE_OPEN &&
-	    !uv_is_active((uv_handle_t *)&table->sweep_timer))
-		uv_timer_start(&table->sweep_timer, on_sweep_timer, SWEEP_DELAY_MS, 0);
+	if (!table->sweep_job.active && table->phase == TABLE_OPEN)
+		alarm_set_within(table->config.loop, &table->sweep_alarm, SWEEP_DELAY_MS);
 }
 
 void process_table_leave_cgroup(struct process_table *table, struct process *process)
@@ -254,12 +257,10 @@ void process_table_leave_cgroup(struct process_table *table, struct process *pro
 
 /* ---- the orderly end ---- */
 
-static void on_handle_closed(uv_handle_t *handle)
+static void on_closed(struct later *later)
 {
-	struct process_table *table = handle->data;
+	struct process_table *table = container_of(later, struct process_table, closed);
 
-	if (--table->open_handles > 0)
-		return;
 	table->phase = TABLE_CLOSED;
 	table->on_stopped(table, table->on_stopped_user);
 }
@@ -274,15 +275,16 @@ static void close_when_empty(struct process_table *table)
 		drop_exit(table, container_of(table->exits.next, struct process_exit, node));
 	output_close_discarding(&table->discarding);
 	reaper_fini(&table->reaper);
-	uv_close((uv_handle_t *)&table->timer, on_handle_closed);
-	uv_close((uv_handle_t *)&table->sweep_timer, on_handle_closed);
-	uv_close((uv_handle_t *)&table->pad.timer, on_handle_closed);
+	alarm_cancel(&table->expiry);
+	alarm_cancel(&table->grace);
+	alarm_cancel(&table->sweep_alarm);
+	later_call(table->config.loop, &table->closed);
 }
 
 void process_table_forget(struct process_table *table, struct process *process)
 {
 	list_remove(&process->node);
-	list_remove(&process->bucket);
+	hash_table_remove(&table->by_pid, &process->by_pid);
 	table->count--;
 	close_when_empty(table);
 }
@@ -316,18 +318,6 @@ static void end_all(struct process_table *table, bool hard)
 		end_one(container_of(node, struct process, node), hard);
 }
 
-static void on_timer(uv_timer_t *timer)
-{
-	struct process_table *table = container_of(timer, struct process_table, timer);
-
-	if (table->phase == TABLE_OPEN) {
-		drop_old_exits(table);
-		plan_timer(table);
-	} else {
-		process_table_hasten_stop(table);
-	}
-}
-
 void process_table_hasten_stop(struct process_table *table)
 {
 	if (table->phase != TABLE_TERMINATING)
@@ -337,6 +327,11 @@ void process_table_hasten_stop(struct process_table *table)
 	end_all(table, true);
 }
 
+static void on_grace_over(struct alarm *alarm)
+{
+	process_table_hasten_stop(container_of(alarm, struct process_table, grace));
+}
+
 void process_table_stop(struct process_table *table, uint64_t grace_ms,
 			void (*on_stopped)(struct process_table *table, void *user), void *user)
 {
@@ -344,7 +339,7 @@ void process_table_stop(struct process_table *table, uint64_t grace_ms,
 	table->phase = TABLE_TERMINATING;
 	table->on_stopped = on_stopped;
 	table->on_stopped_user = user;
-	uv_timer_start(&table->timer, on_timer, grace_ms, 0);
+	alarm_set(table->config.loop, &table->grace, grace_ms);
 	end_all(table, false);
 	close_when_empty(table);
 }
@@ -359,7 +354,6 @@ static bool is_being_launched(void *user, pid_t pid)
 struct process_table *process_table_new(const struct process_table_config *config)
 {
 	struct process_table *table = xcalloc(1, sizeof(*table));
-	size_t i;
 
 	table->config = *config;
 	cgroups_init(&table->cgroups, config->cgroup_root, config->with_cgroups);
@@ -378,14 +372,10 @@ struct process_table *process_table_new(const struct process_table_config *confi
 	list_init(&table->all);
 	list_init(&table->exits);
 	list_init(&table->discarding);
-	for (i = 0; i < PROCESS_BUCKETS; i++) {
-		list_init(&table->buckets[i]);
-		list_init(&table->exit_buckets[i]);
-	}
-	uv_timer_init(&config->loop->uv, &table->timer);
-	uv_timer_init(&config->loop->uv, &table->sweep_timer);
-	table->timer.data = table->sweep_timer.data = table->pad.timer.data = table;
-	table->open_handles = 3;
+	alarm_init(&table->expiry, on_expiry);
+	alarm_init(&table->grace, on_grace_over);
+	alarm_init(&table->sweep_alarm, on_sweep_alarm);
+	later_init(&table->closed, on_closed);
 	return table;
 }
 

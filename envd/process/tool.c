@@ -18,11 +18,11 @@ struct tool {
 	struct spawn_plan plan;
 	struct job job;
 	struct reaper_child child;
-	uv_timer_t timer;
+	struct alarm late;
 	struct err err;
 	int status;
 	int output_fd;
-	unsigned holds; /* job, child, timer */
+	unsigned holds; /* job, child */
 	bool is_tracked, is_over;
 	void (*on_done)(void *user, const struct tool_result *result);
 	void *user;
@@ -37,11 +37,6 @@ static void drop(struct tool *tool)
 	close_fd(&tool->output_fd);
 	arena_release(&tool->arena);
 	free(tool);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	drop(container_of((uv_timer_t *)handle, struct tool, timer));
 }
 
 static void kill_child(struct tool *tool)
@@ -59,7 +54,7 @@ static void end(struct tool *tool)
 		return;
 	tool->is_over = true;
 	kill_child(tool);
-	uv_close((uv_handle_t *)&tool->timer, on_timer_closed);
+	alarm_cancel(&tool->late);
 }
 
 static void report(struct tool *tool, int status, const char *output)
@@ -72,9 +67,9 @@ static void report(struct tool *tool, int status, const char *output)
 	end(tool);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_late(struct alarm *alarm)
 {
-	report(container_of(timer, struct tool, timer), -ETIMEDOUT,
+	report(container_of(alarm, struct tool, late), -ETIMEDOUT,
 	       "it took too long and was killed");
 }
 
@@ -199,9 +194,8 @@ struct tool *tool_run(struct tools *tools, const char *const *argv, uint64_t tim
 		drop(tool);
 		return NULL;
 	}
-	uv_timer_init(&tools->loop->uv, &tool->timer);
-	uv_timer_start(&tool->timer, on_timer, timeout_ms, 0);
-	tool->holds++;
+	alarm_init(&tool->late, on_late);
+	alarm_set(tools->loop, &tool->late, timeout_ms);
 	return tool;
 }
 

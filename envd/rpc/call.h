@@ -59,8 +59,7 @@ struct call {
 	struct share reply_share;
 	struct buf reply; /* what the client has not taken yet of a large unary answer */
 	struct buf encoded; /* by rpc_encode_ahead; empty when that was not called */
-	uv_timer_t deadline;
-	bool deadline_open;
+	struct alarm deadline;
 };
 
 static inline struct call *call_of(struct rpc_call *base)

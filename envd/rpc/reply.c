@@ -6,7 +6,7 @@
 #include "envd/rpc/gzip.h"
 #include "envd/rpc/json_encode.h"
 #include "lib/job.h"
-#include "lib/json.h"
+#include "lib/json_writer.h"
 #include "lib/limits.h"
 
 /*
@@ -68,51 +68,41 @@ static void end_envelope(struct buf *out, size_t at, unsigned flags)
 			      buf_length(out) - at - ENVELOPE_PREFIX_BYTES);
 }
 
-static int write_detail(struct buf *out, const struct rpc_detail *detail)
+static void write_detail(struct json_writer *w, const struct rpc_detail *detail)
 {
-	int status = buf_append_str(out, STR("{\"type\":"));
 	size_t len = base64_encoded_length(detail->bytes.len);
-	char *room;
+	auto_free char *text = xmalloc(len + 1);
 
-	if (status == 0)
-		status = json_write_string(out, detail->type, true);
-	if (status == 0)
-		status = buf_append_str(out, STR(",\"value\":\""));
-	if (status == 0)
-		status = buf_reserve(out, len, &room);
-	if (status < 0)
-		return status;
-	base64_encode((const uint8_t *)detail->bytes.p, detail->bytes.len, room);
-	while (len > 0 && room[len - 1] == '=')
+	base64_encode((const uint8_t *)detail->bytes.p, detail->bytes.len, text);
+	while (len > 0 && text[len - 1] == '=')
 		len--;
-	buf_commit(out, len);
-	return buf_append_str(out, STR("\"}"));
+	json_writer_object(w, NULL);
+	json_writer_text(w, "type", detail->type);
+	json_writer_text(w, "value", (struct str){text, len});
+	json_writer_object_end(w);
 }
 
 /* The message may hold anything; a body that does not fit is not sent. `call` may be NULL. */
-static int write_error(struct buf *out, const struct rpc_call *call, const struct err *err)
+static void write_error(struct json_writer *w, const char *key, const struct rpc_call *call,
+			const struct err *err)
 {
-	int status = buf_printf(out, "{\"code\":\"%s\",\"message\":", err_kind_name(err->kind));
-
-	if (status == 0)
-		status = json_write_string(out, str_of(err->message), true);
-	for (size_t i = 0; call && status == 0 && i < call->details_count; i++) {
-		status = buf_append_str(out, i == 0 ? STR(",\"details\":[") : STR(","));
-		if (status == 0)
-			status = write_detail(out, &call->details[i]);
+	json_writer_object(w, key);
+	json_writer_text(w, "code", str_of(err_kind_name(err->kind)));
+	json_writer_text(w, "message", str_of(err->message));
+	if (call && call->details_count > 0) {
+		json_writer_array(w, "details");
+		for (size_t i = 0; i < call->details_count; i++)
+			write_detail(w, &call->details[i]);
+		json_writer_array_end(w);
 	}
-	if (status == 0 && call && call->details_count > 0)
-		status = buf_append(out, "]", 1);
-	return status < 0 ? status : buf_append(out, "}", 1);
+	json_writer_object_end(w);
 }
 
 /* Fields of one name become one member with a list of values. */
-static int write_metadata(struct buf *out, const struct http_headers *trailers)
+static void write_metadata(struct json_writer *w, const struct http_headers *trailers)
 {
-	int status = buf_append_str(out, STR("\"metadata\":{"));
-	const char *comma = "";
-
-	for (size_t i = 0; status == 0 && i < trailers->count; i++) {
+	json_writer_object(w, "metadata");
+	for (size_t i = 0; i < trailers->count; i++) {
 		struct str name = trailers->items[i].name;
 		bool first = true;
 
@@ -120,42 +110,50 @@ static int write_metadata(struct buf *out, const struct http_headers *trailers)
 			first = !str_equal_nocase(trailers->items[k].name, name);
 		if (!first)
 			continue;
-		status = buf_append_str(out, str_of(comma));
-		comma = ",";
-		if (status == 0)
-			status = json_write_string(out, name, true);
-		for (size_t k = i; status == 0 && k < trailers->count; k++) {
-			if (!str_equal_nocase(trailers->items[k].name, name))
-				continue;
-			status = buf_append_str(out, k == i ? STR(":[") : STR(","));
-			if (status == 0)
-				status = json_write_string(out, trailers->items[k].value, true);
-		}
-		if (status == 0)
-			status = buf_append(out, "]", 1);
+		json_writer_key(w, name);
+		json_writer_array(w, NULL);
+		for (size_t k = i; k < trailers->count; k++)
+			if (str_equal_nocase(trailers->items[k].name, name))
+				json_writer_text(w, NULL, trailers->items[k].value);
+		json_writer_array_end(w);
 	}
-	return status < 0 ? status : buf_append(out, "}", 1);
+	json_writer_object_end(w);
+}
+
+static struct json_writer writer_to(struct buf *out)
+{
+	struct json_writer w;
+
+	json_writer_init(&w, out);
+	w.html_safe = true;
+	return w;
 }
 
 static int write_end_stream(struct buf *out, const struct rpc_call *call, const struct err *err)
 {
-	const struct http_headers *trailers = call ? call->trailers : NULL;
+	struct json_writer w = writer_to(out);
 	size_t at;
 	int status = begin_envelope(out, &at);
 
-	if (status == 0)
-		status = buf_append_str(out, err ? STR("{\"error\":") : STR("{"));
-	if (status == 0 && err)
-		status = write_error(out, call, err);
-	if (status == 0 && err && trailers)
-		status = buf_append(out, ",", 1);
-	if (status == 0 && trailers)
-		status = write_metadata(out, trailers);
-	if (status == 0)
-		status = buf_append(out, "}", 1);
-	if (status == 0)
+	if (status < 0)
+		return status;
+	json_writer_object(&w, NULL);
+	if (err)
+		write_error(&w, "error", call, err);
+	if (call && call->trailers)
+		write_metadata(&w, call->trailers);
+	json_writer_object_end(&w);
+	if (json_writer_status(&w) == 0)
 		end_envelope(out, at, ENVELOPE_END_STREAM);
-	return status;
+	return json_writer_status(&w);
+}
+
+static int write_unary_error(struct buf *out, const struct rpc_call *call, const struct err *err)
+{
+	struct json_writer w = writer_to(out);
+
+	write_error(&w, NULL, call, err);
+	return json_writer_status(&w);
 }
 
 /* What every answer of that path says to an old client, except unary errors (contract/envd.md
@@ -224,7 +222,7 @@ static void send_error(struct http_exchange *ex, const struct rpc_content *conte
 		if (status >= 0)
 			status = write_output(ex, &out, true);
 	} else {
-		status = write_error(&out, call, err);
+		status = write_unary_error(&out, call, err);
 		if (status >= 0)
 			http_respond(ex, err_kind_http_status(err->kind), "application/json",
 				     buf_str(&out));

@@ -3,41 +3,22 @@
 #include "envd/limits.h"
 #include "envd/rpc/call.h"
 
-static void on_deadline_closed(uv_handle_t *handle)
+static void on_deadline(struct alarm *alarm)
 {
-	struct call *c = container_of((uv_timer_t *)handle, struct call, deadline);
+	struct call *c = container_of(alarm, struct call, deadline);
 
-	http_exchange_release(c->base.exchange);
-}
-
-static void close_deadline(struct call *c)
-{
-	if (!c->deadline_open)
-		return;
-	c->deadline_open = false;
-	uv_close((uv_handle_t *)&c->deadline, on_deadline_closed);
-}
-
-static void on_deadline(uv_timer_t *timer)
-{
-	struct call *c = container_of(timer, struct call, deadline);
-
-	close_deadline(c);
 	if (c->state == CALL_STARTED && c->base.handler && c->base.handler->on_deadline)
 		c->base.handler->on_deadline(&c->base);
 	else
 		rpc_fail_kind(&c->base, ERR_DEADLINE_EXCEEDED, "context deadline exceeded");
 }
 
-static void open_deadline(struct call *c)
+static void set_deadline(struct call *c)
 {
 	uint64_t now = loop_now_ms(c->base.loop);
 
-	uv_timer_init(&c->base.loop->uv, &c->deadline);
-	c->deadline_open = true;
-	http_exchange_hold(c->base.exchange);
-	uv_timer_start(&c->deadline, on_deadline,
-		       c->base.deadline_ms > now ? c->base.deadline_ms - now : 0, 0);
+	alarm_set(c->base.loop, &c->deadline,
+		  c->base.deadline_ms > now ? c->base.deadline_ms - now : 0);
 }
 
 /* What it is called with stays until the call is closed, or rpc_drop_message. */
@@ -77,7 +58,7 @@ static void on_closed(struct http_exchange *ex, int status)
 	struct call *c = ex->user;
 
 	c->state = CALL_CLOSED;
-	close_deadline(c);
+	alarm_cancel(&c->deadline);
 	receive_stop(c);
 	receive_end();
 	reply_stop(c);
@@ -111,6 +92,7 @@ static struct call *call_new(struct http_exchange *ex, const struct rpc_method *
 		.user_name = user_name,
 	};
 	c->content = *content;
+	alarm_init(&c->deadline, on_deadline);
 	receive_init(c);
 	return c;
 }
@@ -159,7 +141,7 @@ void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, voi
 		return;
 	}
 	if (c->base.timeout_ms > 0)
-		open_deadline(c);
+		set_deadline(c);
 	ex->abort_on_eof = method->kind == RPC_SERVER_STREAM;
 	if (method->kind == RPC_CLIENT_STREAM)
 		call_start(c); /* the body begins to flow at rpc_next */
@@ -217,7 +199,7 @@ void rpc_fail(struct rpc_call *call, const struct err *err)
 	if (c->state >= CALL_ANSWERED)
 		return;
 	c->state = CALL_ANSWERED;
-	close_deadline(c);
+	alarm_cancel(&c->deadline);
 	receive_stop(c);
 	reply_error(c, err);
 }
@@ -244,7 +226,7 @@ static void send_answer(struct call *c, const ProtobufCMessage *message)
 
 	rpc_call_hold(&c->base);
 	c->state = CALL_ANSWERED;
-	close_deadline(c);
+	alarm_cancel(&c->deadline);
 	receive_stop(c);
 	status = c->base.method->kind == RPC_UNARY ? reply_message(c, message, &err)
 						   : reply_stream_message(c, message, true, &err);
@@ -294,7 +276,7 @@ void rpc_finish(struct rpc_call *call)
 	if (c->state != CALL_STARTED)
 		return;
 	c->state = CALL_ANSWERED;
-	close_deadline(c);
+	alarm_cancel(&c->deadline);
 	reply_stream_end(c);
 }
 

@@ -9,11 +9,12 @@
 /* The pool refused the rescue. */
 #define RESCUE_RETRY_MS 1000
 
-static void on_watchdog(uv_timer_t *timer);
+static void on_watchdog(struct alarm *alarm);
 
 void freezer_init(struct freezer *freezer, struct loop *loop, const char *root)
 {
 	*freezer = (struct freezer){.loop = loop, .watchdog_ms = FREEZE_WATCHDOG_MS};
+	alarm_init_idle(&freezer->watchdog, on_watchdog);
 	freeze_init(&freezer->freeze, root);
 	freezer->has_cgroups = freezer->freeze.tree.root != NULL;
 	turn_queue_init(&freezer->turns, loop, FREEZE_WAITERS_MAX + PATIENT_WAITERS_MAX);
@@ -21,7 +22,7 @@ void freezer_init(struct freezer *freezer, struct loop *loop, const char *root)
 
 void freezer_fini(struct freezer *freezer)
 {
-	assert(freezer->watchdog_state == WATCHDOG_NONE && !freezer->rescue);
+	assert(!alarm_is_set(&freezer->watchdog) && !freezer->rescue);
 	turn_queue_fini(&freezer->turns);
 	freeze_fini(&freezer->freeze);
 }
@@ -31,43 +32,15 @@ static void arm(struct freezer *freezer, uint64_t after_ms)
 	if (freezer->is_closed)
 		return;
 	freezer->arming++;
-	switch (freezer->watchdog_state) {
-	case WATCHDOG_CLOSING:
-		freezer->rearm = true;
-		freezer->rearm_ms = after_ms;
-		return;
-	case WATCHDOG_NONE:
-		uv_timer_init(&freezer->loop->uv, &freezer->watchdog);
-		uv_unref((uv_handle_t *)&freezer->watchdog);
-		freezer->watchdog_state = WATCHDOG_ARMED;
-		break;
-	case WATCHDOG_ARMED:
-		break;
-	}
 	/* The loop's clock may be as old as the job that has just ended. */
 	uv_update_time(&freezer->loop->uv);
-	uv_timer_start(&freezer->watchdog, on_watchdog, after_ms, 0);
-}
-
-static void on_watchdog_closed(uv_handle_t *handle)
-{
-	struct freezer *freezer = container_of((uv_timer_t *)handle, struct freezer, watchdog);
-
-	freezer->watchdog_state = WATCHDOG_NONE;
-	if (!freezer->rearm)
-		return;
-	freezer->rearm = false;
-	arm(freezer, freezer->rearm_ms);
+	alarm_set(freezer->loop, &freezer->watchdog, after_ms);
 }
 
 static void disarm(struct freezer *freezer)
 {
-	freezer->rearm = false;
 	freezer->arming++;
-	if (freezer->watchdog_state != WATCHDOG_ARMED)
-		return;
-	freezer->watchdog_state = WATCHDOG_CLOSING;
-	uv_close((uv_handle_t *)&freezer->watchdog, on_watchdog_closed);
+	alarm_cancel(&freezer->watchdog);
 }
 
 void freezer_close(struct freezer *freezer)
@@ -172,9 +145,9 @@ static void on_rescued(struct freezer_call *call)
 	arm(freezer, status == -EAGAIN ? RESCUE_RETRY_MS : freezer->watchdog_ms);
 }
 
-static void on_watchdog(uv_timer_t *timer)
+static void on_watchdog(struct alarm *alarm)
 {
-	struct freezer *freezer = container_of(timer, struct freezer, watchdog);
+	struct freezer *freezer = container_of(alarm, struct freezer, watchdog);
 
 	if (freezer->rescue)
 		return;

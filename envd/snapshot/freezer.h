@@ -21,11 +21,7 @@ struct freezer {
 	struct turn_queue turns;
 	bool has_cgroups;
 	bool audit_is_due; /* as the last job left it */
-	/* Exists while armed and no longer, so that an idle envd has no timer. */
-	uv_timer_t watchdog;
-	enum { WATCHDOG_NONE, WATCHDOG_ARMED, WATCHDOG_CLOSING } watchdog_state;
-	bool rearm; /* as soon as the timer is closed */
-	uint64_t rearm_ms;
+	struct alarm watchdog; /* an idle one */
 	uint64_t watchdog_ms; /* FREEZE_WATCHDOG_MS; tests shorten it */
 	struct freezer_call *rescue; /* the watchdog's own; NULL: none under way */
 	unsigned arming,

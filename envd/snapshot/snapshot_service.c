@@ -2,7 +2,10 @@
 
 #include "envd/limits.h"
 #include "envd/snapshot/collapse.h"
+#include "lib/json_writer.h"
 #include "lib/log.h"
+
+#define ANSWER_BYTES_MAX 1024
 
 void snapshot_service_init(struct snapshot_service *service, struct loop *loop,
 			   const char *cgroup_root)
@@ -50,14 +53,25 @@ static void refuse_memory(struct http_exchange *ex)
 	http_respond_error(ex, 431, "the request's head needs too much memory");
 }
 
-static void answer_json(struct http_exchange *ex, const char *text)
+/* `write` writes one object of what it is given. */
+static void answer_json(struct http_exchange *ex,
+			void (*write)(struct json_writer *w, const void *result),
+			const void *result)
 {
-	if (!text) {
+	struct json_writer w;
+	struct buf body;
+
+	buf_init(&body, ANSWER_BYTES_MAX);
+	json_writer_init(&w, &body);
+	json_writer_object(&w, NULL);
+	write(&w, result);
+	if (json_writer_end_line(&w) < 0) {
 		http_respond_error(ex, 500, "the answer needs too much memory");
-		return;
+	} else {
+		forbid_caching(ex);
+		http_respond(ex, 200, "application/json", buf_str(&body));
 	}
-	forbid_caching(ex);
-	http_respond(ex, 200, "application/json", str_of(text));
+	buf_fini(&body);
 }
 
 static void refuse_parameter(struct http_exchange *ex, const char *name, const char *reason)
@@ -140,18 +154,27 @@ static void on_freeze_closed(struct http_exchange *ex, int status)
 
 static const struct http_exchange_handler freeze_handler = {.on_closed = on_freeze_closed};
 
-static const char *freeze_json(struct http_exchange *ex, const struct freeze_result *result)
+static const char *mode_name(const struct freeze_result *result)
 {
-	return arena_printf(
-		&ex->arena,
-		"{\"allowlisted\":%zu,\"failed\":%zu,\"frozen\":%zu,\"mode\":\"%s\","
-		"\"notFrozen\":%zu,\"preFrozen\":%zu,\"requested\":%zu,\"sweepMs\":%lld,"
-		"\"truncated\":%s,\"unobservable\":%zu,\"visited\":%zu,\"waitMs\":%lld}\n",
-		result->allowlisted, result->failed, result->frozen,
-		result->mode == FREEZE_HIERARCHY ? "hierarchy" : "legacy", result->not_frozen,
-		result->pre_frozen, result->requested, (long long)result->sweep_ms,
-		result->truncated ? "true" : "false", result->unobservable, result->visited,
-		(long long)result->wait_ms);
+	return result->mode == FREEZE_HIERARCHY ? "hierarchy" : "legacy";
+}
+
+static void write_freeze(struct json_writer *w, const void *result)
+{
+	const struct freeze_result *freeze = result;
+
+	json_writer_uint(w, "allowlisted", freeze->allowlisted);
+	json_writer_uint(w, "failed", freeze->failed);
+	json_writer_uint(w, "frozen", freeze->frozen);
+	json_writer_text(w, "mode", str_of(mode_name(freeze)));
+	json_writer_uint(w, "notFrozen", freeze->not_frozen);
+	json_writer_uint(w, "preFrozen", freeze->pre_frozen);
+	json_writer_uint(w, "requested", freeze->requested);
+	json_writer_int(w, "sweepMs", freeze->sweep_ms);
+	json_writer_bool(w, "truncated", freeze->truncated);
+	json_writer_uint(w, "unobservable", freeze->unobservable);
+	json_writer_uint(w, "visited", freeze->visited);
+	json_writer_int(w, "waitMs", freeze->wait_ms);
 }
 
 static void log_freeze(const struct freezer_call *call)
@@ -163,8 +186,7 @@ static void log_freeze(const struct freezer_call *call)
 	const struct freeze_result *result = &call->frozen;
 
 	LOG_AT(result->failed || result->not_frozen ? LOG_WARN : LOG_INFO, "freeze",
-	       "workload frozen",
-	       LOG_S("mode", result->mode == FREEZE_HIERARCHY ? "hierarchy" : "legacy"),
+	       "workload frozen", LOG_S("mode", mode_name(result)),
 	       LOG_I("requested", result->requested), LOG_I("frozen", result->frozen),
 	       LOG_I("not_frozen", result->not_frozen), LOG_I("failed", result->failed),
 	       LOG_I("sweep_ms", result->sweep_ms), LOG_I("wait_ms", result->wait_ms));
@@ -178,7 +200,7 @@ static void answer_frozen(struct log_flush *flush)
 	if (freezing->call.request.wait_ms <= 0)
 		answer_done(ex);
 	else
-		answer_json(ex, freeze_json(ex, &freezing->call.frozen));
+		answer_json(ex, write_freeze, &freezing->call.frozen);
 	http_exchange_release(ex);
 }
 
@@ -398,22 +420,27 @@ static void run_collapse(struct job *job)
 	call->status = collapse_memory(call->maps, &call->is_cancelled, &call->result);
 }
 
+static void write_collapse(struct json_writer *w, const void *result)
+{
+	const struct collapse_result *collapse = result;
+
+	json_writer_uint(w, "alreadyHuge", collapse->already_huge);
+	json_writer_uint(w, "chunks", collapse->chunks);
+	json_writer_uint(w, "collapsed", collapse->collapsed);
+	json_writer_int(w, "elapsedMs", collapse->elapsed_ms);
+	json_writer_uint(w, "regions", collapse->regions);
+	json_writer_uint(w, "skipped", collapse->skipped);
+}
+
 static void on_collapsed(struct job *job)
 {
 	struct collapse_call *call = container_of(job, struct collapse_call, job);
-	const struct collapse_result *result = &call->result;
 	struct http_exchange *ex = call->ex;
 
 	if (call->status < 0)
 		http_respond_error(ex, 500, "collapse: %s", errno_text(call->status));
 	else
-		answer_json(ex,
-			    arena_printf(&ex->arena,
-					 "{\"alreadyHuge\":%zu,\"chunks\":%zu,\"collapsed\":%zu,"
-					 "\"elapsedMs\":%lld,\"regions\":%zu,\"skipped\":%zu}\n",
-					 result->already_huge, result->chunks, result->collapsed,
-					 (long long)result->elapsed_ms, result->regions,
-					 result->skipped));
+		answer_json(ex, write_collapse, &call->result);
 	http_exchange_release(ex);
 }
 

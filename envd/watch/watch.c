@@ -46,22 +46,9 @@ static void drop(struct watch *watch)
 	free(watch);
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-	drop(container_of((uv_timer_t *)handle, struct watch, ready_timer));
-}
-
-static void stop_timer(struct watch *watch)
-{
-	if (!watch->is_timed)
-		return;
-	watch->is_timed = false;
-	uv_close((uv_handle_t *)&watch->ready_timer, on_timer_closed);
-}
-
 static void end_helper(struct watch *watch)
 {
-	stop_timer(watch);
+	alarm_cancel(&watch->late);
 	close_fd(&watch->input_fd);
 	if (watch->output)
 		stream_close(watch->output, false);
@@ -144,7 +131,7 @@ static void on_control(struct watch *watch, const struct watch_record *record)
 	switch (record->type) {
 	case WATCH_RECORD_READY:
 		watch->is_ready = true;
-		stop_timer(watch);
+		alarm_cancel(&watch->late);
 		free_plan(watch);
 		watch->ops->on_ready(watch);
 		return;
@@ -385,22 +372,14 @@ static void on_exit_of_helper(struct reaper_child *child, const struct exit_reco
 	reaper_untrack(child);
 }
 
-static void on_late(uv_timer_t *timer)
+static void on_late(struct alarm *alarm)
 {
-	struct watch *watch = container_of(timer, struct watch, ready_timer);
+	struct watch *watch = container_of(alarm, struct watch, late);
 	struct err err;
 
 	err_set(&err, ERR_UNAVAILABLE, "the watch of %.512s was not ready within %d s",
 		watch->shown, WATCH_READY_MS / 1000);
 	watch_fail(watch, &err);
-}
-
-static void start_timer(struct watch *watch)
-{
-	uv_timer_init(&watch->settings->loop->uv, &watch->ready_timer);
-	uv_timer_start(&watch->ready_timer, on_late, WATCH_READY_MS, 0);
-	watch->is_timed = true;
-	hold(watch);
 }
 
 static int start_helper(struct watch *watch, struct err *err)
@@ -423,7 +402,7 @@ static int start_helper(struct watch *watch, struct err *err)
 	watch->output->events = &output_events;
 	watch->output->user = watch;
 	hold(watch);
-	start_timer(watch);
+	alarm_set(watch->settings->loop, &watch->late, WATCH_READY_MS);
 	return 0;
 }
 
@@ -489,6 +468,7 @@ struct watch *watch_open(const struct watch_settings *settings, const struct wat
 	watch->user = user;
 	watch->input_fd = -1;
 	watch->holds = 1;
+	alarm_init(&watch->late, on_late);
 	list_init(&watch->node);
 	arena_init(&watch->arena, FILE_OPERATION_ARENA_BYTES);
 	buf_init(&watch->bytes, BYTES_MAX);

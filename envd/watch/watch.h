@@ -70,7 +70,7 @@ struct watch {
 	struct spawn_request spawn_request;
 	const char *spawn_args[4 + WATCH_EXCLUDED_MAX];
 	struct spawn_plan *plan;
-	uv_timer_t ready_timer;
+	struct alarm late; /* rings when it is not ready in time */
 	struct job job; /* the start; then entries, batch by batch */
 	struct watch_batch *batch; /* in the pool */
 	int status;
@@ -82,7 +82,7 @@ struct watch {
 	size_t held; /* of `bytes`, as counted in held_bytes */
 	unsigned holds;
 	bool is_asked; /* and has not answered yet */
-	bool is_tracked, is_ready, is_paused, is_over, is_closed, is_timed, at_end, ended_silently;
+	bool is_tracked, is_ready, is_paused, is_over, is_closed, at_end, ended_silently;
 	void (*on_freed)(struct watch *watch, void *user); /* the table's */
 	void *on_freed_user;
 };

@@ -41,22 +41,28 @@ static int fill_event(Filesystem__FilesystemEvent *message, const struct watch_e
 
 /* ---- WatchDir ---- */
 
-/* Not in the call's arena: the timer is closed after the call. */
 struct watch_stream {
-	struct rpc_call *call; /* NULL: closed */
-	struct watch *watch; /* NULL: over */
-	uv_timer_t keepalive;
+	struct rpc_call *call;
+	struct watch *watch; /* NULL: it could not be opened */
+	struct alarm keepalive; /* once the watch is ready */
 };
 
-static void on_keepalive(uv_timer_t *timer)
+static void plan_keepalive(struct watch_stream *stream)
 {
-	struct watch_stream *stream = container_of(timer, struct watch_stream, keepalive);
+	alarm_set(stream->call->loop, &stream->keepalive,
+		  (uint64_t)stream->call->keepalive_s * 1000);
+}
+
+static void on_keepalive(struct alarm *alarm)
+{
+	struct watch_stream *stream = container_of(alarm, struct watch_stream, keepalive);
 	Filesystem__WatchDirResponse__KeepAlive keepalive =
 		FILESYSTEM__WATCH_DIR_RESPONSE__KEEP_ALIVE__INIT;
 	Filesystem__WatchDirResponse response = FILESYSTEM__WATCH_DIR_RESPONSE__INIT;
 
+	plan_keepalive(stream);
 	/* Who takes nothing needs nothing more to take. */
-	if (!stream->call || (stream->watch && stream->watch->is_paused))
+	if (stream->watch->is_paused)
 		return;
 	response.event_case = FILESYSTEM__WATCH_DIR_RESPONSE__EVENT_KEEPALIVE;
 	response.keepalive = &keepalive;
@@ -69,11 +75,10 @@ static void on_stream_ready(struct watch *watch)
 	Filesystem__WatchDirResponse__StartEvent start =
 		FILESYSTEM__WATCH_DIR_RESPONSE__START_EVENT__INIT;
 	Filesystem__WatchDirResponse response = FILESYSTEM__WATCH_DIR_RESPONSE__INIT;
-	uint64_t interval_ms = (uint64_t)stream->call->keepalive_s * 1000;
 
 	response.event_case = FILESYSTEM__WATCH_DIR_RESPONSE__EVENT_START;
 	response.start = &start;
-	uv_timer_start(&stream->keepalive, on_keepalive, interval_ms, interval_ms);
+	plan_keepalive(stream);
 	(void)rpc_send(stream->call, &response.base);
 }
 
@@ -97,7 +102,7 @@ static void on_stream_events(struct watch *watch, struct watch_batch *batch)
 	int status = 0;
 
 	/* A batch is bounded, so what is accepted beyond "full" is, too. */
-	for (size_t i = 0; i < batch->count && status >= 0 && stream->watch; i++) {
+	for (size_t i = 0; i < batch->count && status >= 0; i++) {
 		int result = send_event(stream, &batch->events[i], &batch->arena);
 
 		status = result != 0 ? result : status;
@@ -106,10 +111,10 @@ static void on_stream_events(struct watch *watch, struct watch_batch *batch)
 	if (status == -ENOMEM)
 		rpc_fail_kind(call, ERR_RESOURCE_EXHAUSTED,
 			      "watcher error: no memory for its events");
-	else if (status == RPC_FULL && stream->watch)
+	else if (status == RPC_FULL)
 		watch_pause(watch);
-	if (status >= 0 && stream->watch)
-		uv_timer_again(&stream->keepalive);
+	if (status >= 0)
+		plan_keepalive(stream);
 }
 
 static void on_stream_failed(struct watch *watch, const struct err *err)
@@ -133,19 +138,14 @@ static void on_drained(struct rpc_call *call)
 		watch_resume(stream->watch);
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-	free(container_of((uv_timer_t *)handle, struct watch_stream, keepalive));
-}
-
 static void on_stream_closed(struct rpc_call *call, int status)
 {
 	struct watch_stream *stream = call->user;
 
-	stream->call = NULL;
+	alarm_cancel(&stream->keepalive);
 	if (stream->watch)
-		watch_close(take_ptr(&stream->watch));
-	uv_close((uv_handle_t *)&stream->keepalive, on_timer_closed);
+		watch_close(stream->watch);
+	free(stream);
 }
 
 static const struct rpc_handler stream_handler = {
@@ -169,7 +169,7 @@ void watch_service_watch(struct rpc_call *call, const ProtobufCMessage *message)
 
 	set_user(call, &request);
 	stream->call = call;
-	uv_timer_init(&call->loop->uv, &stream->keepalive);
+	alarm_init(&stream->keepalive, on_keepalive);
 	rpc_call_set_handler(call, &stream_handler, stream);
 	stream->watch = watch_table_open(table_of(call), &request, &stream_ops, stream, &err);
 	/* The watch has its own copy, and the stream may stay for days. */
@@ -276,11 +276,10 @@ static void reply_events(struct rpc_call *call, struct polled_watch *watcher)
 	watch_batch_free(batch);
 }
 
-/* Not in the call's arena: the timer is closed after the call. */
 struct poll_call {
-	struct rpc_call *call; /* NULL: closed */
+	struct rpc_call *call;
 	struct watch_poll poll;
-	uv_timer_t timer;
+	struct alarm late;
 };
 
 static void on_poll_told(struct watch_poll *poll)
@@ -293,11 +292,11 @@ static void on_poll_told(struct watch_poll *poll)
 		rpc_fail_kind(waiting->call, ERR_NOT_FOUND, "the watcher was removed");
 }
 
-static void on_poll_late(uv_timer_t *timer)
+static void on_poll_late(struct alarm *alarm)
 {
-	struct poll_call *waiting = container_of(timer, struct poll_call, timer);
+	struct poll_call *waiting = container_of(alarm, struct poll_call, late);
 
-	if (!waiting->call || list_is_empty(&waiting->poll.node))
+	if (list_is_empty(&waiting->poll.node))
 		return;
 	log_warn("watch", "a poll is answered without what the watch may still have to tell",
 		 LOG_S("watcher", waiting->poll.watcher->id));
@@ -305,18 +304,13 @@ static void on_poll_late(uv_timer_t *timer)
 	reply_events(waiting->call, waiting->poll.watcher);
 }
 
-static void on_poll_timer_closed(uv_handle_t *handle)
-{
-	free(container_of((uv_timer_t *)handle, struct poll_call, timer));
-}
-
 static void on_poll_closed(struct rpc_call *call, int status)
 {
 	struct poll_call *waiting = call->user;
 
-	waiting->call = NULL;
+	alarm_cancel(&waiting->late);
 	polled_watch_give_up(&waiting->poll, false);
-	uv_close((uv_handle_t *)&waiting->timer, on_poll_timer_closed);
+	free(waiting);
 }
 
 static const struct rpc_handler poll_handler = {.on_closed = on_poll_closed};
@@ -337,8 +331,8 @@ void watch_service_get_events(struct rpc_call *call, const ProtobufCMessage *mes
 		reply_events(call, watcher);
 		return;
 	}
-	uv_timer_init(&call->loop->uv, &waiting->timer);
-	uv_timer_start(&waiting->timer, on_poll_late, WATCHER_POLL_MS, 0);
+	alarm_init(&waiting->late, on_poll_late);
+	alarm_set(call->loop, &waiting->late, WATCHER_POLL_MS);
 	rpc_call_set_handler(call, &poll_handler, waiting);
 }
 

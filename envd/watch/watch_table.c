@@ -39,21 +39,20 @@ struct watch *watch_table_open(struct watch_table *table, const struct watch_req
 	return watch;
 }
 
-static void on_timer(uv_timer_t *timer)
-{
-	polled_watch_expire(container_of(timer, struct watch_table, timer));
-}
-
 void watch_table_check_expiry(struct watch_table *table)
 {
-	bool is_active = uv_is_active((uv_handle_t *)&table->timer);
+	if (list_is_empty(&table->polled))
+		alarm_cancel(&table->expiry);
+	else if (!alarm_is_set(&table->expiry))
+		alarm_set(table->settings.loop, &table->expiry, EXPIRY_CHECK_MS);
+}
 
-	if (list_is_empty(&table->polled)) {
-		uv_timer_stop(&table->timer);
-	} else if (!is_active) {
-		uv_timer_start(&table->timer, on_timer, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS);
-		uv_unref((uv_handle_t *)&table->timer);
-	}
+static void on_expiry(struct alarm *alarm)
+{
+	struct watch_table *table = container_of(alarm, struct watch_table, expiry);
+
+	polled_watch_expire(table);
+	watch_table_check_expiry(table);
 }
 
 struct watch_table *watch_table_new(const struct watch_settings *settings)
@@ -64,7 +63,7 @@ struct watch_table *watch_table_new(const struct watch_settings *settings)
 	table->settings.held_bytes = &table->held_bytes;
 	list_init(&table->watches);
 	list_init(&table->polled);
-	uv_timer_init(&settings->loop->uv, &table->timer);
+	alarm_init_idle(&table->expiry, on_expiry);
 	return table;
 }
 
@@ -88,7 +87,6 @@ void watch_table_stop(struct watch_table *table)
 	 * moment. */
 	LIST_FOR_EACH (node, &table->watches)
 		watch_abandon_helper(container_of(node, struct watch, node));
-	uv_close((uv_handle_t *)&table->timer, NULL);
 }
 
 void watch_table_free(struct watch_table *table)

@@ -16,7 +16,7 @@ struct watch_table {
 	size_t lost; /* pollers that have lost events to WATCHERS_BYTES_MAX, since it was logged */
 	uint64_t lost_total; /* the same, ever */
 	uint64_t lost_logged_ms; /* 0: never */
-	uv_timer_t timer; /* runs while there are polled ones */
+	struct alarm expiry; /* an idle one; set while there are polled ones */
 	bool is_stopped;
 };
 

@@ -96,6 +96,19 @@ static void an_alarm_that_is_set_again_rings_at_the_new_time_alone(void **state)
 	assert_string_equal(order, "baa");
 }
 
+static void an_alarm_that_is_to_ring_within_a_time_stays_as_it_is_if_it_does(void **state)
+{
+	struct loop *loop = *state;
+	struct bell a;
+
+	init_bell(&a, loop, 'a');
+	alarm_set_within(loop, &a.alarm, 3600 * 1000);
+	alarm_set_within(loop, &a.alarm, 1);
+	alarm_set_within(loop, &a.alarm, 3600 * 1000);
+	loop_run(loop);
+	assert_string_equal(order, "a");
+}
+
 static void a_cancelled_alarm_keeps_nothing(void **state)
 {
 	struct loop *loop = *state;
@@ -139,6 +152,62 @@ static void what_is_set_while_others_ring_waits_for_the_next_turn(void **state)
 	assert_string_equal(order, "ab");
 	loop_run(loop);
 	assert_string_equal(order, "abaa");
+}
+
+/* It rings in time while another one keeps the loop going, and the loop ends without it. */
+static void the_loop_does_not_go_on_for_an_idle_alarm(void **state)
+{
+	struct loop *loop = *state;
+	struct bell idle, late, usual;
+	uint64_t began = loop_now_ms(loop);
+
+	init_bell(&idle, loop, 'i');
+	alarm_init_idle(&idle.alarm, ring);
+	init_bell(&late, loop, 'l');
+	alarm_init_idle(&late.alarm, ring);
+	init_bell(&usual, loop, 'u');
+	alarm_set(loop, &idle.alarm, 5);
+	alarm_set(loop, &late.alarm, 3600 * 1000);
+	loop_run(loop);
+	assert_string_equal(order, "");
+	assert_false(loop_is_empty(loop));
+
+	alarm_set(loop, &usual.alarm, 20);
+	loop_run(loop);
+	assert_string_equal(order, "iu");
+	assert_true(usual.rang_ms >= began + 20);
+
+	/* The last one that was waited for does not come. */
+	alarm_set(loop, &usual.alarm, 3600 * 1000);
+	alarm_cancel(&usual.alarm);
+	loop_run(loop);
+	assert_true(alarm_is_set(&late.alarm));
+	alarm_cancel(&late.alarm);
+	assert_true(loop_is_empty(loop));
+}
+
+static void ring_differently(struct alarm *alarm)
+{
+	order[rang++] = '!';
+	(void)alarm;
+}
+
+static void an_alarm_may_be_set_to_call_something_else(void **state)
+{
+	struct loop *loop = *state;
+	struct bell a = {.loop = loop, .name = 'a'};
+
+	alarm_call(loop, &a.alarm, ring, 3600 * 1000);
+	assert_int_equal(alarm_left_ms(&a.alarm), 3600 * 1000);
+	alarm_call(loop, &a.alarm, ring_differently, 1);
+	assert_int_equal(alarm_left_ms(&a.alarm), 1);
+	loop_run(loop);
+	assert_string_equal(order, "!");
+	alarm_set(loop, &a.alarm, 0); /* the same as the last time */
+	assert_int_equal(alarm_left_ms(&a.alarm), 0);
+	alarm_call(loop, &a.alarm, ring, 0);
+	loop_run(loop);
+	assert_string_equal(order, "!a");
 }
 
 static void free_itself(struct alarm *alarm)
@@ -211,8 +280,11 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(alarms_ring_once_in_the_order_they_are_due),
 		TEST(an_alarm_that_is_set_again_rings_at_the_new_time_alone),
+		TEST(an_alarm_that_is_to_ring_within_a_time_stays_as_it_is_if_it_does),
 		TEST(a_cancelled_alarm_keeps_nothing),
 		TEST(what_is_set_while_others_ring_waits_for_the_next_turn),
+		TEST(the_loop_does_not_go_on_for_an_idle_alarm),
+		TEST(an_alarm_may_be_set_to_call_something_else),
 		TEST(an_alarm_may_free_itself),
 		TEST(a_crowd_that_is_set_moved_and_cancelled_at_random_keeps_its_order),
 	};

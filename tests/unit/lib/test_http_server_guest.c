@@ -166,7 +166,7 @@ static void negotiated_http2_needs_no_preface(void **state)
 	struct stream_mem *m;
 
 	(void)state;
-	stream_close(&conn.m->stream, true);
+	stream_mem_break(conn.m, -ECONNRESET);
 	m = stream_mem_new(&conn.loop);
 	http_server_adopt_http2(conn.server, &m->stream, "10.0.0.2:1");
 	assert_int_equal(session.opened, 1);

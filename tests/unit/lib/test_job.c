@@ -504,8 +504,8 @@ static int running_at_gate(void)
 /* After the first look they follow each other at once. */
 static void look_often(struct loop *loop)
 {
-	assert_true(uv_is_active((const uv_handle_t *)&loop->jobs_look));
-	uv_timer_set_repeat(&loop->jobs_look, 1);
+	assert_true(alarm_is_set(&loop->jobs_look));
+	loop->jobs_look_ms = 1;
 }
 
 static void run_at_gate(struct loop *loop, struct work *work, size_t count, enum job_class class)

@@ -52,6 +52,48 @@ static void every_kind_of_value_finds_its_place(void **state)
 	buf_fini(&b);
 }
 
+static void a_key_may_be_any_text(void **state)
+{
+	struct json_writer w;
+	struct buf b;
+
+	buf_init(&b, 4096);
+	json_writer_init(&w, &b);
+	json_writer_object(&w, NULL);
+	json_writer_key(&w, STR("a\"b"));
+	json_writer_text(&w, NULL, STR("c"));
+	json_writer_key(&w, STR(""));
+	json_writer_array(&w, NULL);
+	json_writer_int(&w, NULL, 1);
+	json_writer_int(&w, NULL, 2);
+	json_writer_array_end(&w);
+	json_writer_bool(&w, "usual", true);
+	json_writer_object_end(&w);
+	assert_int_equal(json_writer_status(&w), 0);
+	assert_written(&b, "{\"a\\\"b\":\"c\",\"\":[1,2],\"usual\":true}");
+	buf_fini(&b);
+}
+
+static void a_line_ends_with_its_object(void **state)
+{
+	struct json_writer w;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, 16);
+	for (int i = 0; i < 2; i++) {
+		json_writer_init(&w, &b);
+		json_writer_object(&w, NULL);
+		json_writer_int(&w, "n", i);
+		assert_int_equal(json_writer_end_line(&w), 0);
+	}
+	assert_true(str_equal(buf_str(&b), STR("{\"n\":0}\n{\"n\":1}\n")));
+	json_writer_init(&w, &b);
+	json_writer_object(&w, NULL);
+	assert_int_equal(json_writer_end_line(&w), -ENOSPC);
+	buf_fini(&b);
+}
+
 static void what_html_minds_can_be_escaped(void **state)
 {
 	struct json_writer w;
@@ -92,6 +134,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_kind_of_value_finds_its_place),
+		cmocka_unit_test(a_key_may_be_any_text),
+		cmocka_unit_test(a_line_ends_with_its_object),
 		cmocka_unit_test(what_html_minds_can_be_escaped),
 		cmocka_unit_test(a_failure_is_remembered),
 	};

@@ -198,7 +198,7 @@ static void case_063_a_command_that_has_begun_is_not_begun_again(void **state)
 			assert_true(has_written(path));
 			pad->looked_at = pad->number;
 			pthread_mutex_unlock(&pad->lock);
-			pad->timer.timer_cb(&pad->timer);
+			pad->look.fn(&pad->look);
 			caught++;
 		}
 		capture_wait(&lab, &run);
@@ -234,7 +234,7 @@ static void case_075_a_command_that_is_about_to_begin_is_not_killed(void **state
 				;
 			pad->looked_at = pad->number;
 			pthread_mutex_unlock(&pad->lock);
-			pad->timer.timer_cb(&pad->timer);
+			pad->look.fn(&pad->look);
 			caught++;
 		}
 		capture_wait(&lab, &run);

@@ -23,7 +23,7 @@ static void let_time_pass(struct process_lab *lab, struct capture *capture, uint
 	reader->stall_since_ms -= ms;
 	if (reader->holding_since_ms)
 		reader->holding_since_ms -= ms;
-	later_call(&lab->loop, &capture->process->replan);
+	later_call(&lab->loop, &capture->process->later);
 	lab_run_for(lab, 20);
 }
 
@@ -171,7 +171,7 @@ static void case_177_many_that_hold_others_up_are_cut_together(void **state)
 									PROCESS_SUBSCRIBER_STALL_MS;
 	}
 	assert_true(count > 1);
-	later_call(&lab.loop, &fine.process->replan);
+	later_call(&lab.loop, &fine.process->later);
 	lab_run_until(&lab, &stalled[0].failed);
 	for (i = 0; i < STALLED; i++) {
 		assert_int_equal(stalled[i].failed, holds[i]);
@@ -239,7 +239,7 @@ static void case_006_reader_outlives_a_standstill(void **state)
 	lab_run_until_true(&lab, more_is_waiting, &slow);
 	due_ms = loop_now_ms(&lab.loop) + 1;
 	slow.subscriber.reader.stall_since_ms = due_ms - PROCESS_SUBSCRIBER_ALONE_STALL_MS;
-	process_plan_timer(slow.process);
+	process_plan_alarm(slow.process);
 	standstill_plan(&standstill, &lab.loop, due_ms, take_ten, &slow);
 	lab_run_until(&lab, &standstill.is_over);
 	while (slow.subscriber.reader.stall_since_ms < due_ms && !slow.failed)

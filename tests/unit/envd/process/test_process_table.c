@@ -17,7 +17,6 @@ static struct process *make(struct process_lab *lab, pid_t pid, const char *tag,
 	process->pid = pid;
 	process->spec.tag = tag;
 	process->record = (struct exit_record){.exited = true, .code = code};
-	list_init(&process->bucket);
 	list_append(&lab->table->all, &process->node);
 	lab->table->count++;
 	process->state = PROCESS_RUNNING;
@@ -170,13 +169,13 @@ static void expired_exits_leave_no_timer(void **state)
 	process = make(&lab, 100003, NULL, 0);
 	end(process);
 	finish(process);
-	assert_true(uv_is_active((uv_handle_t *)&lab.table->timer));
+	assert_true(alarm_is_set(&lab.table->expiry));
 	((struct process_exit *)process_table_find_exit(lab.table, 100003))->due_ms =
 		loop_now_ms(&lab.loop) + 20;
-	uv_timer_start(&lab.table->timer, lab.table->timer.timer_cb, 20, 0);
+	alarm_set(&lab.loop, &lab.table->expiry, 20);
 	lab_run_for(&lab, 100);
 	assert_int_equal(lab.table->exit_count, 0);
-	assert_false(uv_is_active((uv_handle_t *)&lab.table->timer));
+	assert_false(alarm_is_set(&lab.table->expiry));
 	lab_close(&lab);
 }
 
@@ -328,7 +327,7 @@ static void a_start_that_takes_too_long_is_unavailable(void **state)
 	while (run.process->pid == 0)
 		turn_loop(&lab.loop);
 	run.process->start_due_ms = 1;
-	process_plan_timer(run.process);
+	process_plan_alarm(run.process);
 	uv_poll_stop(&run.process->status_poll); /* as if the child were stuck before its exec */
 	lab_run_until(&lab, &run.failed);
 	assert_int_equal(run.err.kind, ERR_UNAVAILABLE);

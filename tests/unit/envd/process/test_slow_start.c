@@ -117,12 +117,12 @@ static void hurry_amid_a_look(struct process_lab *lab, struct process *process)
 	/* The look may be over in the same turn of the loop. */
 	for (int tries = 0; tries < 10000 && !process->job.active; tries++) {
 		process->start_due_ms = 1;
-		process_plan_timer(process);
+		process_plan_alarm(process);
 		uv_run(&lab->loop.uv, UV_RUN_NOWAIT);
 	}
 	assert_true(process->job.active);
 	process->slow_start_ms = 1;
-	process_plan_timer(process);
+	process_plan_alarm(process);
 }
 
 /* A start that was long prepared is due for both looks at nearly the same time. */
@@ -167,7 +167,7 @@ static void case_079_spawning_into_a_frozen_cgroup(void **state)
 	assert_false(frozen.started);
 	/* However long it takes: the limit for starts does not end it. */
 	frozen.process->start_due_ms = 1;
-	process_plan_timer(frozen.process);
+	process_plan_alarm(frozen.process);
 	lab_run_for(&lab, 100);
 	assert_false(frozen.failed);
 	lab_spec(&spec, args);

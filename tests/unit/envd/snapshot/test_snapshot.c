@@ -95,7 +95,7 @@ static void conformance_105_conformance_107_failed_writes_are_no_error(void **st
 		"\"preFrozen\":0,\"requested\":0,\"sweepMs\":",
 		",\"truncated\":false,\"unobservable\":0,\"visited\":0,", "\"waitMs\":");
 	/* Nothing was frozen, so there is nothing to watch. */
-	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
+	assert_false(alarm_is_set(&f->agent.app.snapshot.freezer.watchdog));
 }
 
 static void hierarchy_over_http(void **state)
@@ -179,7 +179,7 @@ static void conformance_108_conformance_126_without_cgroups(void **state)
 		"{\"allowlisted\":0,\"failed\":0,\"frozen\":0,\"mode\":\"legacy\",\"notFrozen\":0,"
 		"\"preFrozen\":0,\"requested\":2,\"sweepMs\":",
 		",\"truncated\":false,\"unobservable\":2,\"visited\":0,", "\"waitMs\":");
-	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_NONE);
+	assert_false(alarm_is_set(&f->agent.app.snapshot.freezer.watchdog));
 	assert_status(f, "/unfreeze", "", 204);
 	assert_status(f, "/init", "", 204);
 }
@@ -239,7 +239,7 @@ static void conformance_113_a_client_that_leaves_frees_the_lock(void **state)
 	talk_wait(&f->agent.app.loop, turns_are_busy, queue);
 	talk_close(&talk);
 	talk_wait(&f->agent.app.loop, turns_are_free, queue);
-	assert_int_equal(f->agent.app.snapshot.freezer.watchdog_state, WATCHDOG_ARMED);
+	assert_true(alarm_is_set(&f->agent.app.snapshot.freezer.watchdog));
 	assert_status(f, "/unfreeze", "", 204);
 	/* In the queue: the freeze is forgotten, the thaw is not. */
 	assert_int_equal(turn_take(queue, &holder, on_held), 0);
@@ -288,7 +288,7 @@ static bool is_disarmed(void *user)
 {
 	struct snapshot_lab *f = user;
 
-	return f->agent.app.snapshot.freezer.watchdog_state == WATCHDOG_NONE &&
+	return !alarm_is_set(&f->agent.app.snapshot.freezer.watchdog) &&
 	       !f->agent.app.snapshot.freezer.rescue;
 }
 
@@ -311,14 +311,14 @@ static void conformance_123_a_clean_thaw_disarms(void **state)
 
 	assert_int_equal(freezer->watchdog_ms, 10 * 60 * 1000);
 	assert_status(f, "/freeze", "", 204);
-	assert_int_equal(freezer->watchdog_state, WATCHDOG_ARMED);
-	assert_true(uv_timer_get_due_in(&freezer->watchdog) > 9 * 60 * 1000);
+	assert_true(alarm_is_set(&freezer->watchdog));
+	assert_true(freezer->watchdog.due_ms > loop_now_ms(freezer->loop) + 9 * 60 * 1000);
 	/* Nor does it keep the loop, when all else has ended. */
-	assert_false(uv_has_ref((uv_handle_t *)&freezer->watchdog));
+	assert_true(freezer->watchdog.is_idle);
 	assert_status(f, "/freeze", "", 204);
 	assert_status(f, "/unfreeze", "", 204);
 	talk_wait(&f->agent.app.loop, is_disarmed, f);
-	/* Frozen again while the old timer is just being closed, or not: it is armed. */
+	/* Frozen again right behind a thaw: it is armed. */
 	assert_status(f, "/freeze", "", 204);
 	assert_status(f, "/init", "", 204);
 	talk_wait(&f->agent.app.loop, is_disarmed, f);
@@ -334,11 +334,11 @@ static void conformance_123_a_dirty_thaw_leaves_it_armed(void **state)
 	cgroup_lab_make(&f->lab, "a");
 	cgroup_lab_make(&f->lab, "b");
 	assert_status(f, "/freeze", "", 204);
-	due = uv_timer_get_due_in(&freezer->watchdog);
+	due = freezer->watchdog.due_ms;
 	freezer->freeze.walk_max = 2;
 	assert_status(f, "/unfreeze", "", 500);
-	assert_int_equal(freezer->watchdog_state, WATCHDOG_ARMED);
-	assert_true(uv_timer_get_due_in(&freezer->watchdog) <= due);
+	assert_true(alarm_is_set(&freezer->watchdog));
+	assert_true(freezer->watchdog.due_ms <= due);
 	freezer->freeze.walk_max = FREEZE_CGROUPS_MAX;
 	assert_status(f, "/unfreeze", "", 204);
 	talk_wait(&f->agent.app.loop, is_disarmed, f);
@@ -396,7 +396,7 @@ static void conformance_123_a_superseded_watchdog_does_nothing(void **state)
 	post_later(f, &freeze, "/freeze");
 	wait_for_waiters(f, &freezer->turns, 2);
 	/* Ten minutes have passed. */
-	uv_timer_start(&freezer->watchdog, freezer->watchdog.timer_cb, 0, 0);
+	alarm_set(freezer->loop, &freezer->watchdog, 0);
 	talk_wait(&f->agent.app.loop, is_rescue_waiting, freezer);
 	turn_leave(&freezer->turns, &holder);
 	talk_read_all(&thaw);
@@ -404,7 +404,7 @@ static void conformance_123_a_superseded_watchdog_does_nothing(void **state)
 	talk_wait(&f->agent.app.loop, has_no_rescue, freezer);
 	talk_wait(&f->agent.app.loop, turns_are_free, &freezer->turns);
 	assert_true(is_frozen(f));
-	assert_int_equal(freezer->watchdog_state, WATCHDOG_ARMED);
+	assert_true(alarm_is_set(&freezer->watchdog));
 	talk_close(&thaw);
 	talk_close(&freeze);
 	assert_status(f, "/unfreeze", "", 204);

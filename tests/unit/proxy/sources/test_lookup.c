@@ -7,7 +7,6 @@
 struct lab {
 	struct loop main, worker;
 	struct lookups *lookups;
-	struct lookup_desk desk;
 	struct source first, second;
 	struct lookup *at_first, *at_second; /* the last one asked */
 	unsigned first_asked, second_asked;
@@ -43,7 +42,7 @@ static void on_answer(struct lookup_waiter *waiter, enum lookup_answer answer)
 	request->answers++;
 	request->answer = answer;
 	if (request->cancels)
-		lookup_cancel(&lab.desk, &request->cancels->waiter);
+		lookup_cancel(&request->cancels->waiter);
 }
 
 static void turn(struct loop *loop)
@@ -64,12 +63,10 @@ static void open_lab(void)
 	lookups_add(lab.lookups, &lab.first);
 	lookups_add(lab.lookups, &lab.second);
 	assert_true(lookups_have_source(lab.lookups));
-	lookup_desk_open(&lab.desk, &lab.worker, lab.lookups);
 }
 
 static void close_lab(void)
 {
-	lookup_desk_close(&lab.desk);
 	loop_run(&lab.worker);
 	loop_fini(&lab.worker);
 	lookups_close(lab.lookups);
@@ -81,7 +78,7 @@ static void close_lab(void)
 static void ask_as(struct request *request, const char *id, size_t of_client)
 {
 	*request = (struct request){.waiter = {.on_answer = on_answer, .of_client = of_client}};
-	lookup_ask(&lab.desk, str_of(id), &request->waiter);
+	lookup_ask(lab.lookups, &lab.worker, str_of(id), &request->waiter);
 }
 
 static void ask(struct request *request, const char *id)
@@ -205,19 +202,21 @@ static void s020_who_leaves_is_not_answered(void **state)
 
 	(void)state;
 	open_lab();
+	request = (struct request){0};
+	lookup_cancel(&request.waiter); /* who has never asked, as where there is no source */
 	ask(&request, "abc");
-	lookup_cancel(&lab.desk, &request.waiter);
-	lookup_cancel(&lab.desk, &request.waiter);
+	lookup_cancel(&request.waiter);
+	lookup_cancel(&request.waiter);
 	turn(&lab.main);
 	lookup_answer(lab.at_first, LOOKUP_FOUND);
 	ask(&request, "abc");
 	turn(&lab.main);
-	lookup_cancel(&lab.desk, &request.waiter);
+	lookup_cancel(&request.waiter);
 	lookup_answer(lab.at_first, LOOKUP_FOUND);
 	ask(&request, "abc");
 	turn(&lab.main);
 	lookup_answer(lab.at_first, LOOKUP_FOUND);
-	lookup_cancel(&lab.desk, &request.waiter); /* answered, not yet told */
+	lookup_cancel(&request.waiter); /* answered, not yet told */
 	turn(&lab.worker);
 	assert_int_equal(request.answers, 0);
 	/* By one whose answer comes at the same time. */
@@ -254,9 +253,9 @@ static void numbers_are_bounded(void **state)
 		overloaded += same[i].answers == 1 && same[i].answer == LOOKUP_OVERLOADED;
 	assert_int_equal(overloaded, PROXY_LOOKUPS_MAX);
 	for (size_t i = 0; i < PROXY_LOOKUPS_MAX; i++)
-		lookup_cancel(&lab.desk, &requests[i].waiter);
+		lookup_cancel(&requests[i].waiter);
 	for (size_t i = 0; i < PROXY_LOOKUP_WAITERS_MAX; i++)
-		lookup_cancel(&lab.desk, &same[i].waiter);
+		lookup_cancel(&same[i].waiter);
 	close_lab(); /* with questions that nobody has put to anyone */
 	free(requests);
 	free(same);
@@ -286,27 +285,11 @@ static void case_181_one_client_leaves_some_for_others(void **state)
 	assert_int_equal(other.answers, 0);
 	assert_int_equal(same.answers, 0);
 	for (size_t i = 0; i < PROXY_LOOKUPS_MAX; i++)
-		lookup_cancel(&lab.desk, &requests[i].waiter);
-	lookup_cancel(&lab.desk, &other.waiter);
-	lookup_cancel(&lab.desk, &same.waiter);
+		lookup_cancel(&requests[i].waiter);
+	lookup_cancel(&other.waiter);
+	lookup_cancel(&same.waiter);
 	close_lab();
 	free(requests);
-}
-
-/* Without a source nobody may ask, and nothing is opened. */
-static void no_source(void **state)
-{
-	struct lookup_desk desk;
-	struct loop loop;
-	struct lookup_waiter waiter = {0};
-
-	(void)state;
-	loop_init(&loop);
-	lookup_desk_open(&desk, &loop, NULL);
-	assert_false(lookup_is_possible(&desk));
-	lookup_cancel(&desk, &waiter);
-	lookup_desk_close(&desk);
-	loop_fini(&loop);
 }
 
 int main(void)
@@ -319,7 +302,6 @@ int main(void)
 		cmocka_unit_test(s020_who_leaves_is_not_answered),
 		cmocka_unit_test(numbers_are_bounded),
 		cmocka_unit_test(case_181_one_client_leaves_some_for_others),
-		cmocka_unit_test(no_source),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
