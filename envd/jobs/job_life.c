@@ -132,8 +132,7 @@ static enum step next_step(const struct job_life *run)
 static void want_later(struct job_life *run, enum step step)
 {
 	run->delayed |= BIT(step);
-	if (!alarm_is_set(&run->again))
-		alarm_set(run->table->loop, &run->again, JOB_LOOK_IDLE_MS);
+	alarm_set_within(run->table->loop, &run->again, JOB_LOOK_IDLE_MS);
 }
 
 static void go_on(struct job_life *run)
@@ -182,8 +181,7 @@ static void kill_at(struct job_life *run, uint64_t due_ms)
 {
 	uint64_t now = loop_now_ms(run->table->loop);
 
-	if (!alarm_is_set(&run->kill) || run->kill.due_ms > due_ms)
-		alarm_set(run->table->loop, &run->kill, due_ms > now ? due_ms - now : 0);
+	alarm_set_within(run->table->loop, &run->kill, due_ms > now ? due_ms - now : 0);
 }
 
 /* ---- looks at the output ---- */

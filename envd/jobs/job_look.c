@@ -32,7 +32,7 @@ static void note_room(struct job_table *table, uint64_t room)
 	if (room == 0)
 		table->on_disk_full(table);
 	if (room < (uint64_t)JOB_DISK_LOW_BYTES && alarm_is_set(&table->disk_alarm) &&
-	    table->disk_alarm.due_ms > loop_now_ms(table->loop) + JOB_DISK_CHECK_SCARCE_MS)
+	    alarm_left_ms(&table->disk_alarm) > JOB_DISK_CHECK_SCARCE_MS)
 		plan_disk_look(table, before);
 }
 
@@ -104,8 +104,8 @@ void job_look_at(struct job_look *look, uint64_t due_ms)
 
 	if (due_ms <= now)
 		job_look_now(look);
-	else if (!alarm_is_set(&look->alarm) || look->alarm.due_ms > due_ms)
-		alarm_set(look->job->table->loop, &look->alarm, due_ms - now);
+	else
+		alarm_set_within(look->job->table->loop, &look->alarm, due_ms - now);
 }
 
 /* Soon for who follows it, seldom otherwise; but what changes the order of the streams should be

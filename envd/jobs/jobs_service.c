@@ -78,7 +78,7 @@ static char *borrow(const char *text)
 }
 
 /* With all that it may consist of. */
-struct message {
+struct job_message {
 	Jobs__Job job;
 	Jobs__Command command;
 	Jobs__Terminal terminal;
@@ -88,7 +88,7 @@ struct message {
 	char *not_enforced[4];
 };
 
-static void fill_exit(struct message *message, const struct exit_record *record)
+static void fill_exit(struct job_message *message, const struct exit_record *record)
 {
 	Jobs__Exit *exit = &message->exit;
 
@@ -107,7 +107,7 @@ static void fill_exit(struct message *message, const struct exit_record *record)
 	message->job.exit = exit;
 }
 
-static void fill_command(struct message *message, const struct job_record *record)
+static void fill_command(struct job_message *message, const struct job_record *record)
 {
 	Jobs__Command *command = &message->command;
 
@@ -125,7 +125,7 @@ static void fill_command(struct message *message, const struct job_record *recor
 	message->job.command = command;
 }
 
-static void fill_limits(struct message *message, const struct job_record *record)
+static void fill_limits(struct job_message *message, const struct job_record *record)
 {
 	static const struct {
 		unsigned limit;
@@ -154,7 +154,7 @@ static void fill_limits(struct message *message, const struct job_record *record
 
 Jobs__Job *jobs_make_job(struct arena *arena, const struct background_job *job)
 {
-	struct message *whole = arena_new(arena, struct message);
+	struct job_message *whole = arena_new(arena, struct job_message);
 	const struct job_record *record = &job->record;
 	Jobs__Job *message = &whole->job;
 
