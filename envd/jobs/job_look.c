@@ -267,12 +267,13 @@ static void note_order(struct job_look *look)
 /* Its number; -1: it cannot be watched. */
 static int watch_output(const struct job_look *look, enum job_stream stream)
 {
+	const struct job_table *table = look->job->table;
 	char path[JOB_STORE_PATH_BYTES];
 
-	if (job_store_path(&look->job->table->store, look->job->record.id, job_stream_name(stream),
-			   path) < 0)
-		return -1;
-	return inotify_add_watch(look->job->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
+	return inotify_add_watch(
+		table->inotify_fd,
+		job_store_path(&table->store, look->job->record.id, job_stream_name(stream), path),
+		IN_MODIFY | IN_ONESHOT);
 }
 
 void job_look_before(struct job_look *look)

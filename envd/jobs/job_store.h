@@ -85,9 +85,9 @@ void job_store_remove(const struct job_store *store, const char *id);
 /* Its record alone, which makes a job of the folder: what is left is removed by whoever finds it. 0
  * also when there is none. */
 int job_store_forget(const struct job_store *store, const char *id) NODISCARD;
-/* Of a file of a job, or with an empty name of its folder. 0 or -ENAMETOOLONG. */
-int job_store_path(const struct job_store *store, const char *id, const char *name,
-		   char ret_path[JOB_STORE_PATH_BYTES]) NODISCARD;
+/* Of a file of a job, or with an empty name of its folder. */
+const char *job_store_path(const struct job_store *store, const char *id, const char *name,
+			   char room[JOB_STORE_PATH_BYTES]);
 /* A file of a job. The descriptor, or a negative errno. */
 int job_store_open_file(const struct job_store *store, const char *id, const char *name,
 			int flags) NODISCARD;
