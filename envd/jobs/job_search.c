@@ -40,40 +40,13 @@ static const char *skip_brackets(const char *text)
 	return text + (*text == ']');
 }
 
-/* How often the parts of a pattern are repeated with +, one within the other. */
-struct nesting {
-	unsigned char deepest[JOB_PATTERN_BYTES_MAX + 1]; /* in each group that is open */
-	size_t open;
-	unsigned char last; /* of what a + here would repeat */
-};
-
-static void enter(struct nesting *nesting)
-{
-	nesting->deepest[++nesting->open] = 0;
-	nesting->last = 0;
-}
-
-static void leave(struct nesting *nesting)
-{
-	if (nesting->open > 0)
-		nesting->last = nesting->deepest[nesting->open--];
-}
-
-/* Some libraries keep what is repeated twice, and so 2^n times. */
-static bool repeat(struct nesting *nesting)
-{
-	return ++nesting->last <= PLUSES_MAX;
-}
-
-static void count(struct nesting *nesting)
-{
-	if (nesting->last > nesting->deepest[nesting->open])
-		nesting->deepest[nesting->open] = nesting->last;
-}
-
 int job_pattern_check(const char *text, struct err *err)
 {
-	struct nesting nesting = {.open = 0};
+	/* How often the parts of each group that is open are repeated with +, one within the other,
+	 * and what a + here would repeat. Some libraries keep what is repeated twice, and so 2^n
+	 * times. */
+	unsigned char pluses[JOB_PATTERN_BYTES_MAX + 1] = {0}, last = 0;
+	size_t open = 0;
 
 	if (strlen(text) > JOB_PATTERN_BYTES_MAX)
 		return err_set(err, ERR_INVALID_ARGUMENT, "the pattern is longer than %d bytes",
@@ -82,7 +55,7 @@ int job_pattern_check(const char *text, struct err *err)
 		const char *at = text++;
 
 		if (*at == '(') {
-			enter(&nesting);
+			pluses[++open] = last = 0;
 			continue;
 		}
 		if (*at == '{')
@@ -92,18 +65,19 @@ int job_pattern_check(const char *text, struct err *err)
 		if (*at == '\\' && *text >= '1' && *text <= '9')
 			return err_set(err, ERR_INVALID_ARGUMENT,
 				       "back references are not taken in patterns");
-		if (*at == '+' && !repeat(&nesting))
+		if (*at == '+' && ++last > PLUSES_MAX)
 			return err_set(err, ERR_INVALID_ARGUMENT, "at most %d + within each other",
 				       PLUSES_MAX);
-		if (*at == ')')
-			leave(&nesting);
-		else if (*at != '+' && *at != '*' && *at != '?')
-			nesting.last = 0;
+		if (*at == ')' && open > 0)
+			last = pluses[open--];
+		else if (!strchr("+*?)", *at))
+			last = 0;
 		if (*at == '[')
 			text = skip_brackets(text);
 		else if (*at == '\\' && *text)
 			text++;
-		count(&nesting);
+		if (last > pluses[open])
+			pluses[open] = last;
 	}
 	return 0;
 }
