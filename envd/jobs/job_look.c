@@ -149,12 +149,8 @@ static void note_growth_of_all(struct job_table *table)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH (node, &table->all) {
-		struct background_job *job = container_of(node, struct background_job, all);
-
-		if (job->look)
-			note_growth(job->look, JOB_STREAMS);
-	}
+	LIST_FOR_EACH (node, &table->looks)
+		note_growth(container_of(node, struct job_look, node), JOB_STREAMS);
 }
 
 static void dispatch_watch(struct job_table *table, int watch)
@@ -346,18 +342,19 @@ void job_look_init(struct job_look *look, struct background_job *job,
 	for (int i = 0; i < JOB_STREAMS; i++)
 		look->watches[i] = (struct job_watch){.number = -1, .stream = (enum job_stream)i};
 	alarm_init(&look->alarm, on_alarm);
-	job->look = look;
+	list_append(&job->table->looks, &look->node);
 }
 
 void job_look_end(struct job_look *look)
 {
-	look->job->look = NULL;
+	list_remove(&look->node);
 	forget_watches(look);
 	alarm_cancel(&look->alarm);
 }
 
 void job_look_open(struct job_table *table, void (*on_full)(struct job_table *table))
 {
+	list_init(&table->looks);
 	table->on_disk_full = on_full;
 	table->disk_room = UINT64_MAX;
 	alarm_init(&table->disk_alarm, on_disk_alarm);

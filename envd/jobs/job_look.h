@@ -23,6 +23,7 @@ struct job_watch {
 };
 
 struct job_look {
+	struct list_node node;
 	struct background_job *job;
 	void (*on_due)(struct job_look *look); /* a look, as soon as possible */
 	struct alarm alarm; /* then it is due */

@@ -24,7 +24,6 @@
 
 struct background_job;
 struct job_life;
-struct job_look;
 struct job_ports;
 struct job_searches;
 
@@ -91,6 +90,7 @@ struct job_table {
 	bool is_last_sweep; /* envd ends */
 
 	/* job_look.c */
+	struct list_node looks; /* of the jobs that run */
 	int inotify_fd; /* -1: none; then output is looked at by the clock */
 	struct job_poll *inotify;
 	struct hash_table watches; /* by their number */
@@ -127,7 +127,6 @@ struct background_job {
 	unsigned holds;
 	bool is_removed; /* not in the table any more */
 	struct job_life *run; /* NULL unless PENDING or RUNNING */
-	struct job_look *look; /* the same */
 	struct list_node listeners; /* told of every change of state or output, and of the table's
 				       end */
 	struct job_extent extents[JOB_STREAMS]; /* last seen */
