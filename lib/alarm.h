@@ -45,8 +45,8 @@ void alarm_init_idle(struct alarm *alarm, void (*fn)(struct alarm *alarm));
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms);
 /* The same, unless it is set to ring by then anyway. */
 void alarm_set_within(struct loop *loop, struct alarm *alarm, uint64_t ms);
-/* The same, with another function from now on, for an owner that waits for one thing after another.
- * An alarm that is all zero needs no alarm_init before this. */
+/* As alarm_set, with another function from now on, for an owner that waits for one thing after
+ * another. An alarm that is all zero needs no alarm_init before this. */
 void alarm_call(struct loop *loop, struct alarm *alarm, void (*fn)(struct alarm *alarm),
 		uint64_t ms);
 /* Nothing happens when it is not set. */

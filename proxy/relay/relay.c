@@ -274,6 +274,8 @@ static bool ask_sources(struct relay *r,
 	r->lookups++;
 	r->waiter.on_answer = on_answer;
 	r->waiter.of_client = relay_begin_waiting(r);
+	r->waiter.client = r->peer;
+	r->waiter.on_over = clients_wait_over;
 	lookup_ask(r->context->lookups, r->context->loop, target_id(r), &r->waiter);
 	return true;
 }
@@ -287,10 +289,11 @@ size_t relay_begin_waiting(struct relay *r)
 
 void relay_stop_waiting(struct relay *r)
 {
-	if (r->waits)
+	bool goes_on = lookup_cancel(&r->waiter);
+
+	if (r->waits && !goes_on)
 		clients_wait_over(r->peer);
 	r->waits = false;
-	lookup_cancel(&r->waiter);
 	wake_leave(&r->wake_waiter);
 }
 

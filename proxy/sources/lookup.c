@@ -26,6 +26,21 @@ static void deliver(struct lookups *lookups, struct lookup_waiter *waiter,
 	message_post(&waiter->answered);
 }
 
+/* Under the lock. */
+static void take_out(struct lookups *lookups, struct lookup *lookup)
+{
+	list_remove(&lookup->in_queue);
+	list_remove(&lookup->in_table);
+	lookups->count--;
+}
+
+static void free_over(struct lookup *lookup)
+{
+	if (lookup->on_over)
+		lookup->on_over(lookup->client);
+	free(lookup);
+}
+
 static void finish(struct lookup *lookup, enum lookup_answer answer)
 {
 	struct lookups *lookups = lookup->lookups;
@@ -46,11 +61,11 @@ static void finish(struct lookup *lookup, enum lookup_answer answer)
 		message_post(&lookups->asked);
 		lookup = NULL;
 	} else {
-		list_remove(&lookup->in_table);
-		lookups->count--;
+		take_out(lookups, lookup);
 	}
 	pthread_mutex_unlock(&lookups->lock);
-	free(lookup);
+	if (lookup)
+		free_over(lookup);
 }
 
 static void ask_next(struct lookup *lookup)
@@ -138,10 +153,8 @@ void lookups_close(struct lookups *lookups)
 	while (!list_is_empty(&lookups->queue)) {
 		struct lookup *lookup = container_of(lookups->queue.next, struct lookup, in_queue);
 
-		list_remove(&lookup->in_queue);
-		list_remove(&lookup->in_table);
-		lookups->count--;
-		free(lookup);
+		take_out(lookups, lookup);
+		free_over(lookup);
 	}
 	assert(lookups->count == 0);
 	pthread_mutex_destroy(&lookups->lock);
@@ -208,6 +221,7 @@ void lookup_ask(struct lookups *lookups, struct loop *loop, struct str id,
 		lookup = join(lookups, id, waiter->of_client);
 	if (lookup) {
 		lookups->waiting++;
+		waiter->lookup = lookup;
 		list_append(lookup->asked ? &lookup->late : &lookup->waiters, &waiter->node);
 	} else {
 		deliver(lookups, waiter, LOOKUP_OVERLOADED);
@@ -215,16 +229,39 @@ void lookup_ask(struct lookups *lookups, struct loop *loop, struct str id,
 	pthread_mutex_unlock(&lookups->lock);
 }
 
-void lookup_cancel(struct lookup_waiter *waiter)
+/* Under the lock. Nobody waits for the lookup any more: true when it is still the client's. */
+static bool leave_alone(struct lookup *lookup, const struct lookup_waiter *waiter)
+{
+	if (lookup->on_over)
+		return false; /* it is somebody's already */
+	if (!lookup->asked) {
+		take_out(lookup->lookups, lookup);
+		free(lookup);
+		return false;
+	}
+	if (!waiter->on_over)
+		return false;
+	lookup->on_over = waiter->on_over;
+	lookup->client = waiter->client;
+	return true;
+}
+
+bool lookup_cancel(struct lookup_waiter *waiter)
 {
 	struct lookups *lookups = waiter->lookups;
+	struct lookup *lookup = waiter->lookup;
+	bool goes_on = false;
 
 	if (!message_is_open(&waiter->answered))
-		return;
+		return false;
 	pthread_mutex_lock(&lookups->lock);
-	if (!list_is_empty(&waiter->node))
+	if (!list_is_empty(&waiter->node)) {
 		lookups->waiting--;
-	list_remove(&waiter->node);
+		list_remove(&waiter->node);
+		if (list_is_empty(&lookup->waiters) && list_is_empty(&lookup->late))
+			goes_on = leave_alone(lookup, waiter);
+	}
 	pthread_mutex_unlock(&lookups->lock);
 	message_close(&waiter->answered);
+	return goes_on;
 }

@@ -12,7 +12,8 @@
  * has the sandbox puts it into the catalog, and whoever waited looks there again, with all checks
  * of state, token, limit and lifecycle made anew, as after every other wait. So nothing is ever
  * sent by what was true before a wait. A client that leaves cancels its waiter; the lookup itself
- * ends by its source's deadline and what it found stays in the catalog.
+ * ends by its source's deadline, is counted as the client's until then (else one that comes and
+ * goes could keep all the room), and what it found stays in the catalog.
  *
  * What "no such sandbox" needs (contract/proxy.md 1.20 item 3): every source was asked and said no.
  * One that could not be asked makes it "nobody knows".
@@ -24,6 +25,7 @@
 
 #include "lib/counter.h"
 #include "lib/loop.h"
+#include "lib/stream.h"
 #include "proxy/route/host_name.h"
 
 enum lookup_answer {
@@ -46,6 +48,9 @@ struct lookup {
 	bool asked; /* some source has been asked */
 	struct list_node in_table, in_queue;
 	struct list_node waiters, late; /* late: they came after it was asked */
+	/* Of a waiter that was cancelled while nobody else waited; NULL: there was none. */
+	void (*on_over)(struct stream_peer *client);
+	struct stream_peer *client;
 	char id[HOST_NAME_ID_BYTES_MAX + 1];
 };
 
@@ -64,7 +69,12 @@ struct lookup_waiter {
 	struct list_node node; /* of the lookup until it has been answered; under a lock */
 	struct message answered; /* to the loop that asked; open while the waiter waits */
 	struct lookups *lookups;
-	size_t of_client; /* how many requests of the same client wait already; set by the caller */
+	struct lookup *lookup; /* while `node` is among its waiters */
+	/* Set by the caller: how many requests of the same client wait already, and who is told on
+	 * the main thread that the client's lookup is over, if lookup_cancel says so. */
+	size_t of_client;
+	struct stream_peer *client;
+	void (*on_over)(struct stream_peer *client);
 	enum lookup_answer answer;
 };
 
@@ -86,7 +96,8 @@ uint64_t lookups_count(const struct lookups *lookups, enum lookup_answer answer)
 /* on_answer comes once, never from inside this call, unless cancelled. */
 void lookup_ask(struct lookups *lookups, struct loop *loop, struct str id,
 		struct lookup_waiter *waiter);
-/* May be called at any time, also for a waiter that never waited. */
-void lookup_cancel(struct lookup_waiter *waiter);
+/* May be called at any time, also for a waiter that never waited. True when a source is being asked
+ * for it alone: on_over comes when that has ended. */
+bool lookup_cancel(struct lookup_waiter *waiter);
 
 #endif

@@ -208,7 +208,7 @@ static void s020_who_leaves_is_not_answered(void **state)
 	lookup_cancel(&request.waiter);
 	lookup_cancel(&request.waiter);
 	turn(&lab.main);
-	lookup_answer(lab.at_first, LOOKUP_FOUND);
+	assert_int_equal(lab.first_asked, 0);
 	ask(&request, "abc");
 	turn(&lab.main);
 	lookup_cancel(&request.waiter);
@@ -256,7 +256,7 @@ static void numbers_are_bounded(void **state)
 		lookup_cancel(&requests[i].waiter);
 	for (size_t i = 0; i < PROXY_LOOKUP_WAITERS_MAX; i++)
 		lookup_cancel(&same[i].waiter);
-	close_lab(); /* with questions that nobody has put to anyone */
+	close_lab();
 	free(requests);
 	free(same);
 }
@@ -292,6 +292,71 @@ static void case_181_one_client_leaves_some_for_others(void **state)
 	free(requests);
 }
 
+static struct stream_peer client;
+static unsigned over;
+
+static void on_over(struct stream_peer *peer)
+{
+	assert_ptr_equal(peer, &client);
+	over++;
+}
+
+static void ask_for_client(struct request *request, const char *id)
+{
+	*request = (struct request){
+		.waiter = {.on_answer = on_answer, .client = &client, .on_over = on_over}};
+	lookup_ask(lab.lookups, &lab.worker, str_of(id), &request->waiter);
+}
+
+/* Else whoever asks for ids that nobody knows, and leaves, keeps all the room without a count. */
+static void case_181_what_a_client_has_left_behind_is_still_its_own(void **state)
+{
+	struct request request, other;
+
+	(void)state;
+	open_lab();
+	over = 0;
+	/* No source has been asked yet: nothing is left. */
+	ask_for_client(&request, "abc");
+	assert_false(lookup_cancel(&request.waiter));
+	turn(&lab.main);
+	assert_int_equal(lab.first_asked, 0);
+	/* A source is: until it has answered. */
+	ask_for_client(&request, "abc");
+	turn(&lab.main);
+	assert_int_equal(lab.first_asked, 1);
+	assert_true(lookup_cancel(&request.waiter));
+	assert_false(lookup_cancel(&request.waiter));
+	assert_int_equal(over, 0);
+	/* Once, also where others join and leave. */
+	ask_for_client(&other, "abc");
+	assert_false(lookup_cancel(&other.waiter));
+	lookup_answer(lab.at_first, LOOKUP_ABSENT);
+	assert_int_equal(over, 0);
+	lookup_answer(lab.at_second, LOOKUP_ABSENT);
+	assert_int_equal(over, 1);
+	/* Somebody else waits for it: it is no longer this client's alone. */
+	ask_for_client(&request, "abc");
+	ask(&other, "abc");
+	turn(&lab.main);
+	assert_false(lookup_cancel(&request.waiter));
+	lookup_answer(lab.at_first, LOOKUP_FOUND);
+	turn(&lab.worker);
+	assert_answer(&other, LOOKUP_FOUND);
+	assert_int_equal(over, 1);
+	/* One that has been left, and waits to be asked again for others who have left, too. */
+	ask_for_client(&request, "abc");
+	turn(&lab.main);
+	assert_true(lookup_cancel(&request.waiter));
+	ask_for_client(&other, "abc");
+	lookup_answer(lab.at_first, LOOKUP_ABSENT);
+	lookup_answer(lab.at_second, LOOKUP_ABSENT);
+	assert_false(lookup_cancel(&other.waiter));
+	assert_int_equal(over, 1);
+	close_lab(); /* with this question, which nobody has put to anyone again */
+	assert_int_equal(over, 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -302,6 +367,7 @@ int main(void)
 		cmocka_unit_test(s020_who_leaves_is_not_answered),
 		cmocka_unit_test(numbers_are_bounded),
 		cmocka_unit_test(case_181_one_client_leaves_some_for_others),
+		cmocka_unit_test(case_181_what_a_client_has_left_behind_is_still_its_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
