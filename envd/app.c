@@ -105,6 +105,7 @@ static void open_watches(struct app *app)
 	};
 
 	app->watches = watch_table_new(&settings);
+	app->filesystem = (struct filesystem_service){&app->sandbox, app->watches};
 }
 
 /* Jobs outlive envd where something else does: as process 1 everything ends with it. */

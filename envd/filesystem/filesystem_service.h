@@ -10,9 +10,18 @@
 
 #include "envd/rpc/rpc.h"
 
+struct sandbox;
+struct watch_table;
+
+/* What the calls work on; lives as long as envd. */
+struct filesystem_service {
+	const struct sandbox *sandbox;
+	struct watch_table *watches;
+};
+
 #define FILESYSTEM_SERVICE_METHODS 9
 
-/* Sorted by path. `rpc_call->app` must be a struct app. */
+/* Sorted by path. `rpc_call->service` must be a struct filesystem_service. */
 extern const struct rpc_method filesystem_service_methods[FILESYSTEM_SERVICE_METHODS];
 
 #endif

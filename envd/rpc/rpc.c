@@ -76,8 +76,9 @@ static const struct http_exchange_handler exchange_handler = {
 	.on_closed = on_closed,
 };
 
-static struct call *call_new(struct http_exchange *ex, const struct rpc_method *method, void *app,
-			     const char *user_name, const struct rpc_content *content)
+static struct call *call_new(struct http_exchange *ex, const struct rpc_method *method,
+			     void *service, const char *user_name,
+			     const struct rpc_content *content)
 {
 	struct call *c = arena_new(&ex->arena, struct call);
 
@@ -88,7 +89,7 @@ static struct call *call_new(struct http_exchange *ex, const struct rpc_method *
 		.exchange = ex,
 		.loop = ex->loop,
 		.arena = &ex->arena,
-		.app = app,
+		.service = service,
 		.user_name = user_name,
 	};
 	c->content = *content;
@@ -108,7 +109,7 @@ static void refuse_content_type(struct http_exchange *ex, enum rpc_kind kind)
 	http_respond(ex, 415, NULL, STR(""));
 }
 
-void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, void *app,
+void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, void *service,
 		  const char *user_name)
 {
 	struct rpc_content content;
@@ -124,7 +125,7 @@ void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, voi
 		refuse_content_type(ex, method->kind);
 		return;
 	}
-	c = call_new(ex, method, app, user_name, &content);
+	c = call_new(ex, method, service, user_name, &content);
 	if (!c) {
 		http_exchange_abort(ex);
 		return;

@@ -1,6 +1,6 @@
 #include "envd/watch/watch_service.h"
 
-#include "envd/app.h"
+#include "envd/filesystem/filesystem_service.h"
 #include "envd/filesystem/filesystem_service_entry.h"
 #include "envd/limits.h"
 #include "envd/watch/polled_watch.h"
@@ -12,15 +12,15 @@
 
 static struct watch_table *table_of(const struct rpc_call *call)
 {
-	return ((const struct app *)call->app)->watches;
+	return ((const struct filesystem_service *)call->service)->watches;
 }
 
 /* The user, and what he is called when he is not known. */
 static void set_user(const struct rpc_call *call, struct watch_request *request)
 {
-	const struct app *app = call->app;
+	const struct sandbox *sandbox = table_of(call)->settings.sandbox;
 
-	request->user_name = call->user_name ? call->user_name : app->sandbox.default_user;
+	request->user_name = call->user_name ? call->user_name : sandbox->default_user;
 	request->user_is_default = !call->user_name;
 	/* Old clients do not know entries (contract/envd.md 5.3). */
 	if (call->legacy_client)

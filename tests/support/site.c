@@ -26,7 +26,7 @@ static void dispatch(struct http_exchange *ex)
 
 	for (size_t i = 0; i < FILESYSTEM_SERVICE_METHODS; i++)
 		if (str_equal(ex->request.path, str_of(filesystem_service_methods[i].path))) {
-			rpc_dispatch(ex, &filesystem_service_methods[i], app, NULL);
+			rpc_dispatch(ex, &filesystem_service_methods[i], &app->filesystem, NULL);
 			return;
 		}
 	if (str_equal(ex->request.path, STR("/files/compose")))
@@ -61,6 +61,7 @@ static void serve_once(void)
 	memset(&site.app, 0, sizeof(site.app));
 	loop_init(&site.app.loop);
 	sandbox_init(&site.app.sandbox, &site.app.loop);
+	site.app.filesystem.sandbox = &site.app.sandbox;
 	message_open(&site.stop, &site.app.loop, on_stop);
 	if (http_server_listen(&site.app.loop, &config, "127.0.0.1", 0, &site.app.server) < 0)
 		abort();
