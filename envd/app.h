@@ -1,6 +1,6 @@
 /*
  * Everything one envd consists of: its configuration, the loop, the sandbox's state, and one
- * pointer for each domain that keeps state. There is no other global. Service files get it as
+ * member for each domain that keeps state. There is no other global. Service files get it as
  * `rpc_call->app` and as `http_exchange->server_user`.
  *
  * Life: app_init, app_open (from then on the port accepts, and everything it can be asked is there:
@@ -17,6 +17,7 @@
 #include "envd/process/tool.h"
 #include "envd/init/sandbox.h"
 #include "envd/snapshot/snapshot_service.h"
+#include "envd/watch/polled_watch.h"
 #include "lib/err.h"
 
 /* The protocol version clients gate features on (contract/envd.md 5.1); `-version` prints it. */
@@ -29,7 +30,6 @@ struct http_server;
 struct job_table;
 struct log_exporter;
 struct process_table;
-struct watch_table;
 
 struct app_config {
 	const char *address;
@@ -64,7 +64,8 @@ struct app {
 	struct job_table *jobs; /* envd/jobs */
 	struct snapshot_service snapshot;
 	struct tools tools; /* programs that envd runs for itself */
-	struct watch_table *watches; /* envd/watch */
+	struct watches watches;
+	struct polled_watches polled_watches;
 	struct forwarder *forwarder; /* NULL: none */
 	struct log_exporter *exporter; /* of a microVM, to its host; NULL: none */
 	uv_signal_t signals[6];
