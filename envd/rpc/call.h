@@ -34,21 +34,32 @@ enum call_state {
 };
 
 struct call {
+	/* rpc.c */
 	struct rpc_call base;
 	struct rpc_content content;
 	enum call_state state;
-	bool started; /* the handler was called, so it is told of the end */
-	bool begun; /* the head of a stream's response is written */
-	bool gzip; /* the request may hold compressed messages */
-	bool takes_gzip; /* the client, as a unary answer */
-	bool encoded_is_gzip; /* `encoded` */
 	unsigned holds;
 	struct arena message_arena;
 	struct share message_share; /* of message_arena */
 	struct share receive_share; /* of body, or reader */
+	struct alarm deadline;
+
+	/* request.c */
+	bool gzip; /* the request may hold compressed messages */
+	bool takes_gzip; /* the client, as a unary answer */
+
+	/* reply.c */
+	bool begun; /* the head of a stream's response is written */
+	bool encoded_is_gzip; /* `encoded` */
+	struct buf encoded; /* by rpc_encode_ahead; empty when that was not called */
+	struct buf reply; /* what the client has not taken yet of a large unary answer */
+	struct share reply_share;
+
+	/* receive.c */
 	const ProtobufCMessage *message;
 	struct buf body; /* unary */
 	struct envelope_reader reader; /* streams */
+	bool started; /* the handler was called, so it is told of the end */
 	bool complete; /* server stream: the one envelope is */
 	bool decoding; /* in the pool, which has the buffers and the message's arena until then */
 	/* Client streams. */
@@ -58,10 +69,6 @@ struct call {
 	bool broken; /* nothing more is delivered */
 	struct buf pending; /* arrived with the message before, not asked for yet */
 	struct later pump_later;
-	struct share reply_share;
-	struct buf reply; /* what the client has not taken yet of a large unary answer */
-	struct buf encoded; /* by rpc_encode_ahead; empty when that was not called */
-	struct alarm deadline;
 };
 
 static inline struct call *call_of(struct rpc_call *base)
