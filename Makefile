@@ -9,13 +9,14 @@
 #help Parts:     make unit [ONLY=lib/test_buf]    unit, loop and spawn tests (PROFILE=asan: under sanitizers)
 #help            make fuzz [SECS=30]   explore with every fuzzer; make fuzz-replay runs the corpora once
 #help            make vm               envd as process 1 of virtual machines (QEMU, no rights needed)
-#help            make lint             include order, banned calls, stand-alone headers, scripts
+#help            make lint             what each folder includes and their order, banned calls, stand-alone headers, scripts
 #help            make bench            size, speed and memory beside programs from Debian: one table
 #help            make coverage-map     which numbered cases have no test yet (NUMBERS="case:1-22,24 s:1-9")
 #help            make limits           every number a peer can push on, every wait on a peer, and whose it is
 #help            make analyze          clang's analyzer and bug patterns
 #help            make format           lay the C out as .clang-format says; lint checks it
-#help            make deps             what `make test` installs; make clean; make size; V=1 shows commands
+#help            make size             lines of each folder, and how large the programs are as shipped
+#help            make deps             what `make test` installs; make clean; V=1 shows commands
 #
 # Layout of build/: <profile>/bin, <profile>/obj (objects and dependency files), <profile>/gen (C made
 # from .proto), <profile>/tests (test programs), <profile>/*.a; musl/ (libraries for the static envd);
@@ -223,9 +224,8 @@ WRAP := $(foreach name,malloc calloc realloc xmalloc xcalloc xrealloc xstrdup xs
 LINK_TEST = @mkdir -p $(@D); $(if $(V),set -x;) $(CC) $(LDFLAGS) $(WRAP) -o $@ $^ -lcmocka $(LDLIBS)
 $(B)/tests/unit/lib/%: $(O)/tests/unit/lib/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
-# Against the proxy's own side of it.
-$(B)/tests/unit/lib/tls/%: LDLIBS := $(PROXY_LDLIBS) $(LDLIBS)
-$(B)/tests/unit/lib/tls/%: $(O)/tests/unit/lib/tls/%.o $(TORTURE) $(B)/support.a $(B)/proxy.a $(B)/tls.a $(B)/lib.a
+$(B)/tests/unit/lib/tls/%: LDLIBS := $(TLS_LDLIBS) $(LDLIBS)
+$(B)/tests/unit/lib/tls/%: $(O)/tests/unit/lib/tls/%.o $(TORTURE) $(B)/support.a $(B)/tls.a $(B)/lib.a
 	$(LINK_TEST)
 $(B)/tests/wire/%: $(O)/tests/wire/%.o $(TORTURE) $(B)/support.a $(B)/lib.a
 	$(LINK_TEST)
@@ -261,8 +261,8 @@ $(OUT)/musl/.ready: packaging/musl-deps.sh
 .PHONY: deps size
 deps:
 	packaging/setup.sh
-size: all
-	@size $(PROGRAMS) $(B)/*.a | sort -k 4,4nr
+size:
+	@packaging/size.py $(OUT)
 
 .PHONY: check test test-only run vm lint limits format analyze coverage-map
 check:

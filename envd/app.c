@@ -105,6 +105,8 @@ static void open_watches(struct app *app)
 	};
 	watches_init(&app->watches);
 	polled_watches_init(&app->polled_watches, &app->watches);
+	app->filesystem = (struct filesystem_service){&app->sandbox, &app->watches,
+						      &app->polled_watches};
 }
 
 /* Jobs outlive envd where something else does: as process 1 everything ends with it. */

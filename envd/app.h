@@ -1,7 +1,7 @@
 /*
  * Everything one envd consists of: its configuration, the loop, the sandbox's state, and one
- * member for each domain that keeps state. There is no other global. Service files get it as
- * `rpc_call->app` and as `http_exchange->server_user`.
+ * member for each domain that keeps state. There is no other global. routes.c, which finds it in
+ * `http_exchange->server_user`, gives each service what that works on.
  *
  * Life: app_init, app_open (from then on the port accepts, and everything it can be asked is there:
  * case 83), app_run, app_fini. app_stop, called by SIGTERM and SIGINT, ends it in order (case 73):
@@ -14,6 +14,7 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 
+#include "envd/filesystem/filesystem_service.h"
 #include "envd/process/tool.h"
 #include "envd/init/sandbox.h"
 #include "envd/snapshot/snapshot_service.h"
@@ -66,6 +67,7 @@ struct app {
 	struct tools tools; /* programs that envd runs for itself */
 	struct watches watches;
 	struct polled_watches polled_watches;
+	struct filesystem_service filesystem;
 	struct forwarder *forwarder; /* NULL: none */
 	struct log_exporter *exporter; /* of a microVM, to its host; NULL: none */
 	uv_signal_t signals[6];

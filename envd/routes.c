@@ -109,16 +109,32 @@ static const struct route routes[] = {
 
 static const struct router router = {.routes = routes, .count = ARRAY_LENGTH(routes)};
 
-/* One RPC service: its methods sorted by path. */
+static void *filesystem_of(struct app *app)
+{
+	return &app->filesystem;
+}
+
+static void *jobs_of(struct app *app)
+{
+	return app;
+}
+
+static void *processes_of(struct app *app)
+{
+	return app->processes;
+}
+
+/* One RPC service: its methods sorted by path, and what they work on. */
 struct service {
 	const struct rpc_method *methods;
 	size_t count;
+	void *(*of)(struct app *app);
 };
 
 static const struct service services[] = {
-	{filesystem_service_methods, FILESYSTEM_SERVICE_METHODS},
-	{jobs_service_methods, JOBS_SERVICE_METHODS},
-	{process_service_methods, PROCESS_SERVICE_METHODS},
+	{filesystem_service_methods, FILESYSTEM_SERVICE_METHODS, filesystem_of},
+	{jobs_service_methods, JOBS_SERVICE_METHODS, jobs_of},
+	{process_service_methods, PROCESS_SERVICE_METHODS, processes_of},
 };
 
 static int compare_method(const void *key, const void *element)
@@ -130,13 +146,14 @@ static int compare_method(const void *key, const void *element)
 	return order ? order : -(method->path[path->len] != '\0');
 }
 
-static const struct rpc_method *find_method(struct str path)
+static const struct rpc_method *find_method(struct str path, const struct service **ret_service)
 {
 	for (size_t i = 0; i < ARRAY_LENGTH(services); i++) {
 		const struct rpc_method *method = bsearch(
 			&path, services[i].methods, services[i].count, sizeof(struct rpc_method),
 			compare_method);
 
+		*ret_service = &services[i];
 		if (method)
 			return method;
 	}
@@ -165,12 +182,13 @@ static void refuse_method(struct http_exchange *ex)
 static void serve(struct http_exchange *ex, const char *user_name)
 {
 	struct app *app = app_of(ex);
-	const struct rpc_method *method = find_method(ex->request.path);
+	const struct service *service;
+	const struct rpc_method *method = find_method(ex->request.path, &service);
 	const struct route *route;
 	struct route_call call;
 
 	if (method) {
-		rpc_dispatch(ex, method, app, user_name);
+		rpc_dispatch(ex, method, service->of(app), user_name);
 		return;
 	}
 	route = router_find(&router, &ex->request, &call);
@@ -187,6 +205,7 @@ static void dispatch(struct http_exchange *ex)
 	struct app *app = app_of(ex);
 	struct route_call call;
 	const struct route *route = router_find(&router, &ex->request, &call);
+	const struct service *service;
 	const struct rpc_method *method;
 	const char *user_name;
 	struct str name;
@@ -199,11 +218,11 @@ static void dispatch(struct http_exchange *ex)
 		serve(ex, NULL);
 		return;
 	}
-	method = find_method(ex->request.path);
+	method = find_method(ex->request.path, &service);
 	if (method && method->looks_user_up) {
 		user_name = auth_take_name(ex, name);
 		if (user_name)
-			rpc_dispatch(ex, method, app, user_name);
+			rpc_dispatch(ex, method, service->of(app), user_name);
 		return;
 	}
 	auth_check_user(ex, &app->sandbox, name, serve);

@@ -157,6 +157,20 @@ void alarm_set_within(struct loop *loop, struct alarm *alarm, uint64_t ms)
 		alarm_set(loop, alarm, ms);
 }
 
+void alarm_call(struct loop *loop, struct alarm *alarm, void (*fn)(struct alarm *alarm),
+		uint64_t ms)
+{
+	alarm->fn = fn;
+	alarm_set(loop, alarm, ms);
+}
+
+uint64_t alarm_left_ms(const struct alarm *alarm)
+{
+	uint64_t now = uv_now(&alarm->loop->uv);
+
+	return alarm->due_ms > now ? alarm->due_ms - now : 0;
+}
+
 void alarm_cancel(struct alarm *alarm)
 {
 	if (!alarm->place)

@@ -45,12 +45,18 @@ void alarm_init_idle(struct alarm *alarm, void (*fn)(struct alarm *alarm));
 void alarm_set(struct loop *loop, struct alarm *alarm, uint64_t ms);
 /* The same, unless it is set to ring by then anyway. */
 void alarm_set_within(struct loop *loop, struct alarm *alarm, uint64_t ms);
+/* As alarm_set, with another function from now on, for an owner that waits for one thing after
+ * another. An alarm that is all zero needs no alarm_init before this. */
+void alarm_call(struct loop *loop, struct alarm *alarm, void (*fn)(struct alarm *alarm),
+		uint64_t ms);
 /* Nothing happens when it is not set. */
 void alarm_cancel(struct alarm *alarm);
 static inline bool alarm_is_set(const struct alarm *alarm)
 {
 	return alarm->place != 0;
 }
+/* How long it is until a set alarm rings. */
+uint64_t alarm_left_ms(const struct alarm *alarm);
 
 /* For loop_init and loop_fini. */
 void alarms_open(struct loop *loop);

@@ -165,13 +165,20 @@ static bool keeps_alive(const struct http_conn_exchange *x)
 	return r->length - (int64_t)x->ex.received <= HTTP_DISCARD_BYTES_MAX;
 }
 
+/* Who answers 426 has to name what to upgrade to, and Upgrade goes with Connection (RFC 9110
+ * sections 7.8 and 15.5.22). */
 static struct str connection_line(const struct http_conn_exchange *x)
 {
+	bool names_upgrade = x->ex.status == 426 &&
+			     http_headers_get(&x->ex.response_headers, STR("Upgrade")).p;
+
 	if (x->tunnel)
 		return STR("Upgrade");
 	if (!x->keep_alive)
-		return STR("close");
-	return x->ex.request.minor == 0 ? STR("keep-alive") : (struct str){NULL, 0};
+		return names_upgrade ? STR("close, Upgrade") : STR("close");
+	if (x->ex.request.minor == 0)
+		return names_upgrade ? STR("keep-alive, Upgrade") : STR("keep-alive");
+	return names_upgrade ? STR("Upgrade") : (struct str){NULL, 0};
 }
 
 static int begin(struct http_exchange *ex, int status, int64_t length)

@@ -26,7 +26,7 @@ struct http_server {
 	int reserve; /* a descriptor to let in whom there is no room for, and say so */
 	uint64_t full_since_ms;
 	struct http_server_totals totals;
-	uint64_t told_ms; /* when it was told that connections make room */
+	uint64_t told_yield_ms, told_pause_ms, told_full_ms; /* when the log has last said so */
 	unsigned port;
 	bool accepting;
 	bool is_open; /* `poll` is */
@@ -59,14 +59,23 @@ static void on_later(struct later *later)
 
 static void on_poll(uv_poll_t *poll, int status, int events);
 
-static void tell_that_some_go(struct http_server *server, uint64_t now)
+/* What clients can make happen at will is said once in a while. */
+static bool may_tell(const struct http_server *server, uint64_t *told_ms)
 {
-	if (server->told_ms && now - server->told_ms < HTTP_EVICT_REPORT_MS)
-		return;
-	server->told_ms = now;
-	log_warn("http", "connections without a request make room for others",
-		 LOG_I("connections", server->shared.count),
-		 LOG_I("max", server->shared.config.connections_max));
+	uint64_t now = loop_now_ms(server->shared.loop);
+
+	if (*told_ms && now - *told_ms < HTTP_EVICT_REPORT_MS)
+		return false;
+	*told_ms = now;
+	return true;
+}
+
+static void tell_that_some_go(struct http_server *server)
+{
+	if (may_tell(server, &server->told_yield_ms))
+		log_warn("http", "connections without a request make room for others",
+			 LOG_I("connections", server->shared.count),
+			 LOG_I("max", server->shared.config.connections_max));
 }
 
 /* The one that has been idle for longest goes, if that is long enough. */
@@ -91,7 +100,7 @@ static bool yield_one(struct http_server *server, const struct list_node *conns,
 		return false;
 	}
 	server->totals.evicted++;
-	tell_that_some_go(server, now);
+	tell_that_some_go(server);
 	return true;
 }
 
@@ -141,7 +150,7 @@ static void turn_away_waiting(struct http_server *server)
 	}
 	server->reserve = fcntl(server->fd, F_DUPFD_CLOEXEC, 0);
 	server->totals.turned_away += count;
-	if (count)
+	if (count && may_tell(server, &server->told_full_ms))
 		log_warn("http", "no room for new connections", LOG_I("turned_away", count),
 			 LOG_I("connections", server->shared.count));
 }
@@ -231,8 +240,9 @@ static bool accept_one(struct http_server *server)
 		int error = errno;
 
 		if (error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM) {
-			log_warn("http", "accepting pauses", LOG_I("errno", error),
-				 LOG_I("connections", server->shared.count));
+			if (may_tell(server, &server->told_pause_ms))
+				log_warn("http", "accepting pauses", LOG_I("errno", error),
+					 LOG_I("connections", server->shared.count));
 			pause_accepting(server);
 		}
 		/* What else goes wrong concerns that one connection. */

@@ -51,35 +51,40 @@ static void on_work(uv_work_t *work)
 
 static void on_done(uv_work_t *work, int status);
 
-/* Guards what jobs with threads of their own hand back. Whoever has taken one from there may close
- * the loop. */
-static pthread_mutex_t returned_lock = PTHREAD_MUTEX_INITIALIZER;
+static void finish(struct job *job);
+
+static void on_returned(struct message *returned)
+{
+	struct job *job = container_of(returned, struct job, returned);
+
+	message_close(returned);
+	job->loop->jobs_alone--;
+	finish(job);
+}
 
 static void *run_alone(void *user)
 {
 	struct job *job = user;
-	struct loop *loop = job->loop;
 
 	keep_stack_from_children();
 	job->fn(job);
-	pthread_mutex_lock(&returned_lock);
-	job->next = loop->jobs_returned;
-	loop->jobs_returned = job;
-	uv_async_send(&loop->jobs_return);
-	pthread_mutex_unlock(&returned_lock);
+	message_post(&job->returned);
 	return NULL;
 }
 
 static int start_alone(struct job *job)
 {
 	pthread_t thread;
-	int status = thread_start(&thread, JOB_STACK_BYTES, run_alone, job);
+	int status;
 
-	if (status < 0)
+	message_open(&job->returned, job->loop, on_returned);
+	status = thread_start(&thread, JOB_STACK_BYTES, run_alone, job);
+	if (status < 0) {
+		message_close(&job->returned);
 		return status;
+	}
 	pthread_detach(thread);
-	if (job->loop->jobs_alone++ == 0)
-		uv_ref((uv_handle_t *)&job->loop->jobs_return);
+	job->loop->jobs_alone++;
 	return 0;
 }
 
@@ -336,23 +341,6 @@ static void on_done(uv_work_t *work, int status)
 	finish(container_of(work, struct job, work));
 }
 
-static void on_return(uv_async_t *async)
-{
-	struct loop *loop = container_of(async, struct loop, jobs_return);
-	struct job *job, *next;
-
-	pthread_mutex_lock(&returned_lock);
-	job = loop->jobs_returned;
-	loop->jobs_returned = NULL;
-	pthread_mutex_unlock(&returned_lock);
-	for (; job; job = next) {
-		next = job->next;
-		if (--loop->jobs_alone == 0)
-			uv_unref((uv_handle_t *)async);
-		finish(job);
-	}
-}
-
 /* ---- those that are stuck ---- */
 
 static void pass_over(struct job *job)
@@ -383,13 +371,8 @@ static void on_look(struct alarm *alarm)
 	submit_waiting(loop);
 }
 
-int job_open(struct loop *loop)
+void job_open(struct loop *loop)
 {
-	int status = uv_async_init(&loop->uv, &loop->jobs_return, on_return);
-
-	if (status < 0)
-		return status;
-	uv_unref((uv_handle_t *)&loop->jobs_return);
 	alarm_init_idle(&loop->jobs_look, on_look);
 	loop->jobs_look_ms = JOB_LOOK_STUCK_MS;
 	for (size_t i = 0; i < ARRAY_LENGTH(loop->jobs_waiting); i++)
@@ -403,13 +386,10 @@ int job_open(struct loop *loop)
 	loop->jobs_stuck = loop->jobs_alone = 0;
 	loop->bulk_running = loop->long_running = loop->files_running = loop->compute_running = 0;
 	loop->starts_running = 0;
-	loop->jobs_returned = NULL;
-	return 0;
 }
 
 void job_close(struct loop *loop)
 {
-	uv_close((uv_handle_t *)&loop->jobs_return, NULL);
 	alarm_cancel(&loop->jobs_look);
 }
 

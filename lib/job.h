@@ -55,7 +55,7 @@ struct job {
 	uv_work_t work;
 	struct list_node node; /* among those that wait */
 	struct list_node fresh; /* among the loop's file_jobs_fresh */
-	struct job *next; /* among the loop's jobs_returned */
+	struct message returned; /* of one with a thread of its own */
 	struct loop *loop;
 	enum job_class class;
 	void (*fn)(struct job *job); /* that thread */
@@ -87,7 +87,7 @@ void job_pool_configure(void);
 void job_pool_start(void);
 
 /* For loop_init and loop_fini. */
-int job_open(struct loop *loop) NODISCARD;
+void job_open(struct loop *loop);
 void job_close(struct loop *loop);
 
 #endif

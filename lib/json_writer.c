@@ -50,6 +50,12 @@ void json_writer_object_end(struct json_writer *w)
 	close_value(w, STR("}"));
 }
 
+int json_writer_end_line(struct json_writer *w)
+{
+	close_value(w, STR("}\n"));
+	return w->status;
+}
+
 void json_writer_array(struct json_writer *w, const char *key)
 {
 	open_value(w, key, STR("["));

@@ -36,6 +36,8 @@ void json_writer_bool(struct json_writer *w, const char *key, bool value);
 void json_writer_null(struct json_writer *w, const char *key);
 /* `json` is one value that is written as it is. */
 void json_writer_raw(struct json_writer *w, const char *key, struct str json);
+/* The end of an object that has a line for itself: its bracket and a newline. The status. */
+int json_writer_end_line(struct json_writer *w) NODISCARD;
 /* 0, or why something is missing. */
 static inline int json_writer_status(const struct json_writer *w)
 {

@@ -53,6 +53,8 @@
 /* When the streams of a loop have so much queued together, each is "full" with any that it has
  * queued. */
 #define STREAMS_QUEUED_BYTES_MAX (64 * 1024 * 1024)
+/* ... and so little is read in one go then, because one read more is what each may still queue. */
+#define STREAM_CROWDED_READ_BYTES (8 * 1024)
 /* The kernel asks silent peers for a sign of life, so that streams may rest for hours but not on a
  * connection whose other end is gone: first after the idle time, then count times. Seconds. */
 #define TCP_KEEPALIVE_IDLE_S 60
@@ -121,7 +123,8 @@
 #define HTTP_EVICT_STALLED_MS (5 * 1000)
 /* When there is no room, how long others may wait in the kernel's queue before they are told. */
 #define HTTP_QUEUE_PATIENCE_MS 1000
-/* How often the log says that connections without a request are closed to make room. */
+/* How often the log says that connections are closed to make room, that there is none, and that
+ * accepting pauses. */
 #define HTTP_EVICT_REPORT_MS (60 * 1000)
 /* First byte to complete head, absolute, against slowloris. */
 #define HTTP_HEAD_TIMEOUT_MS (30 * 1000)
@@ -180,6 +183,20 @@
 /* Answers that the library gives by itself (key updates, refused renegotiations) to a peer that
  * does not take them. */
 #define TLS_CONTROL_BYTES_MAX (16 * 1024)
+/* What the expensive beginnings of handshakes may take of one turn of the loop; more wait for the
+ * next, so that a burst of new clients does not hold up those that are there. Microseconds. */
+#define TLS_HANDSHAKE_SLICE_US 2000
+/* What a client may send before its first record is complete: header, content, room for
+ * protection. */
+#define TLS_FIRST_RECORD_BYTES_MAX (5 + 16 * 1024 + 256)
+/* A session may be resumed this long; the keys of its ticket live at most twice as long. */
+#define TLS_SESSION_S (4 * 3600)
+/* Certificates: one file, all of a directory, names of one; and how long a changed file rests
+ * before it is read. */
+#define TLS_FILE_BYTES_MAX (1024 * 1024)
+#define TLS_CERTIFICATES_MAX 4096
+#define TLS_NAMES_MAX 1024
+#define TLS_RELOAD_DELAY_MS 300
 
 /* lib/json */
 

@@ -48,13 +48,14 @@ void loop_init(struct loop *loop)
 	if (status == 0)
 		status = hangup_open(loop);
 	if (status == 0)
-		status = job_open(loop);
+		status = mailbox_open(loop);
 	if (status < 0) {
 		fprintf(stderr, "event loop: %s\n", uv_strerror(status));
 		abort();
 	}
 	list_init(&loop->later);
 	alarms_open(loop);
+	job_open(loop);
 	loop->scratch = xmalloc(LOOP_SCRATCH_BYTES);
 	uv_prepare_init(&loop->uv, &loop->later_prepare);
 	uv_prepare_start(&loop->later_prepare, on_prepare);
@@ -81,7 +82,7 @@ static void count_foreign(uv_handle_t *handle, void *user)
 	    handle != (const uv_handle_t *)&loop->look_check &&
 	    handle != (const uv_handle_t *)&loop->alarms.timer &&
 	    handle != (const uv_handle_t *)&loop->hangup_poll &&
-	    handle != (const uv_handle_t *)&loop->jobs_return)
+	    handle != (const uv_handle_t *)&loop->mailbox.async)
 		(*count)++;
 }
 
@@ -91,7 +92,8 @@ bool loop_is_empty(struct loop *loop)
 
 	uv_walk(&loop->uv, count_foreign, &foreign);
 	return foreign == 0 && loop->hangups == 0 && loop->jobs_running == 0 &&
-	       list_is_empty(&loop->later) && loop->alarms.count == alarm_is_set(&loop->jobs_look);
+	       list_is_empty(&loop->later) &&
+	       loop->alarms.count == alarm_is_set(&loop->jobs_look) && loop->mailbox.open == 0;
 }
 
 void loop_fini(struct loop *loop)
@@ -103,6 +105,7 @@ void loop_fini(struct loop *loop)
 	uv_close((uv_handle_t *)&loop->later_idle, NULL);
 	uv_close((uv_handle_t *)&loop->look_check, NULL);
 	hangup_close(loop);
+	mailbox_close(loop);
 	job_close(loop);
 	alarms_close(loop);
 	uv_run(&loop->uv, UV_RUN_DEFAULT);

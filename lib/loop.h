@@ -15,6 +15,7 @@
 #include "lib/alarm.h"
 #include "lib/base.h"
 #include "lib/list.h"
+#include "lib/mailbox.h"
 
 /* What waits for the pool waits in so many queues (enum job_class of lib/job.h). */
 #define LOOP_JOB_QUEUES 8
@@ -28,6 +29,7 @@ struct loop {
 	uint64_t looked_ms;
 	struct list_node later;
 	struct alarms alarms;
+	struct mailbox mailbox;
 	size_t jobs_running; /* queued ones included; of these, those that touch files, start, do
 				other things: */
 	size_t file_jobs, start_jobs, other_jobs;
@@ -42,8 +44,6 @@ struct loop {
 	struct list_node
 		file_jobs_fresh; /* those that touch files, run, and are not stuck; see lib/job.h */
 	size_t jobs_stuck, jobs_alone; /* alone: with a thread of their own */
-	struct job *jobs_returned; /* of these; guarded by a lock of lib/job.c */
-	uv_async_t jobs_return; /* says that there are some */
 	struct alarm jobs_look;
 	uint64_t jobs_look_ms; /* JOB_LOOK_STUCK_MS; tests shorten it */
 	char *scratch; /* LOOP_SCRATCH_BYTES, lent to whoever reads right now */

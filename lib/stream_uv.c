@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -58,18 +59,25 @@ static int descriptor(const struct stream *stream)
 	return uv_fileno(&of(stream)->handle.any, &fd) == 0 ? fd : -1;
 }
 
-/* By all streams of the loop. */
+/* By all streams of the loop, which share them out; and by those of all loops, to be told. */
 static _Thread_local size_t queued_bytes;
+static _Atomic size_t queued_bytes_of_all;
 
 size_t stream_uv_queued_bytes(void)
 {
-	return queued_bytes;
+	return atomic_load_explicit(&queued_bytes_of_all, memory_order_relaxed);
 }
 
 static void count_queued(struct stream_uv *s, ssize_t change)
 {
 	s->stream.queued += (size_t)change;
 	queued_bytes += (size_t)change;
+	atomic_fetch_add_explicit(&queued_bytes_of_all, (size_t)change, memory_order_relaxed);
+}
+
+static bool is_crowded(void)
+{
+	return queued_bytes > STREAMS_QUEUED_BYTES_MAX;
 }
 
 static void on_closed(uv_handle_t *handle)
@@ -130,7 +138,9 @@ static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
 	if (room)
 		*ret_buf = uv_buf_init(room, (unsigned)len);
 	else
-		*ret_buf = uv_buf_init(loop_of(handle)->scratch, LOOP_SCRATCH_BYTES);
+		*ret_buf = uv_buf_init(loop_of(handle)->scratch, is_crowded()
+									 ? STREAM_CROWDED_READ_BYTES
+									 : LOOP_SCRATCH_BYTES);
 }
 
 /* libuv takes a reset that comes together with the last bytes for the end. */
@@ -365,7 +375,7 @@ static int write_pieces(struct stream *stream, const struct iovec *pieces, size_
 		if (s->broken)
 			return s->broken;
 	}
-	if (s->stream.queued > (queued_bytes > STREAMS_QUEUED_BYTES_MAX ? 0 : s->stream.high_mark))
+	if (s->stream.queued > (is_crowded() ? 0 : s->stream.high_mark))
 		s->full = true;
 	return s->full ? STREAM_FULL : 0;
 }

@@ -30,7 +30,7 @@ void stream_uv_keep_alive(int fd);
 /* A pipe end or terminal master; takes ownership of `fd` only on success. */
 int stream_uv_open_pipe(struct loop *loop, int fd, struct stream **ret_stream) NODISCARD;
 
-/* Of all streams of this thread. */
+/* What all streams of all loops have queued; for metrics. */
 size_t stream_uv_queued_bytes(void);
 
 #endif

@@ -24,7 +24,7 @@ WRAPPED = [
     (r"llhttp\.h", r"lib/http_parse\.c"),
     (r"jansson\.h", r"lib/json\.c|tests/.*"),
     (r"protobuf-c/|.*\.pb-c\.h", r"envd/rpc/.*|envd/cli/.*|envd/.*_service[a-z_]*\.[ch]|tests/.*"),
-    (r"openssl/", r"lib/tls/.*|proxy/front/(tls[a-z_]*|http2_websocket)\.[ch]|tests/.*"),
+    (r"openssl/", r"lib/tls/.*\.c|tests/.*"),
     (r"nghttp2/", r"proxy/front/http2[a-z_]*\.[ch]|tests/.*"),
     (r"hiredis/", r"proxy/sources/redis[a-z_]*\.c|tests/.*"),
     (r"ares\.h", r"proxy/sources/dns_client\.c"),
@@ -56,8 +56,8 @@ BANNED_CALLS = (
 
 # These files run on the loop's thread from end to end.
 ON_LOOP = (
-    r"lib/(http[a-z_]*|stream[a-z_]*|loop|tls/tls_stream)\.c|envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|"
-    r"proxy/(front/(?!tls_(certificate|store|development)\.c)|relay/).*\.c"
+    r"lib/(http[a-z_]*|stream[a-z_]*|loop|tls/(?!tls_(certificate|store|development)\.c)[a-z_]+)\.c|"
+    r"envd/(routes|app)\.c|envd/rpc/.*\.c|envd/[a-z]+/[a-z_]*_service[a-z_]*\.c|proxy/(front/(?!heap_keeper\.c)|relay/).*\.c"
 )
 BLOCKING_CALLS = (
     "fopen freopen fgets fread opendir readdir scandir stat lstat fstatat statx open openat creat unlink unlinkat rename "
@@ -65,6 +65,12 @@ BLOCKING_CALLS = (
     "fsync fdatasync sendfile copy_file_range getpwnam getpwuid getpwnam_r getpwuid_r getgrnam getgrgid getgrouplist "
     "initgroups getaddrinfo getnameinfo sleep usleep nanosleep wait waitpid wait4 flock lockf"
 ).split()
+
+# Calls of libuv that go through one door, and the only files that may make them themselves.
+DOORS = [
+    ("uv_async_init uv_async_send".split(), r"lib/mailbox\.c", "lib/mailbox.h"),
+    ("uv_timer_init uv_timer_start".split(), r"lib/alarm\.c|envd/jobs/.*", "lib/alarm.h"),
+]
 
 # What the code between clone and exec may ask of libc: the thinnest wrappers and nothing else.
 CHILD_OBJECT = "lib/process/child.o"
@@ -163,6 +169,33 @@ def check_include_direction():
                 yield where + f"a domain's inside does not know {name}; that belongs in its *_service.c"
 
 
+def room_of(path):
+    """The folder; the services of envd's domains, which know other domains, are a room of their own above these."""
+    is_service = path == "envd/app.h" or re.fullmatch(FACES, path) and not path.startswith("envd/host/")
+    return "envd/*_service" if is_service else os.path.dirname(path)
+
+
+def check_folders_stand_on_each_other():
+    """Prints each with its level and what it includes. The limits of a program stand below all of it."""
+    graph = {room_of(path): {} for path in SOURCES}
+    for path in SOURCES:
+        for number, _, name in includes_of(path):
+            if name in SOURCES and os.path.basename(name) != "limits.h" and room_of(name) != room_of(path):
+                graph[room_of(path)].setdefault(room_of(name), f"{path}:{number} includes {name}")
+    below = set()
+    for level in range(len(graph)):
+        here = [room for room in sorted(graph) if room not in below and below.issuperset(graph[room])]
+        for room in here:
+            print(f"{level} {room} -> {' '.join(sorted(graph[room]))}".removesuffix(" -> "))
+        below.update(here)
+    circles = graph.keys() - below
+    while outside := {room for room in circles if not any(room in graph[other] for other in circles)}:
+        circles -= outside
+    for room in sorted(circles):
+        for other in sorted(circles & graph[room].keys()):
+            yield f"{room} -> {other} is part of a circle: {graph[room][other]}"
+
+
 def check_include_cycles():
     graph = {f: [n for _, k, n in includes_of(f) if k == '"' and n in C_FILES] for f in C_FILES if f.endswith(".h")}
     done, path = set(), []
@@ -207,6 +240,15 @@ def check_banned_calls():
         names = BANNED_CALLS if not path.startswith("tests/") else [n for n in BANNED_CALLS if n not in ("fork", "vfork", "system", "signal", "strcpy", "strcat", "sprintf", "atoi")]
         for number, name in find_calls(path, names):
             yield f"{path}:{number}: {name}() is banned"
+
+
+def check_there_is_one_door():
+    for path in SOURCES:
+        for names, owners, door in DOORS:
+            if re.fullmatch(owners, path):
+                continue
+            for number, name in find_calls(path, names):
+                yield f"{path}:{number}: {door} is used instead of {name}()"
 
 
 def check_nothing_blocks_the_loop():

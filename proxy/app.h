@@ -6,13 +6,13 @@
 #ifndef PROXY_APP_H
 #define PROXY_APP_H
 
+#include "lib/tls/tls_reload.h"
 #include "proxy/admin/admin.h"
 #include "proxy/config.h"
 #include "proxy/front/front.h"
-#include "proxy/front/tls_reload.h"
+#include "proxy/front/heap_keeper.h"
 #include "proxy/handover.h"
 #include "proxy/sighup.h"
-#include "proxy/heap_keeper.h"
 #include "proxy/token_file.h"
 #include "proxy/waking.h"
 
@@ -34,8 +34,8 @@ struct app {
 	/* Its end: app_end.c. */
 	uv_signal_t on_term, on_int, on_usr2;
 	struct sighup sighup;
-	uv_timer_t timer;
-	uv_async_t drained;
+	struct alarm alarm;
+	struct message drained;
 	enum app_phase phase;
 	struct handover *predecessor, *successor; /* NULL: none */
 	bool predecessor_quiet; /* or there is none */

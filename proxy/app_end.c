@@ -38,9 +38,9 @@ static void close_rest(struct app *app)
 	sighup_close(&app->sighup);
 	sources_close(app->sources);
 	if (app->certificates)
-		tls_reload_close(app->certificates);
-	uv_close((uv_handle_t *)&app->timer, NULL);
-	uv_close((uv_handle_t *)&app->drained, NULL);
+		tls_reload_close(app->certificates, "the proxy is ending");
+	alarm_cancel(&app->alarm);
+	message_close(&app->drained);
 	uv_close((uv_handle_t *)&app->on_term, NULL);
 	uv_close((uv_handle_t *)&app->on_int, NULL);
 	uv_close((uv_handle_t *)&app->on_usr2, NULL);
@@ -93,8 +93,6 @@ static void close_admin(struct app *app, unsigned idle_ms)
 	admin_close(app->admin, idle_ms, on_admin_closed, app);
 }
 
-static void on_time(uv_timer_t *timer);
-
 static void advance(struct app *app, enum app_phase phase)
 {
 	app->phase = phase;
@@ -106,23 +104,22 @@ static void advance(struct app *app, enum app_phase phase)
 		service_notify("STOPPING=1");
 		if (app->admin)
 			admin_set_draining(app->admin);
-		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_delay_ms, 0);
+		alarm_set(&app->loop, &app->alarm, (uint64_t)app->config.drain_delay_ms);
 		break;
 	case PHASE_DRAINING:
 		front_drain(app->front, app->left_to_successor ? PROXY_HANDOVER_IDLE_MS : 0);
-		uv_timer_start(&app->timer, on_time, (uint64_t)app->config.drain_ms, 0);
+		alarm_set(&app->loop, &app->alarm, (uint64_t)app->config.drain_ms);
 		break;
 	case PHASE_ABORTING:
 		log_info("proxy", "resetting what is left");
 		front_abort(app->front);
-		uv_timer_start(&app->timer, on_time, SHUTDOWN_HARD_MS, 0);
+		alarm_set(&app->loop, &app->alarm, SHUTDOWN_HARD_MS);
 		break;
 	case PHASE_ENDING:
 		waking_close(&app->waking);
-		uv_timer_start(&app->timer, on_time,
-			       PROXY_ADMIN_ENDING_MS +
-				       (app->left_to_successor ? PROXY_ADMIN_HANDOVER_IDLE_MS : 0),
-			       0);
+		alarm_set(&app->loop, &app->alarm,
+			  PROXY_ADMIN_ENDING_MS +
+				  (app->left_to_successor ? PROXY_ADMIN_HANDOVER_IDLE_MS : 0));
 		close_admin(app, 0);
 		if (!app->left_to_successor)
 			app->predecessor_quiet = true;
@@ -131,9 +128,9 @@ static void advance(struct app *app, enum app_phase phase)
 	}
 }
 
-static void on_time(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct app *app = container_of(timer, struct app, timer);
+	struct app *app = container_of(alarm, struct app, alarm);
 
 	switch (app->phase) {
 	case PHASE_SERVING:
@@ -157,9 +154,9 @@ static void on_time(uv_timer_t *timer)
 	}
 }
 
-static void on_drained(uv_async_t *async)
+static void on_drained(struct message *drained)
 {
-	struct app *app = container_of(async, struct app, drained);
+	struct app *app = container_of(drained, struct app, drained);
 
 	if (app->phase < PHASE_ENDING)
 		advance(app, PHASE_ENDING);
@@ -169,7 +166,7 @@ void app_end_drained(void *user)
 {
 	struct app *app = user;
 
-	uv_async_send(&app->drained);
+	message_post(&app->drained);
 }
 
 /* The first signal drains, the second does not wait any longer (contract/proxy.md S95). Who drains
@@ -267,7 +264,8 @@ static struct handover_tickets copy_tickets(const struct app *app)
 
 	if (app->certificates) {
 		static_assert(sizeof(tickets.keys) >= TLS_TICKET_KEYS_BYTES, "they fit");
-		tickets.len = tls_export_tickets(tls_reload_tls(app->certificates), tickets.keys);
+		tickets.len = tls_server_export_tickets(tls_reload_tls(app->certificates),
+							tickets.keys);
 		tickets.due_ms = tls_reload_tickets_due_ms(app->certificates);
 	}
 	return tickets;
@@ -312,8 +310,8 @@ void app_end_hold_signals(void)
 void app_end_open(struct app *app)
 {
 	sighup_open(&app->sighup, &app->loop);
-	uv_timer_init(&app->loop.uv, &app->timer);
-	uv_async_init(&app->loop.uv, &app->drained, on_drained);
+	alarm_init(&app->alarm, on_alarm);
+	message_open(&app->drained, &app->loop, on_drained);
 	uv_signal_init(&app->loop.uv, &app->on_term);
 	uv_signal_init(&app->loop.uv, &app->on_int);
 	uv_signal_init(&app->loop.uv, &app->on_usr2);

@@ -28,16 +28,6 @@ static void release(struct handover *h)
 	free(h);
 }
 
-static void on_async_closed(uv_handle_t *handle)
-{
-	release(container_of((uv_async_t *)handle, struct handover, changed));
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release(container_of((uv_timer_t *)handle, struct handover, timer));
-}
-
 static void on_process_closed(uv_handle_t *handle)
 {
 	release(container_of((uv_process_t *)handle, struct handover, process));
@@ -55,12 +45,10 @@ static void close_now(struct handover *h)
 {
 	h->closing = true;
 	h->parts++;
-	if (h->loop) {
-		if (!h->finishing)
-			catalog_unlisten(h->catalog, &h->listener);
-		uv_close((uv_handle_t *)&h->changed, on_async_closed);
-		uv_close((uv_handle_t *)&h->timer, on_timer_closed);
-	}
+	if (h->loop && !h->finishing)
+		catalog_unlisten(h->catalog, &h->listener);
+	message_close(&h->changed);
+	alarm_cancel(&h->alarm);
 	if (h->stream)
 		stream_close(h->stream, false);
 	/* One that does not serve yet is not left behind; its handle stays until it is
@@ -70,11 +58,6 @@ static void close_now(struct handover *h)
 	else if (h->spawned)
 		uv_close((uv_handle_t *)&h->process, on_process_closed);
 	release(h);
-}
-
-static void on_finished(uv_timer_t *timer)
-{
-	close_now(container_of(timer, struct handover, timer));
 }
 
 static void on_shut(struct stream *s)
@@ -97,7 +80,7 @@ void handover_close(struct handover *h)
 	h->finishing = true;
 	catalog_unlisten(h->catalog, &h->listener);
 	stream_read_stop(h->stream);
-	uv_timer_start(&h->timer, on_finished, PROXY_HANDOVER_IDLE_MS, 0);
+	alarm_set(h->loop, &h->alarm, PROXY_HANDOVER_IDLE_MS);
 	if (stream_shutdown(h->stream) < 0)
 		close_now(h);
 }
@@ -248,15 +231,15 @@ void handover_say_over(struct handover *h)
 	say(h, HANDOVER_OVER);
 }
 
-static void on_changed(uv_async_t *async)
+static void on_changed(struct message *changed)
 {
-	send_what_there_is(container_of(async, struct handover, changed));
+	send_what_there_is(container_of(changed, struct handover, changed));
 }
 
 /* From any thread. */
 static void on_catalog_change(struct catalog_listener *listener)
 {
-	uv_async_send(&container_of(listener, struct handover, listener)->changed);
+	message_post(&container_of(listener, struct handover, listener)->changed);
 }
 
 static void on_drained(struct stream *s)
@@ -271,7 +254,7 @@ static void on_ready(struct handover *h)
 	if (h->is_successor || h->is_ready)
 		return;
 	h->is_ready = true;
-	uv_timer_stop(&h->timer);
+	alarm_cancel(&h->alarm);
 	h->events->on_ready(h->user, h->process.pid);
 }
 
@@ -331,9 +314,9 @@ static const struct stream_events stream_events = {
 	.on_closed = on_stream_closed,
 };
 
-static void on_time(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	lose(container_of(timer, struct handover, timer), "it takes too long");
+	lose(container_of(alarm, struct handover, alarm), "it takes too long");
 }
 
 static int open_stream(struct handover *h, struct loop *loop, struct catalog *catalog,
@@ -348,9 +331,9 @@ static int open_stream(struct handover *h, struct loop *loop, struct catalog *ca
 	h->catalog = catalog;
 	h->stream->events = &stream_events;
 	h->stream->user = h;
-	uv_async_init(&loop->uv, &h->changed, on_changed);
-	uv_timer_init(&loop->uv, &h->timer);
-	h->parts += 3;
+	message_open(&h->changed, loop, on_changed);
+	alarm_init(&h->alarm, on_alarm);
+	h->parts++;
 	h->listener.notify = on_catalog_change;
 	catalog_listen(catalog, &h->listener);
 	status = stream_read_start(h->stream);
@@ -483,7 +466,7 @@ int handover_begin(struct loop *loop, struct catalog *catalog, char **argv,
 		return status;
 	}
 	h->may_send = true;
-	uv_timer_start(&h->timer, on_time, PROXY_HANDOVER_MS, 0);
+	alarm_set(loop, &h->alarm, PROXY_HANDOVER_MS);
 	*ret_handover = h;
 	if (send_listeners(h, sockets, count, tickets) >= 0)
 		send_what_there_is(h);

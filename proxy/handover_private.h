@@ -16,8 +16,8 @@ struct handover {
 	struct loop *loop; /* NULL: not on one yet */
 	struct catalog *catalog;
 	struct catalog_listener listener;
-	uv_async_t changed;
-	uv_timer_t timer;
+	struct message changed;
+	struct alarm alarm; /* it takes too long */
 	uv_process_t process; /* the old one's: its successor */
 	struct stream *stream;
 	int fd; /* of the stream, before there is one */
@@ -36,7 +36,7 @@ struct handover {
 	bool complete;
 	uint64_t first_revision;
 	struct handover_tickets tickets;
-	unsigned parts; /* handles that are open, and who is closing */
+	unsigned parts; /* stream and process while they are open, and who is closing */
 	bool is_successor, is_ready, may_send, spawned, alive;
 	bool finishing, closing; /* the last words are on their way; it is being freed */
 };

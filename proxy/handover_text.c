@@ -9,53 +9,71 @@ static const char *const words[] = {
 	[HANDOVER_READY] = "ready",	[HANDOVER_OVER] = "over",
 };
 
+/* A line's beginning; json_writer_end_line is its end. */
+static void begin(struct json_writer *w, struct buf *b, enum handover_word word)
+{
+	json_writer_init(w, b);
+	json_writer_object(w, NULL);
+	json_writer_text(w, "type", str_of(words[word]));
+}
+
 int handover_write_word(struct buf *b, enum handover_word word)
 {
-	return buf_printf(b, "{\"type\":\"%s\"}\n", words[word]);
+	struct json_writer w;
+
+	begin(&w, b, word);
+	return json_writer_end_line(&w);
 }
 
 int handover_write_listeners(struct buf *b, const char *const *kinds, size_t count, bool complete,
 			     uint64_t revision)
 {
-	int status = buf_append_str(b, STR("{\"type\":\"listeners\",\"kinds\":["));
+	struct json_writer w;
 
-	for (size_t i = 0; i < count && status == 0; i++)
-		status = buf_printf(b, "%s\"%s\"", i ? "," : "", kinds[i]);
-	return status < 0 ? status
-			  : buf_printf(b, "],\"complete\":%s,\"revision\":%llu}\n",
-				       complete ? "true" : "false", (unsigned long long)revision);
+	begin(&w, b, HANDOVER_LISTENERS);
+	json_writer_array(&w, "kinds");
+	for (size_t i = 0; i < count; i++)
+		json_writer_text(&w, NULL, str_of(kinds[i]));
+	json_writer_array_end(&w);
+	json_writer_bool(&w, "complete", complete);
+	json_writer_uint(&w, "revision", revision);
+	return json_writer_end_line(&w);
 }
 
 int handover_write_tickets(struct buf *b, const struct handover_tickets *tickets)
 {
-	int status = buf_append_str(b, STR("{\"type\":\"tickets\",\"keys\":\""));
+	char keys[2 * HANDOVER_TICKET_BYTES_MAX + 1] = "";
+	struct json_writer w;
 
-	for (size_t i = 0; i < tickets->len && status == 0; i++)
-		status = buf_printf(b, "%02x", tickets->keys[i]);
-	return status < 0 ? status
-			  : buf_printf(b, "\",\"due_ms\":%llu}\n",
-				       (unsigned long long)tickets->due_ms);
+	for (size_t i = 0; i < tickets->len; i++)
+		snprintf(keys + 2 * i, 3, "%02x", tickets->keys[i]);
+	begin(&w, b, HANDOVER_TICKETS);
+	json_writer_text(&w, "keys", str_of(keys));
+	json_writer_uint(&w, "due_ms", tickets->due_ms);
+	wipe(keys, sizeof(keys));
+	return json_writer_end_line(&w);
 }
 
 int handover_write_put(struct buf *b, const struct sandbox_entry *entry)
 {
 	struct json_writer w;
 
-	json_writer_init(&w, b);
-	json_writer_object(&w, NULL);
-	json_writer_text(&w, "type", str_of(words[HANDOVER_PUT]));
+	begin(&w, b, HANDOVER_PUT);
 	json_writer_object(&w, "sandbox");
 	for (const struct sandbox_field *f = sandbox_fields; f->name; f++)
 		sandbox_json_write_field(&w, f, f->name, entry);
 	json_writer_object_end(&w);
-	json_writer_object_end(&w);
-	return json_writer_status(&w) < 0 ? json_writer_status(&w) : buf_append_str(b, STR("\n"));
+	return json_writer_end_line(&w);
 }
 
 int handover_write_removed(struct buf *b, const struct sandbox_entry *entry)
 {
-	return buf_printf(b, "{\"type\":\"removed\",\"id\":\"%s\",\"origin\":%d}\n", entry->id,
-			  (int)entry->origin);
+	struct json_writer w;
+
+	begin(&w, b, HANDOVER_REMOVED);
+	json_writer_text(&w, "id", str_of(entry->id));
+	json_writer_int(&w, "origin", entry->origin);
+	return json_writer_end_line(&w);
 }
 
 static struct str text_of(const struct json_value *object, struct str key)

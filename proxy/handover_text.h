@@ -4,7 +4,7 @@
  *   {"type":"listeners","kinds":["plain","plain","tls","tls","admin"],"complete":true,"revision":7}
  *                            first; the sockets are inherited, in this order
  *   {"type":"tickets","keys":"<hex>","due_ms":60000}
- *                            of TLS (front/tls_ticket.h), and when they are to be renewed
+ *                            of TLS (lib/tls/tls_ticket.h), and when they are to be renewed
  *   {"type":"put","sandbox":{"id":"abc","lifecycle_id":"...","origin":2,...}}
  *   {"type":"removed","id":"abc","origin":2}
  *   {"type":"synced"}        what was known at the beginning has been told

@@ -151,22 +151,6 @@
 /* Longer than every layer in front (contract/proxy.md 1.7). */
 #define HTTP_PROXY_IDLE_TIMEOUT_MS (630 * 1000)
 
-/* TLS; more of it is in lib/limits.h. What the expensive beginnings of handshakes may take of one
- * turn of the loop; more wait for the next, so that a burst of new clients does not hold up those
- * that are there. Microseconds. */
-#define TLS_HANDSHAKE_SLICE_US 2000
-/* What a client may send before its first record is complete: header, content, room for
- * protection. */
-#define TLS_FIRST_RECORD_BYTES_MAX (5 + 16 * 1024 + 256)
-/* A session may be resumed this long; the keys of its ticket live at most twice as long. */
-#define TLS_SESSION_S (4 * 3600)
-/* Certificates: one file, all of a directory, names of one; and how long a changed file rests
- * before it is read. */
-#define TLS_FILE_BYTES_MAX (1024 * 1024)
-#define TLS_CERTIFICATES_MAX 4096
-#define TLS_NAMES_MAX 1024
-#define TLS_RELOAD_DELAY_MS 300
-
 /* HTTP/2 towards clients (contract/proxy.md 1.14, S76-S87). Requests at once on a connection; more
  * are refused with REFUSED_STREAM, which clients may send again. */
 #define HTTP2_STREAMS_MAX 100

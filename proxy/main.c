@@ -8,8 +8,8 @@
 #include "lib/log.h"
 #include "lib/process_metrics.h"
 #include "proxy/app.h"
+#include "proxy/dev_certificate.h"
 #include "proxy/front/metrics.h"
-#include "proxy/front/tls_development.h"
 #include "proxy/limits.h"
 #include "proxy/relay/fixed_upstream.h"
 #include "proxy/privileges.h"
@@ -329,7 +329,7 @@ int main(int argc, char **argv)
 
 	occupy_standard_descriptors();
 	if (argc > 1 && strcmp(argv[1], "dev-certificate") == 0)
-		return tls_development_main(argc - 1, argv + 1);
+		return dev_certificate_main(argc - 1, argv + 1);
 	app_end_hold_signals();
 	switch (config_read(&app.config, argc, argv)) {
 	case OPTIONS_OK:

@@ -7,7 +7,7 @@
 #define PROXY_SIGHUP_H
 
 #include "lib/err.h"
-#include "proxy/front/tls_reload.h"
+#include "lib/tls/tls_reload.h"
 #include "proxy/relay/access_log.h"
 
 struct sighup {

@@ -43,15 +43,20 @@ int waking_open(struct waking *waking, struct loop *loop, struct catalog *catalo
 
 void waking_close(struct waking *waking)
 {
-	wake_close(waking->wake);
+	wake_close(take_ptr(&waking->wake));
 	if (waking->hook)
 		wake_hook_close(waking->hook);
 }
 
 int waking_write_metrics(struct buf *b, const struct waking *waking)
 {
-	const struct wake_counters *c = wake_counters(waking->wake);
-	int status = buf_printf(
+	const struct wake_counters *c;
+	int status;
+
+	if (!waking->wake)
+		return 0; /* a last question while the proxy ends */
+	c = wake_counters(waking->wake);
+	status = buf_printf(
 		b,
 		"# HELP proxy_wake_waiting Requests that wait for a sandbox to run.\n"
 		"# TYPE proxy_wake_waiting gauge\nproxy_wake_waiting %zu\n"

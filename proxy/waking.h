@@ -11,7 +11,7 @@
 
 struct waking {
 	struct wake_hook *hook; /* NULL: nobody is asked */
-	struct wake *wake;
+	struct wake *wake; /* NULL: closed */
 };
 
 int waking_open(struct waking *waking, struct loop *loop, struct catalog *catalog,

@@ -100,8 +100,7 @@ static int write_answer(struct buf *body, const char *path)
 	files_open_writer(&w, body);
 	json_writer_object(&w, NULL);
 	files_write_entry(&w, path);
-	json_writer_object_end(&w);
-	return w.status < 0 ? w.status : buf_append(body, "\n", 1);
+	return json_writer_end_line(&w);
 }
 
 static void answer(struct join *join)

@@ -1,10 +1,10 @@
 #include "envd/filesystem/filesystem_service.h"
 
-#include "envd/app.h"
 #include "envd/filesystem/filesystem_service_entry.h"
 #include "envd/filesystem/list.h"
 #include "envd/filesystem/operations.h"
 #include "envd/filesystem/path.h"
+#include "envd/init/sandbox.h"
 #include "envd/limits.h"
 #include "envd/watch/watch_service.h"
 #include "lib/job.h"
@@ -121,17 +121,18 @@ static struct operation *new_operation(struct rpc_call *call, size_t budget, con
 				       int (*run)(struct operation *operation,
 						  const struct user *user, struct err *err))
 {
-	const struct app *app = call->app;
+	const struct filesystem_service *service = call->service;
+	const struct sandbox *sandbox = service->sandbox;
 	struct operation *operation = xcalloc(1, sizeof(*operation));
-	const char *user_name = call->user_name ? call->user_name : app->sandbox.default_user;
-	const char *workdir = app->sandbox.default_workdir;
+	const char *user_name = call->user_name ? call->user_name : sandbox->default_user;
+	const char *workdir = sandbox->default_workdir;
 	struct arena *arena = &operation->request;
 
 	arena_init(arena, budget);
 	arena_init(&operation->arena, budget);
 	operation->call = call;
 	operation->run = run;
-	operation->sandbox = &app->sandbox;
+	operation->sandbox = sandbox;
 	operation->is_default_user = !call->user_name;
 	operation->is_legacy = call->legacy_client;
 	/* Copies, because /init may change the defaults and the call may end meanwhile. */

@@ -10,9 +10,20 @@
 
 #include "envd/rpc/rpc.h"
 
+struct sandbox;
+struct watches;
+struct polled_watches;
+
+/* What the calls work on; lives as long as envd. */
+struct filesystem_service {
+	const struct sandbox *sandbox;
+	struct watches *watches;
+	struct polled_watches *polled_watches;
+};
+
 #define FILESYSTEM_SERVICE_METHODS 9
 
-/* Sorted by path. `rpc_call->app` must be a struct app. */
+/* Sorted by path. `rpc_call->service` must be a struct filesystem_service. */
 extern const struct rpc_method filesystem_service_methods[FILESYSTEM_SERVICE_METHODS];
 
 #endif

@@ -22,7 +22,7 @@ struct log_exporter {
 	uint64_t dropped; /* since the last report */
 	uint64_t lost; /* ever */
 	/* The loop's: */
-	uv_async_t wake;
+	struct message logged; /* there are lines */
 	struct alarm retry; /* set while it pauses after a delivery that failed */
 	struct alarm flush_alarm;
 	struct list_node flushes; /* in the order in which they are due */
@@ -31,7 +31,7 @@ struct log_exporter {
 	struct log_delivery *delivery; /* NULL: none is under way */
 	unsigned attempts;
 	uint64_t retry_ms;
-	bool is_closing, has_reported;
+	bool has_reported;
 	uint64_t reported_ms;
 };
 
@@ -82,7 +82,7 @@ static void on_logged(const char *text, size_t len, void *user)
 		note_loss(exporter);
 	}
 	pthread_mutex_unlock(&exporter->lock);
-	uv_async_send(&exporter->wake);
+	message_post(&exporter->logged);
 }
 
 static struct line *take_line(struct log_exporter *exporter)
@@ -221,8 +221,7 @@ static void advance(struct log_exporter *exporter)
 {
 	struct str line;
 
-	if (exporter->is_closing || !exporter->target.path || exporter->delivery ||
-	    alarm_is_set(&exporter->retry))
+	if (!exporter->target.path || exporter->delivery || alarm_is_set(&exporter->retry))
 		return;
 	if (!exporter->line)
 		exporter->line = take_line(exporter);
@@ -246,8 +245,6 @@ static void interrupt(struct log_exporter *exporter)
 void log_exporter_set_target(struct log_exporter *exporter, const char *address,
 			     const char *sandbox_id, const char *template_id)
 {
-	if (exporter->is_closing)
-		return;
 	interrupt(exporter);
 	if (log_target_set(&exporter->target, address, sandbox_id, template_id) < 0) {
 		log_set_copy(LOG_INFO, NULL, NULL);
@@ -264,21 +261,9 @@ void log_exporter_set_target(struct log_exporter *exporter, const char *address,
 
 /* ---- life ---- */
 
-static void on_wake_closed(uv_handle_t *handle)
+static void on_lines(struct message *logged)
 {
-	struct log_exporter *exporter = container_of((uv_async_t *)handle, struct log_exporter,
-						     wake);
-
-	drop_all(exporter);
-	free(exporter->line);
-	log_target_fini(&exporter->target);
-	pthread_mutex_destroy(&exporter->lock);
-	free(exporter);
-}
-
-static void on_wake(uv_async_t *wake)
-{
-	advance(container_of(wake, struct log_exporter, wake));
+	advance(container_of(logged, struct log_exporter, logged));
 }
 
 struct log_exporter *log_exporter_new(struct loop *loop)
@@ -291,7 +276,7 @@ struct log_exporter *log_exporter_new(struct loop *loop)
 	list_init(&exporter->flushes);
 	pthread_mutex_init(&exporter->lock, NULL);
 	log_target_init(&exporter->target);
-	uv_async_init(&loop->uv, &exporter->wake, on_wake);
+	message_open(&exporter->logged, loop, on_lines);
 	alarm_init(&exporter->retry, on_retry);
 	alarm_init(&exporter->flush_alarm, on_flush_due);
 	log_set_copy(LOG_INFO, on_logged, exporter);
@@ -301,11 +286,15 @@ struct log_exporter *log_exporter_new(struct loop *loop)
 void log_exporter_close(struct log_exporter *exporter)
 {
 	log_set_copy(LOG_INFO, NULL, NULL);
-	exporter->is_closing = true;
 	interrupt(exporter);
 	end_flushes(exporter);
 	alarm_cancel(&exporter->retry);
-	uv_close((uv_handle_t *)&exporter->wake, on_wake_closed);
+	message_close(&exporter->logged);
+	drop_all(exporter);
+	free(exporter->line);
+	log_target_fini(&exporter->target);
+	pthread_mutex_destroy(&exporter->lock);
+	free(exporter);
 }
 
 bool log_exporter_is_at_rest(struct log_exporter *exporter)
@@ -321,7 +310,7 @@ bool log_exporter_is_at_rest(struct log_exporter *exporter)
 bool log_exporter_flush(struct log_exporter *exporter, struct log_flush *flush,
 			void (*on_done)(struct log_flush *flush))
 {
-	if (exporter->is_closing || !exporter->target.path || log_exporter_is_at_rest(exporter))
+	if (!exporter->target.path || log_exporter_is_at_rest(exporter))
 		return false;
 	alarm_cancel(&exporter->retry);
 	advance(exporter);

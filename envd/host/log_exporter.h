@@ -39,8 +39,7 @@ struct log_flush {
  * again, or after LOG_EXPORT_FLUSH_MS. Lines that are left stay. */
 bool log_exporter_flush(struct log_exporter *exporter, struct log_flush *flush,
 			void (*on_done)(struct log_flush *flush)) NODISCARD;
-/* Nothing more is sent, and flushes that wait are ended. Frees itself once the loop has closed
- * it. */
+/* Nothing more is sent, flushes that wait are ended, and the exporter is gone. */
 void log_exporter_close(struct log_exporter *exporter);
 /* Nothing waits or is under way. */
 bool log_exporter_is_at_rest(struct log_exporter *exporter);

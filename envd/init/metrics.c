@@ -219,6 +219,5 @@ int metrics_write_json(struct buf *b, const struct metrics_sample *sample,
 	json_writer_uint(&w, "mem_cache", memory->cached);
 	json_writer_uint(&w, "disk_used", sample->disk_used);
 	json_writer_uint(&w, "disk_total", sample->disk_total);
-	json_writer_object_end(&w);
-	return w.status < 0 ? w.status : buf_append(b, "\n", 1);
+	return json_writer_end_line(&w);
 }

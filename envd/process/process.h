@@ -106,7 +106,7 @@ struct process {
 	/* process_table.c */
 	struct process_table *table;
 	struct list_node node; /* in the table's list of all, oldest first */
-	struct list_node bucket; /* by pid, while RUNNING or DRAINING */
+	struct hash_node by_pid; /* while RUNNING or DRAINING */
 
 	/* process_signal.c */
 	struct list_node kill_waiters;

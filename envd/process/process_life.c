@@ -505,7 +505,6 @@ int process_open(struct process_table *table, const struct process_spec *spec,
 	process->on_start = process_dispatch;
 	process->child.on_exit = on_exit_collected;
 	process->child.on_untracked = on_untracked;
-	list_init(&process->bucket);
 	list_init(&process->kill_waiters);
 	list_append(&table->all, &process->node);
 	table->count++;

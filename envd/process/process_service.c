@@ -1,14 +1,11 @@
 /* The method table, and the methods that answer about one process: Update, SendSignal. */
 #include "envd/process/process_service.h"
 
-#include "envd/app.h"
 #include "envd/process/process_service_internal.h"
 
 struct process_table *service_table(const struct rpc_call *call)
 {
-	const struct app *app = call->app;
-
-	return app->processes;
+	return call->service;
 }
 
 /* ---- what all methods need ---- */

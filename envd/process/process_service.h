@@ -3,7 +3,7 @@
  * StreamInput, SendSignal, CloseStdin. Only the process_service*.c files see generated types and
  * RPC calls; below them everything is plain C.
  *
- * rpc_call->app is the struct app; its `processes` must be set.
+ * rpc_call->service is the struct process_table.
  *
  * Decisions of ours where the contract leaves room or is improved upon:
  * - A terminal's size: missing means 80x24; 0 and more than 65535 are invalid_argument (case 59). A

@@ -227,7 +227,7 @@ static int read_request(const struct rpc_call *call, const Process__StartRequest
 {
 	static const Process__ProcessConfig no_config = PROCESS__PROCESS_CONFIG__INIT;
 	const Process__ProcessConfig *config = request->process ? request->process : &no_config;
-	const struct app *app = call->app;
+	const struct sandbox *sandbox = service_table(call)->config.sandbox;
 
 	*spec = (struct process_spec){
 		.command = config->cmd,
@@ -237,7 +237,7 @@ static int read_request(const struct rpc_call *call, const Process__StartRequest
 										    : NULL,
 		.tag = request->opt_tag_case == PROCESS__START_REQUEST__OPT_TAG_TAG ? request->tag
 										    : NULL,
-		.user_name = call->user_name ? call->user_name : app->sandbox.default_user,
+		.user_name = call->user_name ? call->user_name : sandbox->default_user,
 		.user_is_default = !call->user_name,
 		.with_terminal = request->pty != NULL,
 		/* Unset means yes: older clients never say. */

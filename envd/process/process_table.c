@@ -1,7 +1,5 @@
 #include "envd/process/process_table.h"
 
-#include <signal.h>
-
 #include "envd/limits.h"
 #include "envd/process/process_internal.h"
 #include "lib/log.h"
@@ -10,17 +8,12 @@
  * answer waits. */
 #define SWEEP_DELAY_MS 50
 
-static struct list_node *bucket_of(const struct process_table *table, pid_t pid)
-{
-	return (struct list_node *)&table->buckets[(size_t)pid % PROCESS_BUCKETS];
-}
-
 /* ---- exits ---- */
 
 static void drop_exit(struct process_table *table, struct process_exit *record)
 {
 	list_remove(&record->node);
-	list_remove(&record->bucket);
+	hash_table_remove(&table->exits_by_pid, &record->by_pid);
 	table->exit_count--;
 	table->tagged_exit_count -= record->has_tag;
 	free(record);
@@ -54,22 +47,28 @@ static void drop_old_exits(struct process_table *table)
 	}
 }
 
-static struct list_node *exit_bucket_of(const struct process_table *table, pid_t pid)
+/* One at most has it: whoever gets the number next drops it. */
+static struct process_exit *exit_of(const struct process_table *table, pid_t pid)
 {
-	return (struct list_node *)&table->exit_buckets[(size_t)pid % PROCESS_BUCKETS];
+	struct hash_node *node;
+
+	HASH_TABLE_FOR_EACH (node, &table->exits_by_pid, hash_number((uint64_t)pid)) {
+		struct process_exit *record = container_of(node, struct process_exit, by_pid);
+
+		if (record->pid == pid)
+			return record;
+	}
+	return NULL;
 }
 
 /* Called for every start, with thousands of exits retained. */
 static void drop_predecessors(struct process_table *table, pid_t pid, const char *tag)
 {
+	struct process_exit *predecessor = exit_of(table, pid);
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE (node, following, exit_bucket_of(table, pid)) {
-		struct process_exit *record = container_of(node, struct process_exit, bucket);
-
-		if (record->pid == pid)
-			drop_exit(table, record);
-	}
+	if (predecessor)
+		drop_exit(table, predecessor);
 	if (!tag || table->tagged_exit_count == 0)
 		return;
 	LIST_FOR_EACH_SAFE (node, following, &table->exits) {
@@ -89,13 +88,15 @@ void process_table_retain_exit(struct process_table *table, const struct process
 	if (process_table_find(table, process->pid))
 		return;
 	record = xmalloc(sizeof(*record) + (tag ? strlen(tag) : 0) + 1);
+	record->by_pid = (struct hash_node){0};
 	record->pid = process->pid;
 	record->due_ms = loop_now_ms(table->config.loop) + PROCESS_RETAINED_EXIT_MS;
 	record->record = process->record;
 	record->has_tag = tag != NULL;
 	memcpy(record->tag, tag ? tag : "", tag ? strlen(tag) + 1 : 1);
 	list_append(&table->exits, &record->node);
-	list_prepend(exit_bucket_of(table, record->pid), &record->bucket);
+	hash_table_insert(&table->exits_by_pid, &record->by_pid,
+			  hash_number((uint64_t)record->pid));
 	table->exit_count++;
 	table->tagged_exit_count += record->has_tag;
 	drop_old_exits(table);
@@ -112,16 +113,8 @@ static void on_expiry(struct alarm *alarm)
 
 const struct process_exit *process_table_find_exit(struct process_table *table, pid_t pid)
 {
-	struct list_node *node;
-
 	drop_old_exits(table);
-	LIST_FOR_EACH (node, exit_bucket_of(table, pid)) {
-		const struct process_exit *record = container_of(node, struct process_exit, bucket);
-
-		if (record->pid == pid)
-			return record;
-	}
-	return NULL;
+	return exit_of(table, pid);
 }
 
 const struct process_exit *process_table_find_exit_tag(struct process_table *table, const char *tag)
@@ -140,19 +133,26 @@ const struct process_exit *process_table_find_exit_tag(struct process_table *tab
 
 /* ---- processes ---- */
 
+/* A draining one may share its pid with a successor. */
+static bool is_newer(const struct process *process, const struct process *other)
+{
+	return process->state != other->state ? process->state == PROCESS_RUNNING
+					      : process->serial > other->serial;
+}
+
 static struct process *find(const struct process_table *table, pid_t pid, enum process_state last)
 {
-	struct list_node *head = bucket_of(table, pid), *node;
+	struct process *newest = NULL;
+	struct hash_node *node;
 
-	/* Newest first: a draining one may share its pid with a successor. */
-	LIST_FOR_EACH (node, head) {
-		struct process *process = container_of(node, struct process, bucket);
+	HASH_TABLE_FOR_EACH (node, &table->by_pid, hash_number((uint64_t)pid)) {
+		struct process *process = container_of(node, struct process, by_pid);
 
 		if (process->pid == pid && process->state >= PROCESS_RUNNING &&
-		    process->state <= last)
-			return process;
+		    process->state <= last && (!newest || is_newer(process, newest)))
+			newest = process;
 	}
-	return NULL;
+	return newest;
 }
 
 static struct process *find_tag(const struct process_table *table, const char *tag,
@@ -198,15 +198,14 @@ struct process *process_table_find_attachable_tag(const struct process_table *ta
 void process_table_insert(struct process_table *table, struct process *process)
 {
 	drop_predecessors(table, process->pid, process->spec.tag);
-	list_prepend(bucket_of(table, process->pid), &process->bucket);
+	hash_table_insert(&table->by_pid, &process->by_pid, hash_number((uint64_t)process->pid));
 	if (table->config.on_started)
 		table->config.on_started(table->config.on_started_user);
 }
 
 void process_table_remove(struct process_table *table, struct process *process)
 {
-	(void)table;
-	list_remove(&process->bucket);
+	hash_table_remove(&table->by_pid, &process->by_pid);
 }
 
 /* ---- cgroups: those that nobody leads any more go, and some are made for the next commands ----
@@ -281,7 +280,7 @@ void process_table_close_when_empty(struct process_table *table)
 void process_table_forget(struct process_table *table, struct process *process)
 {
 	list_remove(&process->node);
-	list_remove(&process->bucket);
+	hash_table_remove(&table->by_pid, &process->by_pid);
 	table->count--;
 	process_table_close_when_empty(table);
 }
@@ -296,7 +295,6 @@ static bool is_being_launched(void *user, pid_t pid)
 struct process_table *process_table_new(const struct process_table_config *config)
 {
 	struct process_table *table = xcalloc(1, sizeof(*table));
-	size_t i;
 
 	table->config = *config;
 	cgroups_init(&table->cgroups, config->cgroup_root, config->with_cgroups);
@@ -315,10 +313,6 @@ struct process_table *process_table_new(const struct process_table_config *confi
 	list_init(&table->all);
 	list_init(&table->exits);
 	list_init(&table->discarding);
-	for (i = 0; i < PROCESS_BUCKETS; i++) {
-		list_init(&table->buckets[i]);
-		list_init(&table->exit_buckets[i]);
-	}
 	alarm_init(&table->expiry, on_expiry);
 	alarm_init(&table->sweep_alarm, on_sweep_alarm);
 	later_init(&table->closed, on_closed);

@@ -10,8 +10,6 @@
 #include "envd/process/launch.h"
 #include "envd/process/process.h"
 
-#define PROCESS_BUCKETS 256
-
 struct process_table_config {
 	struct loop *loop;
 	const struct sandbox *sandbox;
@@ -29,7 +27,7 @@ struct process_table_config {
 /* The exit of a process that is gone. */
 struct process_exit {
 	struct list_node node; /* oldest first */
-	struct list_node bucket; /* by pid */
+	struct hash_node by_pid;
 	pid_t pid;
 	uint64_t due_ms;
 	struct exit_record record;
@@ -49,9 +47,9 @@ struct process_table {
 	uint64_t next_serial;
 	/* Readers that were cut off for not reading. */
 	uint64_t cut_alone, cut_for_others;
-	struct list_node buckets[PROCESS_BUCKETS]; /* RUNNING and DRAINING, by pid */
+	struct hash_table by_pid; /* RUNNING and DRAINING */
 	struct list_node exits;
-	struct list_node exit_buckets[PROCESS_BUCKETS];
+	struct hash_table exits_by_pid;
 	size_t exit_count, tagged_exit_count;
 	struct list_node
 		discarding; /* outputs whose process is over but whose pipes are held open */

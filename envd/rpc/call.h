@@ -79,7 +79,7 @@ static inline struct call *call_of(struct rpc_call *base)
 /* rpc.c */
 
 /* NULL: no memory. The caller initialises `deadline` and `pump_later`, whose functions are his. */
-struct call *call_new(struct http_exchange *ex, const struct rpc_method *method, void *app,
+struct call *call_new(struct http_exchange *ex, const struct rpc_method *method, void *service,
 		      const char *user_name, const struct rpc_content *content);
 /* Nothing is received any more; the buffers' memory is given back as soon as nobody works on it. */
 void call_drop_received(struct call *c);

@@ -71,7 +71,7 @@ static void refuse_content_type(struct http_exchange *ex, enum rpc_kind kind)
 	http_respond(ex, 415, NULL, STR(""));
 }
 
-void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, void *app,
+void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, void *service,
 		  const char *user_name)
 {
 	struct rpc_content content;
@@ -87,7 +87,7 @@ void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, voi
 		refuse_content_type(ex, method->kind);
 		return;
 	}
-	c = call_new(ex, method, app, user_name, &content);
+	c = call_new(ex, method, service, user_name, &content);
 	if (!c) {
 		http_exchange_abort(ex);
 		return;

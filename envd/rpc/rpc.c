@@ -33,7 +33,7 @@ static void init_memory(struct call *c)
 	envelope_reader_init(&c->reader, RPC_MESSAGE_BYTES_MAX);
 }
 
-struct call *call_new(struct http_exchange *ex, const struct rpc_method *method, void *app,
+struct call *call_new(struct http_exchange *ex, const struct rpc_method *method, void *service,
 		      const char *user_name, const struct rpc_content *content)
 {
 	struct call *c = arena_new(&ex->arena, struct call);
@@ -45,7 +45,7 @@ struct call *call_new(struct http_exchange *ex, const struct rpc_method *method,
 		.exchange = ex,
 		.loop = ex->loop,
 		.arena = &ex->arena,
-		.app = app,
+		.service = service,
 		.user_name = user_name,
 	};
 	c->content = *content;

@@ -70,7 +70,11 @@ struct rpc_call {
 	struct http_exchange *exchange;
 	struct loop *loop;
 	struct arena *arena; /* the exchange's: same life, loop thread only */
-	void *app; /* what rpc_dispatch was given */
+	/* What rpc_dispatch was given: what the methods of the service work on. */
+	union {
+		void *service;
+		void *app; /* as envd/jobs calls it, which is given the whole struct app */
+	};
 	const struct rpc_handler *handler;
 	void *user; /* the handler's */
 	/* From Authorization: Basic; the name is already known to exist, except for methods that
@@ -92,7 +96,7 @@ struct rpc_call {
 /* Serves an exchange whose path was found in a method table. Parses headers, reads the message,
  * calls method->start. Sets the exchange's handler. Wrong verb or content type are answered
  * here. */
-void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, void *app,
+void rpc_dispatch(struct http_exchange *ex, const struct rpc_method *method, void *service,
 		  const char *user_name);
 /* An error for an RPC path before any rpc_call exists (authentication): HTTP status for unary
  * content types, end-of-stream envelope for streaming ones. */

@@ -65,8 +65,7 @@ static void answer_json(struct http_exchange *ex,
 	json_writer_init(&w, &body);
 	json_writer_object(&w, NULL);
 	write(&w, result);
-	json_writer_object_end(&w);
-	if (json_writer_status(&w) < 0 || buf_append(&body, "\n", 1) < 0) {
+	if (json_writer_end_line(&w) < 0) {
 		http_respond_error(ex, 500, "the answer needs too much memory");
 	} else {
 		forbid_caching(ex);

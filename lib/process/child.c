@@ -62,7 +62,11 @@ RAW_CODE __attribute__((noreturn)) static void fail(const struct child_plan *pla
 						    enum child_stage stage, long error)
 {
 	struct child_report report = {.stage = (int32_t)stage, .error = (int32_t)-error};
+	int begins = CHILD_BEGINS;
 
+	/* No command has begun, nor will: this may be ended again, however long it has to wait. */
+	if (plan->fate)
+		atomic_compare_exchange_strong(plan->fate, &begins, CHILD_UNDECIDED);
 	/* A pipe takes memory, too. Until there is some, or the kernel kills somebody who has
 	 * it. */
 	while (raw3(SYS_write, plan->status_fd, &report, sizeof(report)) == -ENOMEM)

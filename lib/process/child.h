@@ -61,7 +61,8 @@ struct child_keeper {
 };
 
 /* Of a child that somebody may end as long as its command has not begun. Whoever moves this from
- * UNDECIDED first has decided: the child, just before its exec, or the other. */
+ * UNDECIDED first has decided: the child, just before its exec, or the other. An exec that fails
+ * leaves it UNDECIDED again. */
 enum child_fate { CHILD_UNDECIDED, CHILD_BEGINS, CHILD_ENDS };
 
 struct child_plan {

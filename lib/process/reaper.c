@@ -40,16 +40,11 @@ static void fill_record(struct exit_record *record, const siginfo_t *info,
 	};
 }
 
-static struct list_node *bucket_of(const struct reaper *reaper, pid_t pid)
-{
-	return (struct list_node *)&reaper->buckets[(size_t)pid % REAPER_BUCKETS];
-}
-
 static struct reaper_child *find(const struct reaper *reaper, pid_t pid)
 {
-	struct list_node *head = bucket_of(reaper, pid), *node;
+	struct hash_node *node;
 
-	LIST_FOR_EACH (node, head) {
+	HASH_TABLE_FOR_EACH (node, &reaper->tracked, hash_number((uint64_t)pid)) {
 		struct reaper_child *child = container_of(node, struct reaper_child, node);
 
 		if (child->pid == pid)
@@ -75,10 +70,9 @@ static void keep_loop_for_signal(struct reaper *reaper)
 static void stop_tracking(struct reaper_child *child)
 {
 	child->collected = true;
-	list_remove(&child->node);
+	hash_table_remove(&child->reaper->tracked, &child->node);
 	list_remove(&child->without_pidfd);
 	keep_loop_for_signal(child->reaper);
-	child->reaper->tracked--;
 	/* A stranger may have stood behind it in the kernel's queue. */
 	if (child->reaper->adopts_orphans)
 		later_call(child->reaper->loop, &child->reaper->look_again);
@@ -178,15 +172,11 @@ static void on_look_again(struct later *later)
 void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans,
 		 bool (*expects)(void *user, pid_t pid), void *user)
 {
-	size_t i;
-
 	memset(reaper, 0, sizeof(*reaper));
 	reaper->loop = loop;
 	reaper->adopts_orphans = adopts_orphans;
 	reaper->expects = expects;
 	reaper->user = user;
-	for (i = 0; i < REAPER_BUCKETS; i++)
-		list_init(&reaper->buckets[i]);
 	list_init(&reaper->without_pidfd);
 	later_init(&reaper->look_again, on_look_again);
 	stop_ignoring_sigchld();
@@ -201,7 +191,7 @@ void reaper_init(struct reaper *reaper, struct loop *loop, bool adopts_orphans,
 
 void reaper_fini(struct reaper *reaper)
 {
-	assert(reaper->tracked == 0);
+	assert(reaper->tracked.count == 0);
 	later_cancel(&reaper->look_again);
 	uv_close((uv_handle_t *)&reaper->signal, NULL);
 }
@@ -228,10 +218,9 @@ void reaper_track(struct reaper *reaper, struct reaper_child *child, pid_t pid, 
 	child->pidfd = pidfd;
 	child->holds = 0;
 	child->collected = false;
-	list_init(&child->node);
+	child->node = (struct hash_node){0};
 	list_init(&child->without_pidfd);
-	list_append(bucket_of(reaper, pid), &child->node);
-	reaper->tracked++;
+	hash_table_insert(&reaper->tracked, &child->node, hash_number((uint64_t)pid));
 	if (pidfd >= 0) {
 		uv_poll_start(&child->poll, UV_READABLE, on_pidfd);
 	} else {

@@ -15,15 +15,13 @@
 #define LIB_PROCESS_REAPER_H
 
 #include "lib/process/exit_record.h"
+#include "lib/hash_table.h"
 #include "lib/list.h"
 #include "lib/loop.h"
 
-#define REAPER_BUCKETS 256
-
 struct reaper {
 	struct loop *loop;
-	struct list_node buckets[REAPER_BUCKETS]; /* tracked children, by pid */
-	size_t tracked;
+	struct hash_table tracked; /* children, by pid */
 	struct list_node without_pidfd;
 	bool adopts_orphans;
 	/* Whether this is a child that is born and will be tracked; NULL: there are none such. */
@@ -35,7 +33,7 @@ struct reaper {
 };
 
 struct reaper_child {
-	struct list_node node;
+	struct hash_node node;
 	struct list_node without_pidfd;
 	struct reaper *reaper;
 	uv_handle_t *handle; /* of the union; closed by reaper_untrack */

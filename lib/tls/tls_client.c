@@ -1,10 +1,11 @@
 #include "lib/tls/tls_client.h"
 
-#include <arpa/inet.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 
 #include "lib/limits.h"
+#include "lib/tls/tls_certificate.h"
 #include "lib/tls/tls_stream.h"
 
 struct tls_client {
@@ -14,17 +15,10 @@ struct tls_client {
 	char *server_name;
 };
 
-static bool is_address(const char *host)
-{
-	struct in6_addr address;
-
-	return inet_pton(AF_INET, host, &address) == 1 || inet_pton(AF_INET6, host, &address) == 1;
-}
-
 /* An address is no name that a server could be asked for (RFC 6066 section 3). */
 static bool set_name(SSL *ssl, const char *name)
 {
-	if (is_address(name))
+	if (tls_host_is_address(name))
 		return X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name);
 	return SSL_set1_host(ssl, name) && SSL_set_tlsext_host_name(ssl, name);
 }

@@ -1,6 +1,7 @@
 #include "lib/tls/tls_stream.h"
 
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 
 #include "lib/buf.h"
 #include "lib/limits.h"

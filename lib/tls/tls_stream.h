@@ -22,10 +22,9 @@
 #ifndef LIB_TLS_TLS_STREAM_H
 #define LIB_TLS_TLS_STREAM_H
 
-#include <openssl/ssl.h>
-
 #include "lib/stream.h"
 
+struct ssl_st; /* OpenSSL's SSL */
 struct tls_buffers;
 struct tls_stream;
 
@@ -41,12 +40,12 @@ typedef void tls_stream_ready(struct stream *stream, int status);
 /* Takes ownership of `ssl` (its state, accept or connect, is set) and of the carrier, whose events
  * and user it sets. Nothing happens before tls_stream_start; -ENOMEM, with both still the
  * caller's. */
-int tls_stream_open(struct tls_buffers *buffers, SSL *ssl, struct stream *carrier,
+int tls_stream_open(struct tls_buffers *buffers, struct ssl_st *ssl, struct stream *carrier,
 		    tls_stream_ready *on_ready, void *user, struct stream **ret_stream) NODISCARD;
 /* Begins the handshake with what has been read of the carrier already. Calls nothing back: what
  * fails at once is the result. */
 int tls_stream_start(struct stream *stream, const char *early, size_t len) NODISCARD;
-SSL *tls_stream_ssl(const struct stream *stream);
+struct ssl_st *tls_stream_ssl(const struct stream *stream);
 /* Of a failed handshake: what OpenSSL has to say, a constant text ("" for nothing). */
 const char *tls_stream_reason(const struct stream *stream);
 /* Ends the TLS part alone; the carrier is the caller's again, without events and not reading. Never

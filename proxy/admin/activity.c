@@ -136,11 +136,12 @@ static void begin_round(struct report *r)
 	pump(r);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct activity_reports *reports = container_of(timer, struct activity_reports, timer);
+	struct activity_reports *reports = container_of(alarm, struct activity_reports, alarm);
 	struct list_node *node, *following;
 
+	alarm_set(reports->loop, alarm, PROXY_ACTIVITY_EVERY_MS);
 	LIST_FOR_EACH_SAFE (node, following, &reports->watching)
 		begin_round(container_of(node, struct report, node));
 }
@@ -161,8 +162,8 @@ static void on_closed(struct http_exchange *ex, int status)
 	drop_records(r);
 	if (r->watches) {
 		list_remove(&r->node);
-		if (--r->reports->count == 0 && !r->reports->closing)
-			uv_timer_stop(&r->reports->timer);
+		if (--r->reports->count == 0)
+			alarm_cancel(&r->reports->alarm);
 	}
 	free(r);
 }
@@ -179,8 +180,7 @@ static void watch(struct report *r)
 	r->ex->abort_on_eof = true;
 	list_append(&reports->watching, &r->node);
 	if (reports->count++ == 0)
-		uv_timer_start(&reports->timer, on_timer, PROXY_ACTIVITY_EVERY_MS,
-			       PROXY_ACTIVITY_EVERY_MS);
+		alarm_set(reports->loop, &reports->alarm, PROXY_ACTIVITY_EVERY_MS);
 }
 
 static bool is_true(struct str value)
@@ -231,7 +231,7 @@ void activity_reports_open(struct activity_reports *reports, struct loop *loop,
 {
 	*reports = (struct activity_reports){.loop = loop, .catalog = catalog};
 	list_init(&reports->watching);
-	uv_timer_init(&loop->uv, &reports->timer);
+	alarm_init(&reports->alarm, on_alarm);
 }
 
 void activity_reports_close(struct activity_reports *reports)
@@ -241,7 +241,7 @@ void activity_reports_close(struct activity_reports *reports)
 	if (reports->closing)
 		return;
 	reports->closing = true;
-	uv_close((uv_handle_t *)&reports->timer, NULL);
+	alarm_cancel(&reports->alarm);
 	LIST_FOR_EACH_SAFE (node, following, &reports->watching) {
 		struct report *r = container_of(node, struct report, node);
 

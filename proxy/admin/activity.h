@@ -24,7 +24,7 @@
 struct activity_reports {
 	struct loop *loop;
 	struct catalog *catalog;
-	uv_timer_t timer; /* runs while somebody watches */
+	struct alarm alarm; /* set while somebody watches */
 	struct list_node watching;
 	size_t count;
 	bool closing;

@@ -44,17 +44,28 @@ static void respond_err(struct http_exchange *ex, const struct err *err)
 	http_respond_error(ex, status_of(err), "%s", err->message);
 }
 
+/* With what was written; `written` says whether all of it was. */
+static void respond_json(struct http_exchange *ex, int status, struct buf *body, int written)
+{
+	if (written == 0)
+		http_respond(ex, status, "application/json", buf_str(body));
+	else
+		http_respond_error(ex, 500, "out of memory");
+	buf_fini(body);
+}
+
 static void respond_record(struct http_exchange *ex, int status,
 			   const struct catalog_record *record)
 {
+	struct json_writer w;
 	struct buf body;
+	int written;
 
 	buf_init(&body, SANDBOX_BYTES_MAX);
-	if (sandbox_json_write(&body, record) == 0 && buf_append_str(&body, STR("\n")) == 0)
-		http_respond(ex, status, "application/json", buf_str(&body));
-	else
-		http_respond_error(ex, 500, "out of memory");
-	buf_fini(&body);
+	json_writer_init(&w, &body);
+	sandbox_json_write(&w, NULL, record);
+	written = json_writer_status(&w);
+	respond_json(ex, status, &body, written < 0 ? written : buf_append_str(&body, STR("\n")));
 }
 
 /* ---- sandboxes ---- */
@@ -272,13 +283,17 @@ static void handle_sandboxes(struct http_exchange *ex, const struct route_call *
 
 static void respond_catalog(struct admin *admin, struct http_exchange *ex)
 {
-	char body[128];
-	bool complete = catalog_is_complete(admin->config.catalog);
+	struct catalog *catalog = admin->config.catalog;
+	struct json_writer w;
+	struct buf body;
 
-	snprintf(body, sizeof(body), "{\"complete\":%s,\"count\":%zu,\"revision\":%llu}\n",
-		 complete ? "true" : "false", catalog_count(admin->config.catalog),
-		 (unsigned long long)catalog_revision(admin->config.catalog));
-	http_respond(ex, 200, "application/json", str_of(body));
+	buf_init(&body, SANDBOX_BYTES_MAX);
+	json_writer_init(&w, &body);
+	json_writer_object(&w, NULL);
+	json_writer_bool(&w, "complete", catalog_is_complete(catalog));
+	json_writer_uint(&w, "count", catalog_count(catalog));
+	json_writer_uint(&w, "revision", catalog_revision(catalog));
+	respond_json(ex, 200, &body, json_writer_end_line(&w));
 }
 
 static void handle_put_catalog(struct http_exchange *ex, const struct route_call *call)

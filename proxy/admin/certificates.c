@@ -1,6 +1,6 @@
 #include "proxy/admin/certificates.h"
 
-#include "proxy/front/tls_reload.h"
+#include "lib/tls/tls_reload.h"
 
 static const struct http_exchange_handler handler;
 

@@ -114,8 +114,7 @@ static int write_link(const struct catalog_record *record, const struct wanted *
 	json_writer_text(&w, "path", str_of(path));
 	if (url)
 		json_writer_text(&w, "url", str_of(url));
-	json_writer_object_end(&w);
-	return json_writer_status(&w) < 0 ? json_writer_status(&w) : buf_append_str(b, STR("\n"));
+	return json_writer_end_line(&w);
 }
 
 int links_write(const struct catalog_record *record, struct str text, int64_t now,

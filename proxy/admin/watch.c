@@ -44,41 +44,57 @@ static void end(struct reader *r)
 	http_response_end(r->ex, NULL);
 }
 
+/* An event's beginning; json_writer_end_line is its end. */
+static void begin_event(struct json_writer *w, struct buf *b, const char *type, uint64_t revision)
+{
+	json_writer_init(w, b);
+	json_writer_object(w, NULL);
+	json_writer_text(w, "type", str_of(type));
+	json_writer_uint(w, "revision", revision);
+}
+
+/* An event that says nothing else. */
+static int put_event(struct buf *b, const char *type, uint64_t revision)
+{
+	struct json_writer w;
+
+	begin_event(&w, b, type, revision);
+	return json_writer_end_line(&w);
+}
+
+static int put_sandbox(struct buf *b, const struct catalog_record *record, uint64_t revision)
+{
+	struct json_writer w;
+
+	begin_event(&w, b, "put", revision);
+	sandbox_json_write(&w, "sandbox", record);
+	return json_writer_end_line(&w);
+}
+
 static int put_listed(struct reader *r, struct buf *b, struct catalog_record *record)
 {
+	struct json_writer w;
 	int status;
 
 	if (r->follows)
-		status = buf_printf(b, "{\"type\":\"put\",\"revision\":%llu,\"sandbox\":",
-				    (unsigned long long)record->revision);
-	else
-		status = buf_append_str(b, r->at ? STR(",\n") : STR("\n"));
-	if (status == 0)
-		status = sandbox_json_write(b, record);
-	if (status == 0 && r->follows)
-		status = buf_append_str(b, STR("}\n"));
-	return status;
+		return put_sandbox(b, record, record->revision);
+	status = buf_append_str(b, r->at ? STR(",\n") : STR("\n"));
+	json_writer_init(&w, b);
+	sandbox_json_write(&w, NULL, record);
+	return status < 0 ? status : json_writer_status(&w);
 }
 
 static int put_change(struct buf *b, const struct catalog_change *change)
 {
-	int status;
+	const struct sandbox_entry *entry = &change->record->entry;
+	struct json_writer w;
 
-	if (change->kind == CATALOG_REMOVED) {
-		status = buf_printf(b,
-				    "{\"type\":\"removed\",\"revision\":%llu,\"id\":\"%s\","
-				    "\"lifecycle_id\":",
-				    (unsigned long long)change->revision, change->record->entry.id);
-		if (status == 0)
-			status = json_write_string(b, str_of(change->record->entry.lifecycle_id),
-						   false);
-	} else {
-		status = buf_printf(b, "{\"type\":\"put\",\"revision\":%llu,\"sandbox\":",
-				    (unsigned long long)change->revision);
-		if (status == 0)
-			status = sandbox_json_write(b, change->record);
-	}
-	return status < 0 ? status : buf_append_str(b, STR("}\n"));
+	if (change->kind != CATALOG_REMOVED)
+		return put_sandbox(b, change->record, change->revision);
+	begin_event(&w, b, "removed", change->revision);
+	json_writer_text(&w, "id", str_of(entry->id));
+	json_writer_text(&w, "lifecycle_id", str_of(entry->lifecycle_id));
+	return json_writer_end_line(&w);
 }
 
 /* The part that was there at the beginning; false when it is not over yet. */
@@ -145,8 +161,7 @@ static void pump(struct reader *r)
 	} else {
 		if (!r->synced) {
 			r->synced = true;
-			if (buf_printf(&b, "{\"type\":\"synced\",\"revision\":%llu}\n",
-				       (unsigned long long)r->revision) < 0)
+			if (put_event(&b, "synced", r->revision) < 0)
 				http_exchange_abort(r->ex);
 			else
 				send_piece(r, &b);
@@ -202,18 +217,23 @@ static struct reader *reader_new(struct watches *watches, struct http_exchange *
 void watches_list(struct watches *watches, struct http_exchange *ex)
 {
 	struct reader *r = reader_new(watches, ex, false);
-	struct iovec piece;
-	char text[64];
+	struct json_writer w;
+	struct buf head;
 
 	r->records = catalog_snapshot(watches->catalog, &r->count, &r->revision);
 	http_response_header(ex, STR("Content-Type"), STR("application/json"));
 	if (http_response_begin(ex, 200, HTTP_LENGTH_CHUNKED) < 0)
 		return;
-	piece.iov_base = text;
-	piece.iov_len = (size_t)snprintf(text, sizeof(text), "{\"revision\":%llu,\"sandboxes\":[",
-					 (unsigned long long)r->revision);
-	if (http_response_write(ex, &piece, 1) >= 0)
+	buf_init(&head, PIECE_BYTES_MAX);
+	json_writer_init(&w, &head);
+	json_writer_object(&w, NULL);
+	json_writer_uint(&w, "revision", r->revision);
+	json_writer_array(&w, "sandboxes");
+	if (json_writer_status(&w) < 0)
+		http_exchange_abort(ex);
+	else if (send_piece(r, &head))
 		pump(r);
+	buf_fini(&head);
 }
 
 void watches_follow(struct watches *watches, struct http_exchange *ex, bool from_revision,
@@ -257,34 +277,35 @@ static void pump_all(struct watches *watches)
 		pump(container_of(node, struct reader, node));
 }
 
-static void on_wake(uv_async_t *async)
+static void on_changed(struct message *changed)
 {
-	pump_all(container_of(async, struct watches, wake));
+	pump_all(container_of(changed, struct watches, changed));
 }
 
 static void on_change(struct catalog_listener *listener)
 {
-	uv_async_send(&container_of(listener, struct watches, listener)->wake);
+	message_post(&container_of(listener, struct watches, listener)->changed);
 }
 
-static void on_heartbeat(uv_timer_t *timer)
+static void on_heartbeat(struct alarm *heartbeat)
 {
-	struct watches *watches = container_of(timer, struct watches, heartbeat);
+	struct watches *watches = container_of(heartbeat, struct watches, heartbeat);
 	struct list_node *node, *following;
-	char text[64];
+	struct buf b;
 
+	alarm_set(watches->loop, heartbeat, PROXY_WATCH_HEARTBEAT_MS);
+	buf_init(&b, PIECE_BYTES_MAX);
 	LIST_FOR_EACH_SAFE (node, following, &watches->open) {
 		struct reader *r = container_of(node, struct reader, node);
-		struct iovec piece = {.iov_base = text};
 
 		if (!r->synced || r->full || r->ended)
 			continue;
-		piece.iov_len = (size_t)snprintf(text, sizeof(text),
-						 "{\"type\":\"heartbeat\",\"revision\":%llu}\n",
-						 (unsigned long long)r->revision);
-		if (http_response_write(r->ex, &piece, 1) == HTTP_FULL)
-			r->full = true;
+		if (put_event(&b, "heartbeat", r->revision) < 0)
+			buf_clear(&b);
+		else
+			send_piece(r, &b);
 	}
+	buf_fini(&b);
 }
 
 void watches_open(struct watches *watches, struct loop *loop, struct catalog *catalog)
@@ -293,10 +314,9 @@ void watches_open(struct watches *watches, struct loop *loop, struct catalog *ca
 	watches->loop = loop;
 	watches->catalog = catalog;
 	list_init(&watches->open);
-	uv_async_init(&loop->uv, &watches->wake, on_wake);
-	uv_timer_init(&loop->uv, &watches->heartbeat);
-	uv_timer_start(&watches->heartbeat, on_heartbeat, PROXY_WATCH_HEARTBEAT_MS,
-		       PROXY_WATCH_HEARTBEAT_MS);
+	message_open(&watches->changed, loop, on_changed);
+	alarm_init(&watches->heartbeat, on_heartbeat);
+	alarm_set(loop, &watches->heartbeat, PROXY_WATCH_HEARTBEAT_MS);
 	watches->listener.notify = on_change;
 	catalog_listen(catalog, &watches->listener);
 }
@@ -309,8 +329,8 @@ void watches_close(struct watches *watches)
 		return;
 	watches->closing = true;
 	catalog_unlisten(watches->catalog, &watches->listener);
-	uv_close((uv_handle_t *)&watches->wake, NULL);
-	uv_close((uv_handle_t *)&watches->heartbeat, NULL);
+	message_close(&watches->changed);
+	alarm_cancel(&watches->heartbeat);
 	LIST_FOR_EACH_SAFE (node, following, &watches->open) {
 		struct reader *r = container_of(node, struct reader, node);
 

@@ -14,8 +14,8 @@ struct watches {
 	struct loop *loop;
 	struct catalog *catalog;
 	struct catalog_listener listener;
-	uv_async_t wake;
-	uv_timer_t heartbeat;
+	struct message changed;
+	struct alarm heartbeat;
 	struct list_node open; /* watching, not listing */
 	size_t count;
 	bool closing;

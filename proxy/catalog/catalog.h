@@ -40,7 +40,8 @@ enum sandbox_state {
 
 /*
  * Who said so, weakest first. Sources (DNS, Redis) replace only what an equal or weaker one said;
- * the command line and the admin API have the last word.
+ * the command line and the admin API have the last word. The catalog alone sees to that: everybody
+ * who puts a record only says as whom.
  */
 enum sandbox_origin {
 	SANDBOX_FROM_DNS,

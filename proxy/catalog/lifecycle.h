@@ -18,7 +18,7 @@
 #include <stdatomic.h>
 
 #include "lib/base.h"
-#include "proxy/counter.h"
+#include "lib/counter.h"
 
 #define LIFECYCLE_ID_BYTES_MAX 255
 

@@ -40,26 +40,23 @@ void sandbox_json_write_field(struct json_writer *w, const struct sandbox_field 
 	}
 }
 
-int sandbox_json_write(struct buf *b, const struct catalog_record *record)
+void sandbox_json_write(struct json_writer *w, const char *key, const struct catalog_record *record)
 {
 	const struct sandbox_entry *entry = &record->entry;
 	int active = atomic_load(&record->lifecycle->active);
-	struct json_writer w;
 
-	json_writer_init(&w, b);
-	json_writer_object(&w, NULL);
+	json_writer_object(w, key);
 	for (const struct sandbox_field *f = sandbox_fields; f->name; f++) {
 		if (f->reach < SANDBOX_FIELD_SHOWN)
 			continue;
 		if (f->shown)
-			json_writer_bool(&w, f->shown, *sandbox_field_text(f, entry));
+			json_writer_bool(w, f->shown, *sandbox_field_text(f, entry));
 		else
-			sandbox_json_write_field(&w, f, f->name, entry);
+			sandbox_json_write_field(w, f, f->name, entry);
 	}
-	json_writer_int(&w, "active", active > 0 ? active : 0);
-	json_writer_uint(&w, "revision", record->revision);
-	json_writer_object_end(&w);
-	return json_writer_status(&w);
+	json_writer_int(w, "active", active > 0 ? active : 0);
+	json_writer_uint(w, "revision", record->revision);
+	json_writer_object_end(w);
 }
 
 /* ---- reading ---- */

@@ -19,7 +19,9 @@
 #include "lib/json_writer.h"
 #include "proxy/catalog/sandbox_fields.h"
 
-int sandbox_json_write(struct buf *b, const struct catalog_record *record) NODISCARD;
+/* `key` as in json_writer.h. */
+void sandbox_json_write(struct json_writer *w, const char *key,
+			const struct catalog_record *record);
 /* One member, secrets included. */
 void sandbox_json_write_field(struct json_writer *w, const struct sandbox_field *field,
 			      const char *key, const struct sandbox_entry *entry);

@@ -4,9 +4,10 @@
 #include "lib/limits.h"
 #include "lib/log.h"
 #include "lib/thread.h"
+#include "lib/tls/tls_acceptor.h"
+#include "lib/tls/tls_server.h"
 #include "proxy/front/http2.h"
-#include "proxy/front/tls_accept.h"
-#include "proxy/heap_keeper.h"
+#include "proxy/front/heap_keeper.h"
 #include "proxy/limits.h"
 
 /* What the main thread asks of a worker. */
@@ -27,7 +28,7 @@ struct worker {
 	struct listener listeners[FRONT_LISTENERS];
 	unsigned serving; /* those not stopped */
 	struct tls_acceptor *acceptor; /* NULL: no TLS */
-	uv_async_t wake;
+	struct message poke; /* the catalog has changed, or there is an order */
 	uv_prepare_t turn;
 	struct catalog_listener listener;
 	atomic_int order;
@@ -46,7 +47,7 @@ struct front {
 
 static void on_catalog_change(struct catalog_listener *listener)
 {
-	uv_async_send(&container_of(listener, struct worker, listener)->wake);
+	message_post(&container_of(listener, struct worker, listener)->poke);
 }
 
 /* The last exchange is over: everything that keeps the loop alive goes. */
@@ -54,10 +55,8 @@ static void close_rest(struct worker *w)
 {
 	catalog_unlisten(w->front->config.catalog, &w->listener);
 	upstream_pool_close(&w->context.pool);
-	lookup_desk_close(&w->context.lookup_desk);
 	access_log_close(&w->context.access_log);
-	wake_desk_close(&w->context.wake_desk);
-	uv_close((uv_handle_t *)&w->wake, NULL);
+	message_close(&w->poke);
 	uv_close((uv_handle_t *)&w->turn, NULL);
 }
 
@@ -86,9 +85,9 @@ static void abort_servers(struct worker *w)
 			http_server_abort(w->listeners[i].server);
 }
 
-static void on_wake(uv_async_t *async)
+static void on_poke(struct message *poke)
 {
-	struct worker *w = container_of(async, struct worker, wake);
+	struct worker *w = container_of(poke, struct worker, poke);
 	int order = atomic_load(&w->order);
 
 	upstream_pool_sweep(&w->context.pool);
@@ -222,7 +221,7 @@ static int open_listener(struct worker *w, enum front_listener which, struct err
 	if (!listen->address)
 		return 0;
 	if (which == FRONT_TLS)
-		tls_offer_http2(config->tls);
+		tls_server_offer_http2(config->tls);
 	status = listen_on(w, &server, which);
 	if (status < 0)
 		return err_set_sys(err, ERR_UNAVAILABLE, status, "listen on %s port %u",
@@ -265,7 +264,7 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	loop_init(&w->loop);
 	w->http2_pool = http2_pool_new();
 	if (config->listen[FRONT_TLS].address)
-		w->acceptor = tls_acceptor_new(&w->loop, config->tls);
+		w->acceptor = tls_acceptor_new(&w->loop, config->tls, error_answer_plain_http());
 	for (size_t i = 0; i < FRONT_LISTENERS && status == 0; i++)
 		status = open_listener(w, (enum front_listener)i, err);
 	if (status < 0) {
@@ -277,10 +276,10 @@ static int open_worker(struct worker *w, struct front *front, size_t index, stru
 	w->context.clients = front->clients;
 	w->context.options = config->options;
 	upstream_pool_open(&w->context.pool, &w->loop, index, config->guard, idle_max(config));
-	lookup_desk_open(&w->context.lookup_desk, &w->loop, config->lookups);
+	w->context.lookups = config->lookups;
 	access_log_open(&w->context.access_log, &w->loop, config->access_sink);
-	wake_desk_open(&w->context.wake_desk, &w->loop, config->wake);
-	uv_async_init(&w->loop.uv, &w->wake, on_wake);
+	w->context.wake = config->wake;
+	message_open(&w->poke, &w->loop, on_poke);
 	uv_prepare_init(&w->loop.uv, &w->turn);
 	uv_prepare_start(&w->turn, on_turn);
 	w->listener.notify = on_catalog_change;
@@ -379,7 +378,7 @@ static void order(struct front *front, int wanted)
 		struct worker *w = &front->workers[i];
 
 		atomic_store(&w->order, wanted);
-		uv_async_send(&w->wake);
+		message_post(&w->poke);
 	}
 }
 

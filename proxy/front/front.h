@@ -18,11 +18,11 @@ struct front_address {
 	unsigned port; /* 0: the kernel chooses */
 };
 
-struct tls;
+struct tls_server;
 
 struct front_config {
 	struct front_address listen[FRONT_LISTENERS];
-	struct tls *tls; /* for FRONT_TLS; outlives the front */
+	struct tls_server *tls; /* for FRONT_TLS; outlives the front */
 	size_t workers;
 	struct catalog *catalog;
 	struct lookups *lookups; /* NULL: the catalog has no sources to ask */

@@ -24,8 +24,8 @@
 #ifndef PROXY_FRONT_HTTP2_H
 #define PROXY_FRONT_HTTP2_H
 
+#include "lib/counter.h"
 #include "lib/http_server.h"
-#include "proxy/counter.h"
 #include "proxy/front/http2_memory.h"
 
 /* Of one worker; other threads may read them. */

@@ -2,6 +2,7 @@
  * http2_stream.c. */
 #include <time.h>
 
+#include "lib/tls/websocket_key.h"
 #include "proxy/front/http2_private.h"
 
 /* Fields of a response that are made here, beside those its maker gave. */
@@ -227,7 +228,7 @@ static bool is_false_acceptance(const struct http2_stream *x, int status)
 	if (!x->websocket_key.p || (status != 101 && (status < 200 || status > 299)))
 		return false;
 	return status != 101 ||
-	       !http2_websocket_accepts(
+	       !websocket_key_accepts(
 		       x->websocket_key,
 		       http_headers_get(&x->ex.response_headers, STR("Sec-WebSocket-Accept")));
 }

@@ -38,7 +38,7 @@
 enum http2_state {
 	HTTP2_SERVING,
 	HTTP2_LINGER, /* our direction ended; waiting for the client's end */
-	HTTP2_CLOSING, /* until the handles are closed */
+	HTTP2_CLOSING, /* until the stream is closed */
 };
 
 struct http2_stream;
@@ -59,7 +59,7 @@ struct http2_session {
 	nghttp2_session *nghttp2; /* not to be touched while the block is folded */
 	struct http2_block block;
 	struct later later;
-	uv_timer_t timer;
+	struct alarm alarm;
 	struct list_node streams; /* all that nghttp2 knows, and ... */
 	struct list_node marked; /* ... those that something is to be done about */
 	size_t stream_count;
@@ -86,11 +86,10 @@ struct http2_session {
 	uint64_t idle_since_ms; /* 0: at work */
 	uint64_t drain_since_ms; /* draining without the requests of before or, later, noticed */
 	size_t before_drain; /* requests that were open when it began */
-	uint64_t armed_for_ms; /* 0: timer not running */
 	uint64_t written;
 	struct stall_clock stall;
 	int broken; /* negative errno of the stream */
-	uint8_t handles, state;
+	uint8_t state;
 	bool busy, full, eof, shut, reset_wanted;
 	bool greeted; /* the client's SETTINGS came */
 	bool settled; /* ours went out */
@@ -232,18 +231,11 @@ int http2_request_finish(struct http2_stream *x, const char **ret_reason) NODISC
 /* Something happens: a session that rests does not any more. Before anything of nghttp2's is
  * called. */
 void http2_rouse(struct http2_session *s);
-/* Makes sure the timer fires no later than the next deadline. */
-void http2_update_timer(struct http2_session *s);
+/* Rings: what is overdue ends. */
+void http2_on_alarm(struct alarm *alarm);
+/* Makes sure the alarm rings no later than the next deadline. */
+void http2_update_alarm(struct http2_session *s);
 /* Something is on its way to the client, which has taken of it not long ago. */
 bool http2_is_taking(struct http2_session *s);
-
-/* http2_websocket.c */
-#define HTTP2_WEBSOCKET_KEY_BYTES 24
-#define HTTP2_WEBSOCKET_ACCEPT_BYTES 28
-/* A fresh Sec-WebSocket-Key (RFC 6455 section 4.1), NUL-terminated. Negative when there is no
- * randomness. */
-int http2_websocket_key(char ret_key[HTTP2_WEBSOCKET_KEY_BYTES + 1]) NODISCARD;
-/* True when `accept` is what a WebSocket server answers to that key. */
-bool http2_websocket_accepts(struct str key, struct str accept);
 
 #endif

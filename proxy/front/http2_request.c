@@ -6,6 +6,7 @@
  */
 #include "lib/http_head.h"
 #include "lib/http_parse.h"
+#include "lib/tls/websocket_key.h"
 #include "proxy/front/http2_private.h"
 
 /* RFC 9113 section 6.5.2: what a field counts beside its text. */
@@ -156,9 +157,9 @@ static int become_upgrade(struct http2_stream *x, const char **ret_reason)
 	*ret_reason = "a WebSocket request has no length";
 	if (http_headers_get(&r->headers, STR("content-length")).p)
 		return 400;
-	key = arena_alloc(&x->ex.arena, HTTP2_WEBSOCKET_KEY_BYTES + 1);
+	key = arena_alloc(&x->ex.arena, WEBSOCKET_KEY_BYTES + 1);
 	*ret_reason = "out of memory";
-	if (!key || http2_websocket_key(key) < 0)
+	if (!key || websocket_key_make(key) < 0)
 		return 500;
 	x->websocket_key = str_of(key);
 	if (http_headers_add(&r->headers, &x->ex.arena, STR("sec-websocket-key"),

@@ -30,23 +30,13 @@ void http2_mark(struct http2_stream *x)
 
 /* ---- the end of things ---- */
 
-static void release_handle(struct http2_session *s)
+static void on_stream_closed(struct stream *stream)
 {
-	if (--s->handles)
-		return;
+	struct http2_session *s = stream->user;
+
 	buf_fini(&s->own);
 	http_server_leave(&s->guest);
 	free(s);
-}
-
-static void on_stream_closed(struct stream *stream)
-{
-	release_handle(stream->user);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_handle(container_of((uv_timer_t *)handle, struct http2_session, timer));
 }
 
 /* Handlers are told, and may do with other streams of the session what they like. */
@@ -73,8 +63,8 @@ void http2_close(struct http2_session *s, int status, bool reset)
 	s->nghttp2 = NULL;
 	http2_block_close(&s->block);
 	later_cancel(&s->later);
+	alarm_cancel(&s->alarm);
 	stream_close(s->stream, reset);
-	uv_close((uv_handle_t *)&s->timer, on_timer_closed);
 }
 
 void http2_refuse(struct http2_session *s, uint32_t code, const char *why)
@@ -358,7 +348,7 @@ static void run(struct http2_session *s)
 	if (end_if_due(s))
 		return;
 	watch_rest(s);
-	http2_update_timer(s);
+	http2_update_alarm(s);
 }
 
 static void on_read(struct stream *stream, const char *data, size_t len)
@@ -473,7 +463,6 @@ void http2_open(struct http_server *server, struct stream *stream, const char *p
 	s->timeouts = http_server_timeouts_of(server);
 	s->loop = http_server_loop(server);
 	s->stream = stream;
-	s->handles = 2;
 	s->guest.on_stop = on_stop;
 	s->guest.on_yield = on_yield;
 	s->guest.on_abort = on_abort;
@@ -485,7 +474,7 @@ void http2_open(struct http_server *server, struct stream *stream, const char *p
 	list_init(&s->marked);
 	buf_init(&s->own, SIZE_MAX / 2);
 	later_init(&s->later, on_later);
-	uv_timer_init(&s->loop->uv, &s->timer);
+	alarm_init(&s->alarm, http2_on_alarm);
 	stream->events = &events;
 	stream->user = s;
 	counter_add(&counters->sessions);

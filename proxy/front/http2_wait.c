@@ -1,4 +1,4 @@
-/* What a session waits for, and until when. One timer, never moved later: it fires early and looks
+/* What a session waits for, and until when. One alarm, never moved later: it rings early and looks
  * again. */
 #include "lib/log.h"
 #include "proxy/front/http2_private.h"
@@ -182,20 +182,17 @@ void http2_rouse(struct http2_session *s)
 	s->restless = false;
 }
 
-static void on_timer(uv_timer_t *timer)
+void http2_on_alarm(struct alarm *alarm)
 {
-	struct http2_session *s = container_of(timer, struct http2_session, timer);
+	struct http2_session *s = container_of(alarm, struct http2_session, alarm);
 
-	s->armed_for_ms = 0;
-	if (s->state == HTTP2_CLOSING)
-		return;
 	if (s->state == HTTP2_SERVING && loop_now_ms(s->loop) >= rest_deadline(s) &&
 	    loop_now_ms(s->loop) < idle_deadline(s)) {
 		if (http2_block_fold(&s->block))
 			counter_add(&s->counters->resting);
 		else
 			s->restless = true;
-		http2_update_timer(s);
+		http2_update_alarm(s);
 		return;
 	}
 	http2_rouse(s);
@@ -207,8 +204,8 @@ static void on_timer(uv_timer_t *timer)
 
 /*
  * Waits of streams begin all the time, and none can be over before the shortest of their timeouts.
- * So a timer that is armed for no later than that need not know of each; it looks at all when it
- * fires.
+ * So an alarm that is set for no later than that need not know of each; it looks at all when it
+ * rings.
  */
 static uint64_t next_look(struct http2_session *s)
 {
@@ -218,12 +215,12 @@ static uint64_t next_look(struct http2_session *s)
 		return UINT64_MAX;
 	deadline += size_min(size_min(s->timeouts->body_idle, s->timeouts->write_stall),
 			     s->timeouts->head);
-	if (!s->armed_for_ms)
+	if (!alarm_is_set(&s->alarm))
 		earlier(&deadline, streams_deadline(s));
 	return deadline;
 }
 
-void http2_update_timer(struct http2_session *s)
+void http2_update_alarm(struct http2_session *s)
 {
 	uint64_t deadline = write_deadline(s), now = loop_now_ms(s->loop);
 
@@ -237,8 +234,7 @@ void http2_update_timer(struct http2_session *s)
 		earlier(&deadline, drain_deadline(s));
 		earlier(&deadline, next_look(s));
 	}
-	if (deadline == UINT64_MAX || (s->armed_for_ms && s->armed_for_ms <= deadline))
+	if (deadline == UINT64_MAX || (alarm_is_set(&s->alarm) && s->alarm.due_ms <= deadline))
 		return;
-	s->armed_for_ms = deadline;
-	uv_timer_start(&s->timer, on_timer, deadline > now ? deadline - now : 0, 0);
+	alarm_set(s->loop, &s->alarm, deadline > now ? deadline - now : 0);
 }

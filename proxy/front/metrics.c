@@ -1,6 +1,7 @@
 #include "proxy/front/metrics.h"
 
-#include "proxy/front/tls_reload.h"
+#include "lib/stream_uv.h"
+#include "lib/tls/tls_reload.h"
 
 struct metric {
 	const char *name, *type, *help;
@@ -222,6 +223,8 @@ int metrics_write(struct buf *b, const struct front *front, struct catalog *cata
 		{"proxy_http2_bodies_bytes", "gauge",
 		 "What HTTP/2 connections with larger uploads may have under way together.",
 		 t.clients.bodies_bytes},
+		{"proxy_streams_queued_bytes", "gauge",
+		 "What clients and sandboxes have not taken yet.", stream_uv_queued_bytes()},
 		{"proxy_http2_calmed_total", "counter",
 		 "HTTP/2 connections ended because their client floods.", t.http2_calmed},
 		{"proxy_http2_lost_total", "counter",

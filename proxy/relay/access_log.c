@@ -3,7 +3,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "lib/json.h"
+#include "lib/json_writer.h"
 #include "lib/timestamp.h"
 
 #define LINES_BYTES_MAX (1024 * 1024)
@@ -110,14 +110,10 @@ static void drop(struct access_log *log, struct buf *lines)
 }
 
 static void flush(struct access_log *log);
-static void on_timer(uv_timer_t *timer);
-
 static void arm(struct access_log *log)
 {
-	if (log->armed || log->closing)
-		return;
-	log->armed = true;
-	uv_timer_start(&log->timer, on_timer, FLUSH_MS, 0);
+	if (!alarm_is_set(&log->alarm) && !log->closing)
+		alarm_set(log->loop, &log->alarm, FLUSH_MS);
 }
 
 static void on_written(struct job *job)
@@ -133,7 +129,7 @@ static void on_written(struct job *job)
 	else if (buf_length(&log->lines) >= FLUSH_BYTES || log->closing)
 		flush(log);
 	else if (buf_length(&log->lines))
-		arm(log); /* their timer may have found us busy */
+		arm(log); /* their alarm may have found us busy */
 }
 
 static void finish_close(struct access_log *log)
@@ -169,12 +165,9 @@ static void flush(struct access_log *log)
 	log->busy = true;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct access_log *log = container_of(timer, struct access_log, timer);
-
-	log->armed = false;
-	flush(log);
+	flush(container_of(alarm, struct access_log, alarm));
 }
 
 void access_log_open(struct access_log *log, struct loop *loop, struct access_sink *sink)
@@ -184,19 +177,12 @@ void access_log_open(struct access_log *log, struct loop *loop, struct access_si
 	log->sink = sink;
 	buf_init(&log->lines, LINES_BYTES_MAX);
 	buf_init(&log->writing, LINES_BYTES_MAX);
-	uv_timer_init(&loop->uv, &log->timer);
+	alarm_init(&log->alarm, on_alarm);
 }
 
 static struct str cut(struct str text, size_t max)
 {
 	return (struct str){text.p ? text.p : "", size_min(text.len, max)};
-}
-
-static int put_text(struct buf *b, const char *key, struct str text)
-{
-	int status = buf_printf(b, ",\"%s\":", key);
-
-	return status < 0 ? status : json_write_string(b, text, false);
 }
 
 /* Lower-case hex digits; false also when all of them are 0. */
@@ -236,65 +222,57 @@ struct str access_log_traceparent(struct str value)
 	return (struct str){p, TRACEPARENT_BYTES};
 }
 
-static int put_time(struct buf *b)
+static void put_time(struct json_writer *w)
 {
 	struct timespec now;
 	char text[TIMESTAMP_BYTES];
-	struct str written;
 
 	clock_gettime(CLOCK_REALTIME, &now);
-	written = timestamp_write_ms(now.tv_sec, (int32_t)now.tv_nsec, text);
-	return buf_printf(b, "{\"ts\":\"%.*s\"", (int)written.len, written.p);
+	json_writer_text(w, "ts", timestamp_write_ms(now.tv_sec, (int32_t)now.tv_nsec, text));
 }
 
 static int put_entry(struct buf *b, const struct access_entry *e)
 {
 	struct str traceparent = access_log_traceparent(e->traceparent);
-	int status = put_time(b);
+	struct json_writer w;
 
-	if (status == 0)
-		status = put_text(b, "peer", str_of(e->peer));
-	if (status == 0 && e->protocol)
-		status = put_text(b, "protocol", str_of(e->protocol));
-	if (status == 0)
-		status = put_text(b, "method", cut(e->method, TEXT_SHOWN_BYTES));
-	if (status == 0)
-		status = put_text(b, "host", cut(e->host, TEXT_SHOWN_BYTES));
-	if (status == 0)
-		status = put_text(b, "path", cut(e->path, PATH_SHOWN_BYTES));
-	if (status == 0 && e->has_query)
-		status = buf_append_str(b, STR(",\"query\":\"(masked)\""));
-	if (status == 0 && e->sandbox) {
-		status = put_text(b, "sandbox", str_of(e->sandbox));
-		if (status == 0)
-			status = buf_printf(b, ",\"port\":%u", e->port);
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	put_time(&w);
+	json_writer_text(&w, "peer", str_of(e->peer));
+	if (e->protocol)
+		json_writer_text(&w, "protocol", str_of(e->protocol));
+	json_writer_text(&w, "method", cut(e->method, TEXT_SHOWN_BYTES));
+	json_writer_text(&w, "host", cut(e->host, TEXT_SHOWN_BYTES));
+	json_writer_text(&w, "path", cut(e->path, PATH_SHOWN_BYTES));
+	if (e->has_query)
+		json_writer_text(&w, "query", STR("(masked)"));
+	if (e->sandbox) {
+		json_writer_text(&w, "sandbox", str_of(e->sandbox));
+		json_writer_uint(&w, "port", e->port);
 	}
-	if (status == 0 && e->handler.p)
-		status = put_text(b, "handler", e->handler);
-	if (status == 0 && e->upstream)
-		status = put_text(b, "upstream", str_of(e->upstream));
-	if (status == 0)
-		status = buf_printf(b, ",\"status\":%d", e->status);
-	if (status == 0 && e->error)
-		status = put_text(b, "error", str_of(e->error));
-	if (status == 0)
-		status = put_text(b, "end", str_of(e->end));
-	if (status == 0 && e->tunnel)
-		status = buf_append_str(b, STR(",\"tunnel\":true"));
-	if (status == 0 && e->tls)
-		status = buf_printf(b, ",\"tls\":\"%s\"", e->tls);
-	if (status == 0)
-		status = buf_printf(b, ",\"received\":%llu,\"sent\":%llu,\"duration_ms\":%llu",
-				    (unsigned long long)e->received, (unsigned long long)e->sent,
-				    (unsigned long long)e->duration_ms);
-	if (status == 0 && e->status)
-		status = buf_printf(b, ",\"first_byte_ms\":%llu",
-				    (unsigned long long)e->first_byte_ms);
-	if (status == 0 && traceparent.p)
-		status = put_text(b, "traceparent", traceparent);
-	if (status == 0 && e->user_agent.len)
-		status = put_text(b, "user_agent", cut(e->user_agent, TEXT_SHOWN_BYTES));
-	return status < 0 ? status : buf_append_str(b, STR("}\n"));
+	if (e->handler.p)
+		json_writer_text(&w, "handler", e->handler);
+	if (e->upstream)
+		json_writer_text(&w, "upstream", str_of(e->upstream));
+	json_writer_int(&w, "status", e->status);
+	if (e->error)
+		json_writer_text(&w, "error", str_of(e->error));
+	json_writer_text(&w, "end", str_of(e->end));
+	if (e->tunnel)
+		json_writer_bool(&w, "tunnel", true);
+	if (e->tls)
+		json_writer_text(&w, "tls", str_of(e->tls));
+	json_writer_uint(&w, "received", e->received);
+	json_writer_uint(&w, "sent", e->sent);
+	json_writer_uint(&w, "duration_ms", e->duration_ms);
+	if (e->status)
+		json_writer_uint(&w, "first_byte_ms", e->first_byte_ms);
+	if (traceparent.p)
+		json_writer_text(&w, "traceparent", traceparent);
+	if (e->user_agent.len)
+		json_writer_text(&w, "user_agent", cut(e->user_agent, TEXT_SHOWN_BYTES));
+	return json_writer_end_line(&w);
 }
 
 void access_log_write(struct access_log *log, const struct access_entry *entry)
@@ -321,6 +299,6 @@ void access_log_close(struct access_log *log)
 	if (log->closing)
 		return;
 	log->closing = true;
-	uv_close((uv_handle_t *)&log->timer, NULL);
+	alarm_cancel(&log->alarm);
 	flush(log);
 }

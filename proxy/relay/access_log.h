@@ -10,9 +10,9 @@
 #include <pthread.h>
 
 #include "lib/buf.h"
+#include "lib/counter.h"
 #include "lib/job.h"
 #include "lib/sink.h"
-#include "proxy/counter.h"
 
 /* Where the lines of all workers go. */
 struct access_sink {
@@ -35,9 +35,9 @@ struct access_log {
 	struct access_sink *sink; /* NULL: off */
 	struct buf lines, writing;
 	struct job job;
-	uv_timer_t timer;
+	struct alarm alarm;
 	int status; /* of the last write */
-	bool busy, armed, closing;
+	bool busy, closing;
 	_Atomic uint64_t dropped; /* lines */
 };
 

@@ -316,13 +316,18 @@ bool clients_allow_sandbox(struct clients *clients, size_t exchanges)
 
 size_t clients_wait(struct stream_peer *peer)
 {
-	return peer ? atomic_fetch_add_explicit(&of(peer)->waits, 1, memory_order_relaxed) : 0;
+	if (!peer)
+		return 0;
+	atomic_fetch_add_explicit(&of(peer)->holds, OTHER, memory_order_relaxed);
+	return atomic_fetch_add_explicit(&of(peer)->waits, 1, memory_order_relaxed);
 }
 
 void clients_wait_over(struct stream_peer *peer)
 {
-	if (peer)
-		atomic_fetch_sub_explicit(&of(peer)->waits, 1, memory_order_relaxed);
+	if (!peer)
+		return;
+	atomic_fetch_sub_explicit(&of(peer)->waits, 1, memory_order_relaxed);
+	release(of(peer), OTHER);
 }
 
 bool clients_is_flooding(const struct stream_peer *peer)

@@ -56,7 +56,8 @@ void clients_leave(struct clients *clients, struct stream_peer *client, enum cli
 /* Whether a sandbox may have so many exchanges; counted when not. */
 bool clients_allow_sandbox(struct clients *clients, size_t exchanges);
 /* A request of the client begins to wait for a source or a sandbox; returns how many do already.
- * NULL: 0. */
+ * NULL: 0. The client exists at least until clients_wait_over, which may come from any thread, and
+ * later than clients_leave: what was asked for goes on when the request is gone. */
 size_t clients_wait(struct stream_peer *client);
 void clients_wait_over(struct stream_peer *client);
 /* It does not even take its refusals. */

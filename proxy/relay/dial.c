@@ -12,7 +12,7 @@ struct dial {
 	void *user;
 	struct catalog_record *record; /* borrowed: the user's */
 	unsigned port;
-	uv_timer_t timer;
+	struct alarm alarm;
 	struct later later; /* reports what failed at once */
 	uv_getaddrinfo_t resolve;
 	struct stream *stream; /* while connecting */
@@ -59,7 +59,7 @@ static enum error_cause cause_of(int error)
 
 static void finish(struct dial *dial, enum error_cause cause)
 {
-	uv_timer_stop(&dial->timer);
+	alarm_cancel(&dial->alarm);
 	dial->wants_resolved = false;
 	dial->cause = cause;
 	if (dial->starting)
@@ -76,8 +76,8 @@ static void on_failed_at_once(struct later *later)
 }
 
 static void connect_next(struct dial *dial);
-static void on_retry(uv_timer_t *timer);
-static void on_connect_timeout(uv_timer_t *timer);
+static void on_retry(struct alarm *alarm);
+static void on_connect_timeout(struct alarm *alarm);
 
 static void drop_stream(struct dial *dial)
 {
@@ -108,7 +108,7 @@ static void attempt_failed(struct dial *dial, int error)
 	}
 	dial->refused = false;
 	counter_add(&dial->pool->retries);
-	uv_timer_start(&dial->timer, on_retry, waits_ms[dial->attempt], 0);
+	alarm_call(dial->pool->loop, &dial->alarm, on_retry, waits_ms[dial->attempt]);
 	dial->attempt++;
 }
 
@@ -120,15 +120,15 @@ static void on_stream_connected(struct stream *stream, int status)
 		attempt_failed(dial, status);
 		return;
 	}
-	uv_timer_stop(&dial->timer);
+	alarm_cancel(&dial->alarm);
 	dial->stream = NULL;
 	stream->user = NULL;
 	dial->handler->on_connected(dial->user, stream);
 }
 
-static void on_connect_timeout(uv_timer_t *timer)
+static void on_connect_timeout(struct alarm *alarm)
 {
-	attempt_failed(container_of(timer, struct dial, timer), -ETIMEDOUT);
+	attempt_failed(container_of(alarm, struct dial, alarm), -ETIMEDOUT);
 }
 
 /* `fd`: a socket made elsewhere, or -1. */
@@ -211,8 +211,8 @@ static void connect_next(struct dial *dial)
 	/* One that does not answer leaves time for the next. */
 	left /= dial->address_count - dial->address_at;
 	counter_add(&dial->pool->dials);
-	uv_timer_start(&dial->timer, on_connect_timeout,
-		       left > PROXY_DIAL_LAST_MS ? left : PROXY_DIAL_LAST_MS, 0);
+	alarm_call(dial->pool->loop, &dial->alarm, on_connect_timeout,
+		   left > PROXY_DIAL_LAST_MS ? left : PROXY_DIAL_LAST_MS);
 	if (!dial->netns.p) {
 		connect_with(dial, -1);
 		return;
@@ -226,9 +226,9 @@ static void connect_next(struct dial *dial)
 	}
 }
 
-static void on_retry(uv_timer_t *timer)
+static void on_retry(struct alarm *alarm)
 {
-	connect_next(container_of(timer, struct dial, timer));
+	connect_next(container_of(alarm, struct dial, alarm));
 }
 
 /* The port where the one that the client named really is. */
@@ -293,8 +293,6 @@ static void start_inside(struct dial *dial)
 	start_round(dial);
 }
 
-static void close_timer(struct dial *dial);
-
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
 	struct dial *dial = container_of(request, struct dial, resolve);
@@ -302,7 +300,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 	dial->resolving = false;
 	if (dial->closing) {
 		uv_freeaddrinfo(found);
-		close_timer(dial);
+		free(dial);
 		return;
 	}
 	if (!dial->wants_resolved) { /* the time was up before */
@@ -326,9 +324,9 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 	start_round(dial);
 }
 
-static void on_resolve_timeout(uv_timer_t *timer)
+static void on_resolve_timeout(struct alarm *alarm)
 {
-	struct dial *dial = container_of(timer, struct dial, timer);
+	struct dial *dial = container_of(alarm, struct dial, alarm);
 
 	uv_cancel((uv_req_t *)&dial->resolve); /* its callback still comes */
 	finish(dial, ERROR_UPSTREAM_UNREACHABLE);
@@ -339,7 +337,7 @@ static void start_resolving(struct dial *dial)
 	static const struct addrinfo hints = {.ai_socktype = SOCK_STREAM};
 	int status;
 
-	uv_timer_start(&dial->timer, on_resolve_timeout, PROXY_DIAL_TIMEOUT_MS, 0);
+	alarm_call(dial->pool->loop, &dial->alarm, on_resolve_timeout, PROXY_DIAL_TIMEOUT_MS);
 	status = uv_getaddrinfo(&dial->pool->loop->uv, &dial->resolve, on_resolved,
 				dial->record->entry.address, NULL, &hints);
 	if (status < 0) {
@@ -376,7 +374,6 @@ struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *ha
 	dial->record = record;
 	dial->port = port;
 	dial->deadline_ms = loop_now_ms(pool->loop) + PROXY_DIAL_TIMEOUT_MS;
-	uv_timer_init(&pool->loop->uv, &dial->timer);
 	later_init(&dial->later, on_failed_at_once);
 	start(dial);
 	return dial;
@@ -389,27 +386,15 @@ const union address *dial_address(const struct dial *dial)
 	return &dial->addresses[size_min(dial->address_at, dial->address_count - 1)];
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-	free(container_of(handle, struct dial, timer));
-}
-
-static void close_timer(struct dial *dial)
-{
-	uv_close((uv_handle_t *)&dial->timer, on_timer_closed);
-}
-
 void dial_close(struct dial *dial)
 {
-	if (dial->closing)
-		return;
 	dial->closing = true;
 	dial->wants_resolved = false;
-	uv_timer_stop(&dial->timer);
+	alarm_cancel(&dial->alarm);
 	later_cancel(&dial->later);
 	drop_stream(dial);
 	if (dial->resolving)
-		uv_cancel((uv_req_t *)&dial->resolve); /* the timer follows in its callback */
+		uv_cancel((uv_req_t *)&dial->resolve); /* its callback frees */
 	else
-		close_timer(dial);
+		free(dial);
 }

@@ -1,6 +1,6 @@
 #include "proxy/relay/error_answer.h"
 
-#include "lib/json.h"
+#include "lib/json_writer.h"
 
 /* More of a path than this tells nobody anything. */
 #define PATH_SHOWN_BYTES 512
@@ -236,31 +236,23 @@ static int write_json(const struct error_answer *answer, const struct http_reque
 		      const char *message, struct buf *body)
 {
 	const struct cause *cause = &causes[answer->cause];
-	int status = buf_append_str(body, STR("{"));
+	struct json_writer w;
 
-	if (status == 0 && answer->sandbox_id && !cause->shows_path) {
-		status = buf_append_str(body, STR("\"sandboxId\":"));
-		if (status == 0)
-			status = json_write_string(body, str_of(answer->sandbox_id), true);
-		if (status == 0)
-			status = buf_append_str(body, STR(","));
-	}
-	if (status == 0)
-		status = buf_append_str(body, STR("\"message\":"));
-	if (status == 0)
-		status = json_write_string(body, str_of(message), true);
-	if (status == 0 && shows_port(answer))
-		status = buf_printf(body, ",\"port\":%u", answer->port);
-	if (status == 0 && cause->shows_path) {
-		status = buf_append_str(body, STR(",\"path\":"));
-		if (status == 0)
-			status = json_write_string(body, shown_path(request), true);
-	}
-	if (status == 0)
-		status = buf_printf(body, ",\"code\":%d", error_answer_status(answer));
-	if (status == 0 && cause->shows_limit)
-		status = buf_printf(body, ",\"connectionLimit\":%d", answer->connection_limit);
-	return status < 0 ? status : buf_append_str(body, STR("}"));
+	json_writer_init(&w, body);
+	w.html_safe = true;
+	json_writer_object(&w, NULL);
+	if (answer->sandbox_id && !cause->shows_path)
+		json_writer_text(&w, "sandboxId", str_of(answer->sandbox_id));
+	json_writer_text(&w, "message", str_of(message));
+	if (shows_port(answer))
+		json_writer_uint(&w, "port", answer->port);
+	if (cause->shows_path)
+		json_writer_text(&w, "path", shown_path(request));
+	json_writer_int(&w, "code", error_answer_status(answer));
+	if (cause->shows_limit)
+		json_writer_int(&w, "connectionLimit", answer->connection_limit);
+	json_writer_object_end(&w);
+	return json_writer_status(&w);
 }
 
 /* Bytes above ASCII are shown as "?", so that the page is valid UTF-8 whatever was sent. */
@@ -431,4 +423,13 @@ struct str error_answer_full(void)
 		   "Content-Length: 77\r\n\r\n"
 		   "{\"message\":\"The proxy has no room for this request at the "
 		   "moment\",\"code\":503}");
+}
+
+struct str error_answer_plain_http(void)
+{
+	return STR("HTTP/1.1 400 Bad Request\r\n"
+		   "Content-Type: application/json; charset=utf-8\r\n"
+		   "X-Content-Type-Options: nosniff\r\nX-Proxy-Error: bad_request\r\n"
+		   "Connection: close\r\nContent-Length: 48\r\n\r\n"
+		   "{\"code\":400,\"message\":\"this port speaks HTTPS\"}\n");
 }

@@ -74,6 +74,8 @@ void error_answer_preflight(struct http_exchange *ex);
 
 /* A whole ERROR_OVERLOADED response for connections that find no room, whatever they would ask. */
 struct str error_answer_full(void);
+/* A whole ERROR_BAD_REQUEST response for clients that speak HTTP without TLS where there is TLS. */
+struct str error_answer_plain_http(void);
 
 /* The parts, for tests. */
 bool error_answer_wants_html(const struct http_headers *headers);

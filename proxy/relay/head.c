@@ -374,6 +374,9 @@ void head_for_client(const struct http_response *response, struct http_exchange 
 		const struct http_header *field = &from->items[i];
 		enum field_class class = classify(field->name);
 
+		/* What the server speaks instead, to which the next request may upgrade. */
+		if (response->status == 426 && is(field->name, STR("Upgrade")))
+			class = FIELD_PROTECTED;
 		if (class == FIELD_HOP || class == FIELD_LENGTH || class == FIELD_CONNECTION)
 			continue;
 		if (class == FIELD_ORDINARY && names_fields && is_named(from, field->name))

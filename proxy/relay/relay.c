@@ -55,6 +55,7 @@ void relay_release_part(struct relay *r)
 	assert(r->parts > 0);
 	if (--r->parts)
 		return;
+	alarm_cancel(&r->alarm);
 	upstream_leave(&r->context->pool, &r->user);
 	leave_lifecycle(r);
 	if (r->record)
@@ -74,35 +75,6 @@ void relay_close_dial(struct relay *r)
 	if (r->dial)
 		dial_close(r->dial);
 	r->dial = NULL;
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	relay_release_part(container_of((uv_timer_t *)handle, struct relay, timer));
-}
-
-void relay_close_timer(struct relay *r)
-{
-	if (!r->timer_open)
-		return;
-	r->timer_open = false;
-	uv_close((uv_handle_t *)&r->timer, on_timer_closed);
-}
-
-void relay_stop_timer(struct relay *r)
-{
-	if (r->timer_open)
-		uv_timer_stop(&r->timer);
-}
-
-void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms)
-{
-	if (!r->timer_open) {
-		uv_timer_init(&r->context->loop->uv, &r->timer);
-		r->timer_open = true;
-		r->parts++;
-	}
-	uv_timer_start(&r->timer, on_timer, wait_ms, 0);
 }
 
 void relay_begin(struct relay *r)
@@ -297,13 +269,14 @@ static void forget_record(struct relay *r)
 static bool ask_sources(struct relay *r,
 			void (*on_answer)(struct lookup_waiter *, enum lookup_answer))
 {
-	if (!lookup_is_possible(&r->context->lookup_desk) ||
-	    r->lookups >= PROXY_LOOKUPS_PER_REQUEST_MAX)
+	if (!r->context->lookups || r->lookups >= PROXY_LOOKUPS_PER_REQUEST_MAX)
 		return false;
 	r->lookups++;
 	r->waiter.on_answer = on_answer;
 	r->waiter.of_client = relay_begin_waiting(r);
-	lookup_ask(&r->context->lookup_desk, target_id(r), &r->waiter);
+	r->waiter.client = r->peer;
+	r->waiter.on_over = clients_wait_over;
+	lookup_ask(r->context->lookups, r->context->loop, target_id(r), &r->waiter);
 	return true;
 }
 
@@ -316,10 +289,11 @@ size_t relay_begin_waiting(struct relay *r)
 
 void relay_stop_waiting(struct relay *r)
 {
-	if (r->waits)
+	bool goes_on = lookup_cancel(&r->waiter);
+
+	if (r->waits && !goes_on)
 		clients_wait_over(r->peer);
 	r->waits = false;
-	lookup_cancel(&r->context->lookup_desk, &r->waiter);
 	wake_leave(&r->wake_waiter);
 }
 

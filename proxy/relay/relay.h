@@ -21,10 +21,10 @@
 #define PROXY_RELAY_RELAY_H
 
 #include "lib/options.h"
-#include "proxy/histogram.h"
 #include "proxy/relay/access_log.h"
 #include "proxy/relay/clients.h"
 #include "proxy/relay/error_answer.h"
+#include "proxy/relay/histogram.h"
 #include "proxy/relay/probe.h"
 #include "proxy/relay/upstream.h"
 #include "proxy/sources/lookup.h"
@@ -64,9 +64,9 @@ struct relay_context {
 	struct clients *clients;
 	const struct relay_options *options;
 	struct upstream_pool pool;
-	struct lookup_desk lookup_desk;
+	struct lookups *lookups; /* NULL: there is no source */
 	struct access_log access_log;
-	struct wake_desk wake_desk; /* where requests for sleeping sandboxes wait */
+	struct wake *wake; /* where requests for sleeping sandboxes wait; NULL: nowhere */
 	struct relay_counters counters;
 };
 

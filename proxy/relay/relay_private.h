@@ -14,7 +14,7 @@ enum relay_phase { RELAY_UNCOUNTED, RELAY_UNANSWERED, RELAY_STREAM, RELAY_TUNNEL
 
 /*
  * Who keeps a relay alive: the exchange until its on_closed, the connection to the sandbox until
- * its on_closed, the timer until it is closed. `parts` counts them; the last one frees.
+ * its on_closed. `parts` counts them; the last one frees.
  */
 struct relay {
 	struct relay_context *context;
@@ -33,7 +33,7 @@ struct relay {
 	struct wake_waiter wake_waiter; /* while the sandbox does not run */
 	struct host_name target;
 	struct head_summary summary;
-	uv_timer_t timer; /* a late 100, a half-closed tunnel */
+	struct alarm alarm; /* a late 100, a half-closed tunnel */
 	uint64_t moved_ms; /* when a byte last went through a tunnel */
 	uint64_t first_byte_ms; /* from the request's head until the response began */
 	union address
@@ -47,7 +47,6 @@ struct relay {
 		error; /* when `failed`, or what dialling came to while sources are asked */
 	bool waits; /* counted as its client's */
 	bool is_probe; /* neither wakes a sandbox nor counts as activity */
-	bool timer_open;
 	bool answered; /* by ourselves */
 	bool failed; /* the same, with an error */
 	bool reused; /* the sandbox's connection had served before */
@@ -69,10 +68,6 @@ static inline void relay_touch(struct relay *r)
 		lifecycle_touch(r->stamp, loop_now_ms(r->context->loop));
 }
 void relay_release_part(struct relay *r);
-void relay_start_timer(struct relay *r, uv_timer_cb on_timer, uint64_t wait_ms);
-void relay_stop_timer(struct relay *r);
-/* Once, when the exchange is over. */
-void relay_close_timer(struct relay *r);
 void relay_close_dial(struct relay *r);
 /* The response begins. */
 void relay_begin(struct relay *r);

@@ -43,9 +43,9 @@ static bool may_keep(const struct relay *r)
 	return r->target.port == ENVD_PORT || r->context->options->reuse_user_ports;
 }
 
-static void on_continue_overdue(uv_timer_t *timer)
+static void on_continue_overdue(struct alarm *alarm)
 {
-	struct relay *r = container_of(timer, struct relay, timer);
+	struct relay *r = container_of(alarm, struct relay, alarm);
 
 	/* The server does not know the expectation; the client would wait for ever. */
 	if (r->waits_continue && !r->ex->closed) {
@@ -67,7 +67,8 @@ static void start_request_body(struct relay *r)
 	}
 	if (request->expect_continue) {
 		r->waits_continue = true;
-		relay_start_timer(r, on_continue_overdue, PROXY_CONTINUE_WAIT_MS);
+		alarm_call(r->context->loop, &r->alarm, on_continue_overdue,
+			   PROXY_CONTINUE_WAIT_MS);
 		return;
 	}
 	/* Some bodies are streams of what a person types. */
@@ -184,15 +185,15 @@ void transfer_connect(struct relay *r)
 
 /* ---- tunnels ---- */
 
-static void on_half_closed_too_long(uv_timer_t *timer)
+static void on_half_closed_too_long(struct alarm *alarm)
 {
-	struct relay *r = container_of(timer, struct relay, timer);
+	struct relay *r = container_of(alarm, struct relay, alarm);
 	uint64_t silent = loop_now_ms(r->context->loop) - r->moved_ms;
 
 	if (r->ex->closed)
 		return;
 	if (silent < PROXY_HALF_CLOSED_MS) {
-		relay_start_timer(r, on_half_closed_too_long, PROXY_HALF_CLOSED_MS - silent);
+		alarm_set(r->context->loop, alarm, PROXY_HALF_CLOSED_MS - silent);
 		return;
 	}
 	http_exchange_abort(r->ex);
@@ -204,9 +205,10 @@ static void half_closed(struct relay *r)
 {
 	r->moved_ms = loop_now_ms(r->context->loop);
 	if (r->sent_end && r->received_end)
-		relay_stop_timer(r);
+		alarm_cancel(&r->alarm);
 	else
-		relay_start_timer(r, on_half_closed_too_long, PROXY_HALF_CLOSED_MS);
+		alarm_call(r->context->loop, &r->alarm, on_half_closed_too_long,
+			   PROXY_HALF_CLOSED_MS);
 }
 
 /* ---- what the sandbox sends ---- */
@@ -222,7 +224,7 @@ static void on_client_interim(struct http_client *c, const struct http_response 
 	if (response->status == 100) {
 		if (r->waits_continue) {
 			r->waits_continue = false;
-			relay_stop_timer(r);
+			alarm_cancel(&r->alarm);
 			http_request_body_start(r->ex);
 		}
 		return;
@@ -252,7 +254,7 @@ static void on_client_response(struct http_client *c, const struct http_response
 	relay_begin(r);
 	relay_enter(r, r->tunnel ? RELAY_TUNNEL : RELAY_STREAM);
 	r->waits_continue = false;
-	relay_stop_timer(r);
+	alarm_cancel(&r->alarm);
 	if (!r->tunnel && !has_body(&ex->request))
 		r->sent_end = true; /* also of an upgrade that was refused */
 	if (r->tunnel) {
@@ -503,7 +505,7 @@ static void on_closed(struct http_exchange *ex, int status)
 		log_access(r, status);
 	relay_stop_waiting(r);
 	relay_close_dial(r);
-	relay_close_timer(r);
+	alarm_cancel(&r->alarm);
 	relay_drop_client(r, status < 0 || !r->received_end || !r->sent_end);
 	relay_release_part(r);
 }

@@ -136,18 +136,16 @@ static void expire(struct list_node *list, uint64_t now)
 		discard_idle(oldest(list), !oldest(list)->group);
 }
 
-static void on_pool_timer(uv_timer_t *timer)
+static void on_sweep(struct alarm *sweep)
 {
-	struct upstream_pool *pool = container_of(timer, struct upstream_pool, timer);
+	struct upstream_pool *pool = container_of(sweep, struct upstream_pool, sweep);
 	uint64_t now = loop_now_ms(pool->loop);
 
 	expire(&pool->idle_envd, now);
 	expire(&pool->idle_user, now);
 	expire(&pool->ending, now);
-	if (pool->idle_count + pool->ending_count == 0) {
-		uv_timer_stop(&pool->timer);
-		pool->timer_running = false;
-	}
+	if (pool->idle_count + pool->ending_count)
+		alarm_set(pool->loop, sweep, SWEEP_PERIOD_MS);
 }
 
 /* The kernel may know of an end that the loop has not come to yet. */
@@ -215,10 +213,8 @@ static struct idle_connection *adopt(struct upstream_pool *pool, struct stream *
 	list_append(list, &idle->in_pool);
 	stream->events = &idle_events;
 	stream->user = idle;
-	if (!pool->timer_running) {
-		pool->timer_running = true;
-		uv_timer_start(&pool->timer, on_pool_timer, SWEEP_PERIOD_MS, SWEEP_PERIOD_MS);
-	}
+	if (!alarm_is_set(&pool->sweep))
+		alarm_set(pool->loop, &pool->sweep, SWEEP_PERIOD_MS);
 	return idle;
 }
 
@@ -270,8 +266,7 @@ void upstream_pool_open(struct upstream_pool *pool, struct loop *loop, size_t wo
 	list_init(&pool->idle_envd);
 	list_init(&pool->idle_user);
 	list_init(&pool->ending);
-	uv_timer_init(&loop->uv, &pool->timer);
-	uv_unref((uv_handle_t *)&pool->timer);
+	alarm_init(&pool->sweep, on_sweep);
 }
 
 static void discard_all(struct list_node *list)
@@ -289,7 +284,7 @@ void upstream_pool_close(struct upstream_pool *pool)
 	discard_all(&pool->idle_user);
 	discard_all(&pool->ending);
 	netns_desk_close(&pool->netns);
-	uv_close((uv_handle_t *)&pool->timer, NULL);
+	alarm_cancel(&pool->sweep);
 }
 
 static void end_group(struct upstream_pool *pool, struct upstream_group *group)

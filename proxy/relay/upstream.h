@@ -11,9 +11,9 @@
 #ifndef PROXY_RELAY_UPSTREAM_H
 #define PROXY_RELAY_UPSTREAM_H
 
+#include "lib/counter.h"
 #include "lib/loop.h"
 #include "lib/stream.h"
-#include "proxy/counter.h"
 #include "proxy/catalog/catalog.h"
 #include "proxy/route/netns.h"
 
@@ -25,8 +25,8 @@ struct upstream_pool {
 	size_t idle_count, ending_count, idle_max; /* together no more than idle_max */
 	struct list_node groups;
 	struct list_node idle_envd, idle_user, ending; /* oldest first */
-	uv_timer_t timer;
-	bool timer_running, closing;
+	struct alarm sweep; /* while there are some */
+	bool closing;
 	uint64_t complained_ms; /* dial.c's */
 	/* Only this loop counts; others may read. */
 	_Atomic uint64_t dials, retries, reused, idle_now, refused;
@@ -45,7 +45,7 @@ struct upstream_user {
 
 void upstream_pool_open(struct upstream_pool *pool, struct loop *loop, size_t worker,
 			const struct address_guard *guard, size_t idle_max);
-/* Closes idle connections and the timer; users must have left. */
+/* Closes idle connections; users must have left. */
 void upstream_pool_close(struct upstream_pool *pool);
 /* After a change of the catalog: ends what belongs to lifecycles that have ended. */
 void upstream_pool_sweep(struct upstream_pool *pool);

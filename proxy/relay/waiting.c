@@ -42,7 +42,7 @@ static int join(struct relay *r, const struct wake_request *request)
 {
 	r->wakes++;
 	r->wake_waiter.of_client = relay_begin_waiting(r);
-	return wake_join(&r->context->wake_desk, &r->wake_waiter, request,
+	return wake_join(r->context->wake, r->context->loop, &r->wake_waiter, request,
 			 r->record ? r->record->entry.state : SANDBOX_PAUSED);
 }
 

@@ -14,7 +14,8 @@
 enum request_state { REQUEST_QUEUED, REQUEST_RUNNING, REQUEST_DONE };
 
 struct netns_request {
-	struct list_node node; /* in the queue or among the done */
+	struct list_node node; /* in the queue */
+	struct message done; /* tells the desk; closed once it has, or when it is cancelled */
 	struct netns_helper *helper;
 	enum request_state state;
 	bool cancelled;
@@ -28,16 +29,15 @@ struct netns_request {
 struct netns_helper {
 	struct netns_desk *desk; /* not to be touched once `closed` */
 	struct list_node node; /* of those left behind */
-	pthread_mutex_t lock; /* guards all down to `returned` */
+	pthread_mutex_t lock; /* guards all down to `left_behind` */
 	pthread_cond_t work;
-	struct list_node queue, done;
+	struct list_node queue;
 	const struct netns_request *running;
 	int64_t running_ms; /* since when */
 	unsigned users;
-	bool closed;
-	bool left_behind, returned;
-	uv_async_t wake; /* the desk's, not to be touched once `closed` */
-	uv_timer_t watch; /* the desk's: whether it hangs */
+	bool closed, left_behind;
+	struct message returned; /* tells the desk that the thread takes no more requests */
+	struct alarm watch; /* the desk's: whether it hangs */
 	char stuck_path[ADDRESS_NETNS_PATH_BYTES]; /* the desk's, when left behind */
 	int home; /* the thread's: the proxy's own namespace, which it must not enter ... */
 	struct stat own;
@@ -190,79 +190,44 @@ static void *run(void *user)
 			free_request(request);
 			continue;
 		}
-		list_append(&helper->done, &request->node);
-		if (!helper->closed)
-			uv_async_send(&helper->wake);
+		message_post(&request->done);
 	}
 	close_fd(&helper->home);
-	helper->returned = true;
 	if (!helper->closed)
-		uv_async_send(&helper->wake);
+		message_post(&helper->returned);
 	leave(helper);
 	return NULL;
 }
 
 /* ---- the desk ---- */
 
-static void on_wake_closed(uv_handle_t *handle)
-{
-	struct netns_helper *helper = container_of((uv_async_t *)handle, struct netns_helper, wake);
-
-	pthread_mutex_lock(&helper->lock);
-	leave(helper);
-}
-
-static void on_watch_closed(uv_handle_t *handle)
-{
-	struct netns_helper *helper = container_of((uv_timer_t *)handle, struct netns_helper,
-						   watch);
-
-	pthread_mutex_lock(&helper->lock);
-	leave(helper);
-}
-
 /* The desk has done with it. */
 static void dismiss(struct netns_helper *helper)
 {
+	alarm_cancel(&helper->watch);
+	message_close(&helper->returned);
 	pthread_mutex_lock(&helper->lock);
-	assert(list_is_empty(&helper->queue) && list_is_empty(&helper->done));
+	assert(list_is_empty(&helper->queue));
 	helper->closed = true;
 	pthread_cond_signal(&helper->work);
-	pthread_mutex_unlock(&helper->lock);
-	uv_close((uv_handle_t *)&helper->wake, on_wake_closed);
-	uv_close((uv_handle_t *)&helper->watch, on_watch_closed);
+	leave(helper);
 }
 
-/* The first of those that are done, or NULL; *ret_over: there will be no more. */
-static struct netns_request *take_done(struct netns_helper *helper, bool *ret_over)
+static void on_done(struct message *done)
 {
-	struct netns_request *request = NULL;
+	struct netns_request *request = container_of(done, struct netns_request, done);
 
-	pthread_mutex_lock(&helper->lock);
-	if (!list_is_empty(&helper->done)) {
-		request = container_of(helper->done.next, struct netns_request, node);
-		list_remove(&request->node);
-	}
-	*ret_over = !request && helper->returned;
-	pthread_mutex_unlock(&helper->lock);
-	return request;
+	message_close(done);
+	request->on_socket(request->user, request->fd);
+	request->fd = -1;
+	free_request(request);
 }
 
-static void on_wake(uv_async_t *async)
+/* It was left behind, and has come after all. */
+static void on_returned(struct message *returned)
 {
-	struct netns_helper *helper = container_of(async, struct netns_helper, wake);
-	struct netns_request *request;
-	bool over;
+	struct netns_helper *helper = container_of(returned, struct netns_helper, returned);
 
-	while ((request = take_done(helper, &over))) {
-		/* May ask again, or cancel another one of the list. */
-		request->on_socket(request->user, request->fd);
-		request->fd = -1;
-		free_request(request);
-	}
-	if (!over)
-		return;
-	/* It was left behind, and has come after all. */
 	list_remove(&helper->node);
 	helper->desk->stuck_count--;
 	dismiss(helper);
@@ -278,6 +243,8 @@ static int start_thread(struct netns_helper *helper)
 	return status;
 }
 
+static void on_watch(struct alarm *watch);
+
 static struct netns_helper *open_helper(struct netns_desk *desk)
 {
 	struct netns_helper *helper = xcalloc(1, sizeof(*helper));
@@ -287,21 +254,20 @@ static struct netns_helper *open_helper(struct netns_desk *desk)
 	pthread_cond_init(&helper->work, NULL);
 	list_init(&helper->node);
 	list_init(&helper->queue);
-	list_init(&helper->done);
-	uv_async_init(&desk->loop->uv, &helper->wake, on_wake);
-	uv_timer_init(&desk->loop->uv, &helper->watch);
-	helper->users = 3;
+	message_open(&helper->returned, desk->loop, on_returned);
+	alarm_init(&helper->watch, on_watch);
+	helper->users = 2;
 	helper->home = -1;
 	if (start_thread(helper) == 0)
 		return helper;
-	helper->users = 2;
+	helper->users = 1;
 	dismiss(helper);
 	return NULL;
 }
 
 /* ---- those that hang ---- */
 
-static void on_watch(uv_timer_t *watch)
+static void on_watch(struct alarm *watch)
 {
 	struct netns_helper *helper = container_of(watch, struct netns_helper, watch), *next;
 	struct netns_desk *desk = helper->desk;
@@ -311,9 +277,10 @@ static void on_watch(uv_timer_t *watch)
 	idle = !helper->running && list_is_empty(&helper->queue);
 	stuck = helper->running && monotonic_ms() >= helper->running_ms + PROXY_NETNS_STUCK_MS;
 	pthread_mutex_unlock(&helper->lock);
-	if (idle || helper->left_behind)
-		uv_timer_stop(watch);
-	if (!stuck || helper->left_behind || desk->stuck_count == PROXY_NETNS_STUCK_MAX)
+	if (idle)
+		return;
+	alarm_set(desk->loop, watch, PROXY_NETNS_STUCK_MS);
+	if (!stuck || desk->stuck_count == PROXY_NETNS_STUCK_MAX)
 		return;
 	next = open_helper(desk);
 	if (!next)
@@ -330,11 +297,11 @@ static void on_watch(uv_timer_t *watch)
 	pthread_cond_signal(&next->work);
 	pthread_mutex_unlock(&next->lock);
 	pthread_mutex_unlock(&helper->lock);
-	uv_timer_stop(watch);
+	alarm_cancel(watch);
 	list_append(&desk->stuck, &helper->node);
 	desk->stuck_count++;
 	desk->helpers[NETNS_OTHER_LANE] = next;
-	uv_timer_start(&next->watch, on_watch, PROXY_NETNS_STUCK_MS, PROXY_NETNS_STUCK_MS);
+	alarm_set(desk->loop, &next->watch, PROXY_NETNS_STUCK_MS);
 }
 
 static bool is_stuck_at(const struct netns_desk *desk, struct str path)
@@ -394,13 +361,13 @@ int netns_ask(struct netns_desk *desk, struct str path, int family,
 	request->family = family;
 	request->on_socket = on_socket;
 	request->user = user;
+	message_open(&request->done, desk->loop, on_done);
 	pthread_mutex_lock(&helper->lock);
 	list_append(&helper->queue, &request->node);
 	pthread_cond_signal(&helper->work);
 	pthread_mutex_unlock(&helper->lock);
-	if (lane == NETNS_OTHER_LANE && !uv_is_active((uv_handle_t *)&helper->watch))
-		uv_timer_start(&helper->watch, on_watch, PROXY_NETNS_STUCK_MS,
-			       PROXY_NETNS_STUCK_MS);
+	if (lane == NETNS_OTHER_LANE && !alarm_is_set(&helper->watch))
+		alarm_set(desk->loop, &helper->watch, PROXY_NETNS_STUCK_MS);
 	*ret_request = request;
 	return 0;
 }
@@ -409,6 +376,7 @@ void netns_cancel(struct netns_request *request)
 {
 	struct netns_helper *helper = request->helper;
 
+	message_close(&request->done);
 	pthread_mutex_lock(&helper->lock);
 	list_remove(&request->node);
 	if (request->state == REQUEST_RUNNING)

@@ -40,7 +40,7 @@ struct dns_source {
 	struct catalog *catalog;
 	struct dns_template template;
 	struct dns_client *client;
-	uv_timer_t timer; /* refreshes, deadlines */
+	struct alarm tick; /* refreshes, deadlines */
 	struct list_node buckets[BUCKETS];
 	struct list_node order;
 	size_t known_count, refreshing;
@@ -291,7 +291,11 @@ static void on_answer(void *user, int status, const struct dns_answer *found)
 		lookup_answer(lookup, answer);
 }
 
-static void on_tick(uv_timer_t *timer);
+static void go_on_ticking(struct dns_source *source)
+{
+	if (!alarm_is_set(&source->tick))
+		alarm_set(source->loop, &source->tick, TICK_MS);
+}
 
 /* False when no name can be so long. */
 static bool put_question(struct dns_source *source, const char *id, struct lookup *lookup)
@@ -310,8 +314,7 @@ static bool put_question(struct dns_source *source, const char *id, struct looku
 					 question);
 	source->refreshing += !lookup;
 	list_append(&source->questions, &question->node);
-	if (!uv_is_active((uv_handle_t *)&source->timer))
-		uv_timer_start(&source->timer, on_tick, TICK_MS, TICK_MS);
+	go_on_ticking(source);
 	return true;
 }
 
@@ -378,9 +381,9 @@ static void renew(struct dns_source *source, struct known *known, uint64_t now)
 		known->refreshing = true;
 }
 
-static void on_tick(uv_timer_t *timer)
+static void on_tick(struct alarm *tick)
 {
-	struct dns_source *source = container_of(timer, struct dns_source, timer);
+	struct dns_source *source = container_of(tick, struct dns_source, tick);
 	uint64_t now = loop_now_ms(source->loop);
 	struct list_node *node, *following;
 
@@ -391,8 +394,8 @@ static void on_tick(uv_timer_t *timer)
 		if (!known->refreshing && known->due_ms <= now)
 			renew(source, known, now);
 	}
-	if (list_is_empty(&source->order) && list_is_empty(&source->questions))
-		uv_timer_stop(&source->timer);
+	if (!list_is_empty(&source->order) || !list_is_empty(&source->questions))
+		go_on_ticking(source);
 }
 
 /* ---- the whole ---- */
@@ -411,7 +414,7 @@ struct dns_source *dns_open(struct loop *loop, struct catalog *catalog,
 		list_init(&source->buckets[i]);
 	list_init(&source->order);
 	list_init(&source->questions);
-	uv_timer_init(&loop->uv, &source->timer);
+	alarm_init(&source->tick, on_tick);
 	return source;
 }
 
@@ -423,19 +426,13 @@ struct source *dns_as_source(struct dns_source *source)
 void dns_adopt(struct dns_source *source, const char *id)
 {
 	remember(source, id)->due_ms = loop_now_ms(source->loop);
-	if (!uv_is_active((uv_handle_t *)&source->timer))
-		uv_timer_start(&source->timer, on_tick, TICK_MS, TICK_MS);
+	go_on_ticking(source);
 }
 
 void dns_totals(const struct dns_source *source, struct dns_totals *ret_totals)
 {
 	*ret_totals = source->totals;
 	ret_totals->records = source->known_count;
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	free(container_of((uv_timer_t *)handle, struct dns_source, timer));
 }
 
 void dns_close(struct dns_source *source)
@@ -449,5 +446,6 @@ void dns_close(struct dns_source *source)
 	LIST_FOR_EACH_SAFE (node, following, &source->order)
 		drop(source, container_of(node, struct known, in_order));
 	dns_client_close(source->client);
-	uv_close((uv_handle_t *)&source->timer, on_timer_closed);
+	alarm_cancel(&source->tick);
+	free(source);
 }

@@ -13,10 +13,10 @@ struct resolver {
 	struct dns_client *client;
 	struct list_node node; /* in `retired` */
 	ares_channel ares;
-	uv_timer_t timer;
+	struct alarm alarm;
 	struct list_node watches;
 	size_t running;
-	unsigned handles; /* not closed yet */
+	unsigned parts; /* watches, until their handles are closed, and itself */
 };
 
 struct dns_client {
@@ -28,9 +28,8 @@ struct dns_client {
 	struct resolver *resolver, *next; /* next: made by the job */
 	struct list_node retired; /* resolvers that still have questions on their way */
 	struct list_node urgent, waiting;
-	size_t running, resolvers; /* resolvers: those that have handles */
-	uv_timer_t turn;
-	bool has_turn; /* its handle is open */
+	size_t running, resolvers; /* resolvers: those that are not freed yet */
+	struct later turn;
 };
 
 /* A socket of c-ares. */
@@ -56,17 +55,17 @@ struct dns_query {
 
 static void release_client(struct dns_client *client)
 {
-	if (!client->is_closed || client->is_reading || client->resolvers > 0 || client->has_turn)
+	if (!client->is_closed || client->is_reading || client->resolvers > 0)
 		return;
 	ares_library_cleanup();
 	free(client);
 }
 
-static void release_handle(struct resolver *resolver)
+static void release_part(struct resolver *resolver)
 {
 	struct dns_client *client = resolver->client;
 
-	if (--resolver->handles)
+	if (--resolver->parts)
 		return;
 	free(resolver);
 	client->resolvers--;
@@ -77,16 +76,10 @@ static void on_watch_closed(uv_handle_t *handle)
 {
 	struct watch *watch = container_of((uv_poll_t *)handle, struct watch, poll);
 
-	release_handle(watch->resolver);
+	release_part(watch->resolver);
 	free(watch);
 }
 
-static void on_resolver_timer_closed(uv_handle_t *handle)
-{
-	release_handle(container_of((uv_timer_t *)handle, struct resolver, timer));
-}
-
-static void on_resolver_timer(uv_timer_t *timer);
 static void start_turn(struct dns_client *client);
 
 /* c-ares has asked, or read: when does it want to be called again? */
@@ -95,10 +88,10 @@ static void plan(struct resolver *resolver)
 	struct timeval left;
 
 	if (ares_timeout(resolver->ares, NULL, &left))
-		uv_timer_start(&resolver->timer, on_resolver_timer,
-			       (uint64_t)left.tv_sec * 1000 + (uint64_t)left.tv_usec / 1000 + 1, 0);
+		alarm_set(resolver->client->loop, &resolver->alarm,
+			  (uint64_t)left.tv_sec * 1000 + (uint64_t)left.tv_usec / 1000 + 1);
 	else
-		uv_timer_stop(&resolver->timer);
+		alarm_cancel(&resolver->alarm);
 }
 
 static void process(struct resolver *resolver, ares_socket_t readable, ares_socket_t writable)
@@ -110,9 +103,9 @@ static void process(struct resolver *resolver, ares_socket_t readable, ares_sock
 	start_turn(resolver->client);
 }
 
-static void on_resolver_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	process(container_of(timer, struct resolver, timer), ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+	process(container_of(alarm, struct resolver, alarm), ARES_SOCKET_BAD, ARES_SOCKET_BAD);
 }
 
 static void on_ready(uv_poll_t *poll, int status, int events)
@@ -149,7 +142,7 @@ static struct watch *add_watch(struct resolver *resolver, ares_socket_t fd)
 	watch->resolver = resolver;
 	watch->fd = fd;
 	list_append(&resolver->watches, &watch->node);
-	resolver->handles++;
+	resolver->parts++;
 	return watch;
 }
 
@@ -238,7 +231,8 @@ static void on_read(struct job *job)
 static void free_resolver(struct resolver *resolver)
 {
 	ares_destroy(resolver->ares);
-	uv_close((uv_handle_t *)&resolver->timer, on_resolver_timer_closed);
+	alarm_cancel(&resolver->alarm);
+	release_part(resolver);
 }
 
 static void on_read_done(struct job *job)
@@ -250,8 +244,8 @@ static void on_read_done(struct job *job)
 	client->is_reading = false;
 	client->read_ms = loop_now_ms(client->loop);
 	if (made->ares && !client->is_closed) {
-		uv_timer_init(&client->loop->uv, &made->timer);
-		made->handles = 1;
+		alarm_init(&made->alarm, on_alarm);
+		made->parts = 1;
 		client->resolvers++;
 		client->resolver = made;
 		if (old)
@@ -386,9 +380,9 @@ static void free_retired(struct dns_client *client)
 	}
 }
 
-static void on_turn(uv_timer_t *timer)
+static void on_turn(struct later *turn)
 {
-	struct dns_client *client = container_of(timer, struct dns_client, turn);
+	struct dns_client *client = container_of(turn, struct dns_client, turn);
 	struct resolver *resolver = client->resolver;
 	struct dns_query *query;
 
@@ -407,7 +401,7 @@ static void on_turn(uv_timer_t *timer)
 
 static void start_turn(struct dns_client *client)
 {
-	uv_timer_start(&client->turn, on_turn, 0, 0);
+	later_call(client->loop, &client->turn);
 }
 
 struct dns_query *dns_client_ask(struct dns_client *client, const char *name, bool is_urgent,
@@ -453,23 +447,13 @@ struct dns_client *dns_client_open(struct loop *loop, const union address *serve
 	list_init(&client->retired);
 	list_init(&client->urgent);
 	list_init(&client->waiting);
-	uv_timer_init(&loop->uv, &client->turn);
-	client->has_turn = true;
+	later_init(&client->turn, on_turn);
 	return client;
-}
-
-static void on_turn_closed(uv_handle_t *handle)
-{
-	struct dns_client *client = container_of((uv_timer_t *)handle, struct dns_client, turn);
-
-	client->has_turn = false;
-	release_client(client);
 }
 
 void dns_client_close(struct dns_client *client)
 {
 	assert(list_is_empty(&client->urgent) && list_is_empty(&client->waiting));
-	client->is_closed = true;
 	if (client->resolver)
 		list_append(&client->retired, &client->resolver->node);
 	client->resolver = NULL;
@@ -481,5 +465,7 @@ void dns_client_close(struct dns_client *client)
 		list_remove(&resolver->node);
 		free_resolver(resolver);
 	}
-	uv_close((uv_handle_t *)&client->turn, on_turn_closed);
+	later_cancel(&client->turn);
+	client->is_closed = true;
+	release_client(client);
 }

@@ -5,10 +5,9 @@
 #define BUCKETS 256
 
 struct lookups {
-	struct loop *loop;
-	uv_async_t wake;
+	struct message asked; /* there is something in the queue */
 	struct list_node sources; /* fixed before the first question */
-	pthread_mutex_t lock; /* guards all that follows, and every desk's `answered` */
+	pthread_mutex_t lock; /* guards all that follows */
 	struct list_node table[BUCKETS];
 	struct list_node queue; /* not yet put to a source */
 	size_t count, waiting;
@@ -23,10 +22,23 @@ static void deliver(struct lookups *lookups, struct lookup_waiter *waiter,
 {
 	list_remove(&waiter->node);
 	waiter->answer = answer;
-	waiter->answered = true;
-	list_append(&waiter->desk->answered, &waiter->node);
 	counter_add(&lookups->answers[answer]);
-	uv_async_send(&waiter->desk->wake);
+	message_post(&waiter->answered);
+}
+
+/* Under the lock. */
+static void take_out(struct lookups *lookups, struct lookup *lookup)
+{
+	list_remove(&lookup->in_queue);
+	list_remove(&lookup->in_table);
+	lookups->count--;
+}
+
+static void free_over(struct lookup *lookup)
+{
+	if (lookup->on_over)
+		lookup->on_over(lookup->client);
+	free(lookup);
 }
 
 static void finish(struct lookup *lookup, enum lookup_answer answer)
@@ -46,14 +58,14 @@ static void finish(struct lookup *lookup, enum lookup_answer answer)
 		lookup->asked = lookup->unavailable = false;
 		lookup->source = NULL;
 		list_append(&lookups->queue, &lookup->in_queue);
-		uv_async_send(&lookups->wake);
+		message_post(&lookups->asked);
 		lookup = NULL;
 	} else {
-		list_remove(&lookup->in_table);
-		lookups->count--;
+		take_out(lookups, lookup);
 	}
 	pthread_mutex_unlock(&lookups->lock);
-	free(lookup);
+	if (lookup)
+		free_over(lookup);
 }
 
 static void ask_next(struct lookup *lookup)
@@ -97,9 +109,9 @@ static struct lookup *take_queued(struct lookups *lookups)
 	return lookup;
 }
 
-static void on_queued(uv_async_t *async)
+static void on_asked(struct message *asked)
 {
-	struct lookups *lookups = container_of(async, struct lookups, wake);
+	struct lookups *lookups = container_of(asked, struct lookups, asked);
 	struct lookup *lookup;
 
 	while ((lookup = take_queued(lookups)))
@@ -110,8 +122,7 @@ struct lookups *lookups_open(struct loop *loop)
 {
 	struct lookups *lookups = xcalloc(1, sizeof(*lookups));
 
-	lookups->loop = loop;
-	uv_async_init(&loop->uv, &lookups->wake, on_queued);
+	message_open(&lookups->asked, loop, on_asked);
 	list_init(&lookups->sources);
 	pthread_mutex_init(&lookups->lock, NULL);
 	for (size_t i = 0; i < BUCKETS; i++)
@@ -135,65 +146,29 @@ uint64_t lookups_count(const struct lookups *lookups, enum lookup_answer answer)
 	return counter_read(&lookups->answers[answer]);
 }
 
-static void on_wake_closed(uv_handle_t *handle)
+void lookups_close(struct lookups *lookups)
 {
-	struct lookups *lookups = container_of((uv_async_t *)handle, struct lookups, wake);
-
 	assert(lookups->waiting == 0);
+	message_close(&lookups->asked);
 	while (!list_is_empty(&lookups->queue)) {
 		struct lookup *lookup = container_of(lookups->queue.next, struct lookup, in_queue);
 
-		list_remove(&lookup->in_queue);
-		list_remove(&lookup->in_table);
-		lookups->count--;
-		free(lookup);
+		take_out(lookups, lookup);
+		free_over(lookup);
 	}
 	assert(lookups->count == 0);
 	pthread_mutex_destroy(&lookups->lock);
 	free(lookups);
 }
 
-void lookups_close(struct lookups *lookups)
-{
-	uv_close((uv_handle_t *)&lookups->wake, on_wake_closed);
-}
-
 /* ---- workers ---- */
 
-static void on_answered(uv_async_t *async)
+static void on_answered(struct message *answered)
 {
-	struct lookup_desk *desk = container_of(async, struct lookup_desk, wake);
-	struct list_node answered;
+	struct lookup_waiter *waiter = container_of(answered, struct lookup_waiter, answered);
 
-	list_init(&answered);
-	pthread_mutex_lock(&desk->lookups->lock);
-	list_splice(&answered, &desk->answered);
-	pthread_mutex_unlock(&desk->lookups->lock);
-	/* Who is in this list may be cancelled by one that comes before. */
-	while (!list_is_empty(&answered)) {
-		struct lookup_waiter *waiter = container_of(answered.next, struct lookup_waiter,
-							    node);
-
-		list_remove(&waiter->node);
-		waiter->waiting = false;
-		waiter->on_answer(waiter, waiter->answer);
-	}
-}
-
-void lookup_desk_open(struct lookup_desk *desk, struct loop *loop, struct lookups *lookups)
-{
-	desk->lookups = lookups;
-	list_init(&desk->answered);
-	if (lookups)
-		uv_async_init(&loop->uv, &desk->wake, on_answered);
-}
-
-void lookup_desk_close(struct lookup_desk *desk)
-{
-	if (!desk->lookups)
-		return;
-	assert(list_is_empty(&desk->answered));
-	uv_close((uv_handle_t *)&desk->wake, NULL);
+	message_close(answered);
+	waiter->on_answer(waiter, waiter->answer);
 }
 
 static struct list_node *bucket_of(struct lookups *lookups, struct str id)
@@ -229,25 +204,24 @@ static struct lookup *join(struct lookups *lookups, struct str id, size_t of_cli
 	list_append(bucket, &lookup->in_table);
 	list_append(&lookups->queue, &lookup->in_queue);
 	lookups->count++;
-	uv_async_send(&lookups->wake);
+	message_post(&lookups->asked);
 	return lookup;
 }
 
-void lookup_ask(struct lookup_desk *desk, struct str id, struct lookup_waiter *waiter)
+void lookup_ask(struct lookups *lookups, struct loop *loop, struct str id,
+		struct lookup_waiter *waiter)
 {
-	struct lookups *lookups = desk->lookups;
 	struct lookup *lookup = NULL;
 
-	assert(!waiter->waiting);
-	waiter->desk = desk;
-	waiter->waiting = true;
-	waiter->answered = false;
+	message_open(&waiter->answered, loop, on_answered);
+	waiter->lookups = lookups;
 	list_init(&waiter->node);
 	pthread_mutex_lock(&lookups->lock);
 	if (lookups->waiting < PROXY_LOOKUP_WAITERS_MAX)
 		lookup = join(lookups, id, waiter->of_client);
 	if (lookup) {
 		lookups->waiting++;
+		waiter->lookup = lookup;
 		list_append(lookup->asked ? &lookup->late : &lookup->waiters, &waiter->node);
 	} else {
 		deliver(lookups, waiter, LOOKUP_OVERLOADED);
@@ -255,16 +229,39 @@ void lookup_ask(struct lookup_desk *desk, struct str id, struct lookup_waiter *w
 	pthread_mutex_unlock(&lookups->lock);
 }
 
-void lookup_cancel(struct lookup_desk *desk, struct lookup_waiter *waiter)
+/* Under the lock. Nobody waits for the lookup any more: true when it is still the client's. */
+static bool leave_alone(struct lookup *lookup, const struct lookup_waiter *waiter)
 {
-	struct lookups *lookups = desk->lookups;
+	if (lookup->on_over)
+		return false; /* it is somebody's already */
+	if (!lookup->asked) {
+		take_out(lookup->lookups, lookup);
+		free(lookup);
+		return false;
+	}
+	if (!waiter->on_over)
+		return false;
+	lookup->on_over = waiter->on_over;
+	lookup->client = waiter->client;
+	return true;
+}
 
-	if (!waiter->waiting)
-		return;
-	waiter->waiting = false;
+bool lookup_cancel(struct lookup_waiter *waiter)
+{
+	struct lookups *lookups = waiter->lookups;
+	struct lookup *lookup = waiter->lookup;
+	bool goes_on = false;
+
+	if (!message_is_open(&waiter->answered))
+		return false;
 	pthread_mutex_lock(&lookups->lock);
-	if (!waiter->answered)
+	if (!list_is_empty(&waiter->node)) {
 		lookups->waiting--;
-	list_remove(&waiter->node);
+		list_remove(&waiter->node);
+		if (list_is_empty(&lookup->waiters) && list_is_empty(&lookup->late))
+			goes_on = leave_alone(lookup, waiter);
+	}
 	pthread_mutex_unlock(&lookups->lock);
+	message_close(&waiter->answered);
+	return goes_on;
 }

@@ -2,7 +2,7 @@
  * Asking the sources of the catalog (a shared Redis, DNS) about one id, for a request that waits.
  *
  * The catalog answers by itself what it knows. Only when it does not know an id, or what it knows
- * turns out to lead nowhere, somebody asks: from any worker's loop, by a *desk*. Sources live on
+ * turns out to lead nowhere, somebody asks, from any worker's loop. Sources live on
  * the main thread's loop and are asked one after the other until one has it. Everybody who asks for
  * the same id at the same time waits for the same lookup (single flight); who comes after the
  * question was put to a source does not take its "no" for an answer, because the sandbox may have
@@ -12,7 +12,8 @@
  * has the sandbox puts it into the catalog, and whoever waited looks there again, with all checks
  * of state, token, limit and lifecycle made anew, as after every other wait. So nothing is ever
  * sent by what was true before a wait. A client that leaves cancels its waiter; the lookup itself
- * ends by its source's deadline and what it found stays in the catalog.
+ * ends by its source's deadline, is counted as the client's until then (else one that comes and
+ * goes could keep all the room), and what it found stays in the catalog.
  *
  * What "no such sandbox" needs (contract/proxy.md 1.20 item 3): every source was asked and said no.
  * One that could not be asked makes it "nobody knows".
@@ -22,9 +23,9 @@
 
 #include <pthread.h>
 
-#include "lib/list.h"
+#include "lib/counter.h"
 #include "lib/loop.h"
-#include "proxy/counter.h"
+#include "lib/stream.h"
 #include "proxy/route/host_name.h"
 
 enum lookup_answer {
@@ -47,6 +48,9 @@ struct lookup {
 	bool asked; /* some source has been asked */
 	struct list_node in_table, in_queue;
 	struct list_node waiters, late; /* late: they came after it was asked */
+	/* Of a waiter that was cancelled while nobody else waited; NULL: there was none. */
+	void (*on_over)(struct stream_peer *client);
+	struct stream_peer *client;
 	char id[HOST_NAME_ID_BYTES_MAX + 1];
 };
 
@@ -58,23 +62,20 @@ struct source {
 	void (*ask)(struct source *source, struct lookup *lookup);
 };
 
-/* Of a worker. */
-struct lookup_desk {
-	struct lookups *lookups; /* NULL when there is no source: nobody may ask */
-	uv_async_t wake;
-	struct list_node answered;
-};
-
-/* Embedded by whoever waits. */
+/* Embedded by whoever waits; zero at first. */
 struct lookup_waiter {
-	/* From the desk's loop; the waiter may ask again or go here. */
+	/* From the loop that asked; the waiter may ask again or go here. */
 	void (*on_answer)(struct lookup_waiter *waiter, enum lookup_answer answer);
-	struct list_node node;
-	struct lookup_desk *desk;
-	size_t of_client; /* how many requests of the same client wait already; set by the caller */
+	struct list_node node; /* of the lookup until it has been answered; under a lock */
+	struct message answered; /* to the loop that asked; open while the waiter waits */
+	struct lookups *lookups;
+	struct lookup *lookup; /* while `node` is among its waiters */
+	/* Set by the caller: how many requests of the same client wait already, and who is told on
+	 * the main thread that the client's lookup is over, if lookup_cancel says so. */
+	size_t of_client;
+	struct stream_peer *client;
+	void (*on_over)(struct stream_peer *client);
 	enum lookup_answer answer;
-	bool waiting; /* until on_answer or lookup_cancel; the worker's */
-	bool answered; /* under the lock of struct lookups */
 };
 
 /* ---- the main thread ---- */
@@ -85,24 +86,18 @@ void lookups_add(struct lookups *lookups, struct source *source);
 bool lookups_have_source(const struct lookups *lookups);
 /* A source has done its part: LOOKUP_FOUND, _ABSENT or _UNAVAILABLE. */
 void lookup_answer(struct lookup *lookup, enum lookup_answer answer);
-/* Desks must be closed and sources hold no lookup any more. Freed when its handle is closed. */
+/* Nobody may wait, and sources hold no lookup any more. */
 void lookups_close(struct lookups *lookups);
 /* How often somebody was answered so. */
 uint64_t lookups_count(const struct lookups *lookups, enum lookup_answer answer);
 
 /* ---- workers ---- */
 
-/* `lookups` may be NULL. */
-void lookup_desk_open(struct lookup_desk *desk, struct loop *loop, struct lookups *lookups);
-/* No waiter may be left. */
-void lookup_desk_close(struct lookup_desk *desk);
-static inline bool lookup_is_possible(const struct lookup_desk *desk)
-{
-	return desk->lookups != NULL;
-}
 /* on_answer comes once, never from inside this call, unless cancelled. */
-void lookup_ask(struct lookup_desk *desk, struct str id, struct lookup_waiter *waiter);
-/* May be called at any time, also for a waiter that never waited. */
-void lookup_cancel(struct lookup_desk *desk, struct lookup_waiter *waiter);
+void lookup_ask(struct lookups *lookups, struct loop *loop, struct str id,
+		struct lookup_waiter *waiter);
+/* May be called at any time, also for a waiter that never waited. True when a source is being asked
+ * for it alone: on_over comes when that has ended. */
+bool lookup_cancel(struct lookup_waiter *waiter);
 
 #endif

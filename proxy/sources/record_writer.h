@@ -1,9 +1,14 @@
 /*
- * Changes of sandboxes that are made here, by whoever decides about them (the admin API). A record
- * has one home, and the writer knows which: with a shared catalog (redis.h) a change is checked
- * here first, made there, and done when it has come back from there, at the same time for every
- * proxy on it; otherwise, and for what was given on the command line, which belongs to this proxy
- * alone, it is made in the catalog.
+ * Changes of sandboxes that somebody decides about here. A record has one home, and the writer
+ * knows which: with a shared catalog (redis.h) a change is checked here first, made there, and done
+ * when it has come back from there, at the same time for every proxy on it; otherwise, and for what
+ * was given on the command line, which belongs to this proxy alone, it is made in the catalog.
+ *
+ * Only the admin API calls it, because only there somebody decides about a sandbox whose home may
+ * be elsewhere. The command line, a predecessor (handover.h), the sources and the hook that wakes
+ * tell what they know, each with its own origin, and that is for this proxy alone: they call the
+ * catalog themselves. What is valid, and whose word counts, is decided in the catalog for all of
+ * them (catalog_put and catalog_preview), and nowhere else.
  *
  * Without a connection to the shared catalog nothing changes: what only one proxy knew would be
  * undone by the next record that is read.

@@ -234,29 +234,31 @@ static void answer_parked(struct redis_source *source, uint64_t overdue_ms)
 	}
 }
 
-static void on_parked_timer(uv_timer_t *timer)
+static void set_parked_alarm(struct redis_source *source, uint64_t now)
 {
-	struct redis_source *source = container_of(timer, struct redis_source, parked_timer);
+	struct lookup *first = container_of(source->parked.next, struct lookup, node);
+
+	alarm_set(source->loop, &source->parked_alarm,
+		  first->deadline_ms > now ? first->deadline_ms - now : 1);
+}
+
+static void on_parked_alarm(struct alarm *alarm)
+{
+	struct redis_source *source = container_of(alarm, struct redis_source, parked_alarm);
 	uint64_t now = loop_now_ms(source->loop);
 
 	answer_parked(source, now);
-	if (!list_is_empty(&source->parked)) {
-		struct lookup *first = container_of(source->parked.next, struct lookup, node);
-
-		uv_timer_start(&source->parked_timer, on_parked_timer,
-			       first->deadline_ms > now ? first->deadline_ms - now : 1, 0);
-	}
+	if (!list_is_empty(&source->parked))
+		set_parked_alarm(source, now);
 }
 
 static void park(struct redis_source *source, struct lookup *lookup)
 {
-	uint64_t now = loop_now_ms(source->loop);
 	bool first = list_is_empty(&source->parked);
 
 	list_append(&source->parked, &lookup->node);
 	if (first)
-		uv_timer_start(&source->parked_timer, on_parked_timer,
-			       lookup->deadline_ms > now ? lookup->deadline_ms - now : 1, 0);
+		set_parked_alarm(source, loop_now_ms(source->loop));
 }
 
 static void ask(struct source *base, struct lookup *lookup)
@@ -273,8 +275,6 @@ static void ask(struct source *base, struct lookup *lookup)
 }
 
 /* ---- connections ---- */
-
-static void on_timer(uv_timer_t *timer);
 
 static uint64_t with_jitter(uint64_t wait_ms)
 {
@@ -314,7 +314,7 @@ static void go_offline(struct redis_source *source, const char *reason)
 		if (is_down(source))
 			answer_parked(source, UINT64_MAX);
 	}
-	uv_timer_start(&source->timer, on_timer, wait_ms, 0);
+	alarm_set(source->loop, &source->alarm, wait_ms);
 }
 
 static void on_link_lost(void *user, const char *reason)
@@ -332,7 +332,7 @@ static void go_online_if_ready(struct redis_source *source)
 	source->failures = 0;
 	source->retry_ms = PROXY_REDIS_RETRY_MS;
 	log_info("redis", "connected", LOG_B("notified", source->notified));
-	uv_timer_stop(&source->parked_timer);
+	alarm_cancel(&source->parked_alarm);
 	answer_parked(source, UINT64_MAX);
 	redis_scan_start(source);
 }
@@ -475,9 +475,9 @@ static const struct redis_link_events message_events = {
 	.on_lost = on_link_lost,
 };
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct redis_source *source = container_of(timer, struct redis_source, timer);
+	struct redis_source *source = container_of(alarm, struct redis_source, alarm);
 
 	if (source->online) {
 		redis_scan_start(source);
@@ -495,11 +495,11 @@ void redis_scan_over(struct redis_source *source)
 	source->totals.scans++;
 	if (source->scan_again) {
 		source->scan_again = false;
-		uv_timer_start(&source->timer, on_timer, 0, 0);
+		alarm_set(source->loop, &source->alarm, 0);
 		return;
 	}
-	uv_timer_start(&source->timer, on_timer,
-		       source->notified ? PROXY_REDIS_RESCAN_MS : PROXY_REDIS_POLL_MS, 0);
+	alarm_set(source->loop, &source->alarm,
+		  source->notified ? PROXY_REDIS_RESCAN_MS : PROXY_REDIS_POLL_MS);
 }
 
 /* ---- the whole ---- */
@@ -516,10 +516,9 @@ struct redis_source *redis_open(struct loop *loop, struct catalog *catalog,
 	source->retry_ms = PROXY_REDIS_RETRY_MS;
 	source->changes = xcalloc(PROXY_REDIS_CHANGES_MAX, sizeof(struct redis_id));
 	list_init(&source->parked);
-	uv_timer_init(&loop->uv, &source->timer);
-	uv_timer_init(&loop->uv, &source->parked_timer);
-	source->open_handles = 2;
-	uv_timer_start(&source->timer, on_timer, 0, 0);
+	alarm_init(&source->alarm, on_alarm);
+	alarm_init(&source->parked_alarm, on_parked_alarm);
+	alarm_set(loop, &source->alarm, 0);
 	return source;
 }
 
@@ -533,30 +532,14 @@ void redis_totals(const struct redis_source *source, struct redis_totals *ret_to
 	*ret_totals = source->totals;
 }
 
-static void release_handle(struct redis_source *source)
-{
-	if (--source->open_handles)
-		return;
-	free(source->changes);
-	wipe(&source->config.url, sizeof(source->config.url));
-	free(source);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_handle(container_of((uv_timer_t *)handle, struct redis_source, timer));
-}
-
-static void on_parked_timer_closed(uv_handle_t *handle)
-{
-	release_handle(container_of((uv_timer_t *)handle, struct redis_source, parked_timer));
-}
-
 void redis_close(struct redis_source *source)
 {
 	source->closing = true;
 	go_offline(source, "");
 	answer_parked(source, UINT64_MAX);
-	uv_close((uv_handle_t *)&source->timer, on_timer_closed);
-	uv_close((uv_handle_t *)&source->parked_timer, on_parked_timer_closed);
+	alarm_cancel(&source->alarm);
+	alarm_cancel(&source->parked_alarm);
+	free(source->changes);
+	wipe(&source->config.url, sizeof(source->config.url));
+	free(source);
 }

@@ -26,8 +26,8 @@ struct redis_link {
 	redisReplyObjectFunctions functions; /* the reader's, with a bound on arrays */
 	void *(*create_array)(const redisReadTask *task, int elements);
 	uv_getaddrinfo_t resolve;
-	uv_timer_t timer;
-	struct later later; /* reports a loss that is noticed inside a call */
+	struct alarm alarm;
+	struct later later; /* reports a loss that is noticed inside a call, or frees the link */
 	struct list_node commands; /* oldest first */
 	struct own_command auth, select, ping;
 	union address addresses[PROXY_RESOLVED_MAX];
@@ -63,16 +63,14 @@ static void lose(struct redis_link *link, const char *reason, const char *detail
 		return;
 	link->lost = true;
 	snprintf(link->reason, sizeof(link->reason), "%s%s%s", reason, *detail ? ": " : "", detail);
-	uv_timer_stop(&link->timer);
+	alarm_cancel(&link->alarm);
 	drop_stream(link);
 	later_call(link->loop, &link->later);
 }
 
 /* ---- time ---- */
 
-static void on_timer(uv_timer_t *timer);
-
-static void arm_timer(struct redis_link *link)
+static void set_alarm(struct redis_link *link)
 {
 	uint64_t now = loop_now_ms(link->loop), at = link->received_ms + PROXY_REDIS_SILENCE_MS;
 
@@ -91,17 +89,17 @@ static void arm_timer(struct redis_link *link)
 		at = link->connect_by_ms;
 	if (link->next_address_ms && link->next_address_ms < at)
 		at = link->next_address_ms;
-	uv_timer_start(&link->timer, on_timer, at > now ? at - now : 1, 0);
+	alarm_set(link->loop, &link->alarm, at > now ? at - now : 1);
 }
 
 static void send_own(struct redis_link *link, struct own_command *own, int count,
 		     const char *const *arguments);
 static void connect_next(struct redis_link *link);
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
 	static const char *const ping[] = {"PING"};
-	struct redis_link *link = container_of(timer, struct redis_link, timer);
+	struct redis_link *link = container_of(alarm, struct redis_link, alarm);
 	uint64_t now = loop_now_ms(link->loop);
 	bool overdue = link->pinging && now >= link->pinged_ms + PROXY_REDIS_MS;
 
@@ -131,7 +129,7 @@ static void on_timer(uv_timer_t *timer)
 		else
 			send_own(link, &link->ping, ARRAY_LENGTH(ping), ping);
 	}
-	arm_timer(link);
+	set_alarm(link);
 }
 
 /* ---- commands ---- */
@@ -163,7 +161,7 @@ void redis_link_send(struct redis_link *link, struct redis_command *command, int
 	list_append(&link->commands, &command->node);
 	if (!link->lost) /* else on_lost is on its way */
 		write_command(link, count, arguments);
-	arm_timer(link);
+	set_alarm(link);
 }
 
 static void send_own(struct redis_link *link, struct own_command *own, int count,
@@ -228,7 +226,7 @@ static void on_read(struct stream *stream, const char *data, size_t len)
 	}
 	if (!link->closing && link->reader->len - link->reader->pos > PROXY_REDIS_REPLY_BYTES_MAX)
 		lose(link, "an answer that is too large", "");
-	arm_timer(link);
+	set_alarm(link);
 }
 
 static void on_end(struct stream *stream, int status)
@@ -364,7 +362,7 @@ static void connect_next(struct redis_link *link)
 		link->next_address_ms = left > 1 && link->connect_by_ms > now
 						? now + (link->connect_by_ms - now) / left
 						: 0;
-		arm_timer(link);
+		set_alarm(link);
 		return;
 	}
 	link->stream = NULL;
@@ -394,7 +392,13 @@ static void connect_local(struct redis_link *link)
 	introduce(link);
 }
 
-static void close_timer(struct redis_link *link);
+static void free_link(struct later *later)
+{
+	struct redis_link *link = container_of(later, struct redis_link, later);
+
+	redisReaderFree(link->reader);
+	free(link);
+}
 
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *found)
 {
@@ -410,7 +414,7 @@ static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *
 	}
 	uv_freeaddrinfo(found);
 	if (link->closing)
-		close_timer(link);
+		free_link(&link->later);
 	else if (link->lost)
 		return;
 	else if (status < 0 || link->address_count == 0)
@@ -453,10 +457,10 @@ struct redis_link *redis_link_open(struct loop *loop, const struct redis_url *ur
 	own_init(&link->auth, link, on_auth_reply);
 	own_init(&link->select, link, on_select_reply);
 	own_init(&link->ping, link, on_pong);
-	uv_timer_init(&loop->uv, &link->timer);
+	alarm_init(&link->alarm, on_alarm);
 	link->received_ms = loop_now_ms(loop);
 	link->connect_by_ms = link->received_ms + PROXY_REDIS_CONNECT_MS;
-	arm_timer(link);
+	set_alarm(link);
 	if (*url->path) {
 		connect_local(link);
 	} else if (address_parse(str_of(url->host), &link->addresses[0]) == 0) {
@@ -468,24 +472,12 @@ struct redis_link *redis_link_open(struct loop *loop, const struct redis_url *ur
 	return link;
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-	struct redis_link *link = container_of((uv_timer_t *)handle, struct redis_link, timer);
-
-	redisReaderFree(link->reader);
-	free(link);
-}
-
-static void close_timer(struct redis_link *link)
-{
-	uv_close((uv_handle_t *)&link->timer, on_timer_closed);
-}
-
 void redis_link_close(struct redis_link *link)
 {
 	if (link->closing)
 		return;
 	link->closing = true;
+	alarm_cancel(&link->alarm);
 	later_cancel(&link->later);
 	drop_stream(link);
 	while (!list_is_empty(&link->commands)) {
@@ -495,8 +487,10 @@ void redis_link_close(struct redis_link *link)
 		list_remove(&command->node);
 		command->on_reply(command, NULL);
 	}
-	if (link->resolving)
-		uv_cancel((uv_req_t *)&link->resolve); /* the timer follows in its callback */
-	else
-		close_timer(link);
+	if (link->resolving) {
+		uv_cancel((uv_req_t *)&link->resolve); /* its callback frees */
+		return;
+	}
+	later_init(&link->later, free_link);
+	later_call(link->loop, &link->later);
 }

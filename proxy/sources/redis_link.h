@@ -48,7 +48,7 @@ void redis_link_send(struct redis_link *link, struct redis_command *command, int
 		     const char *const *arguments);
 /* SUBSCRIBE or PSUBSCRIBE; its answers come as messages. */
 void redis_link_subscribe(struct redis_link *link, int count, const char *const *arguments);
-/* Open commands get NULL from inside this call. The link is freed when its handles are closed. */
+/* Open commands get NULL from inside this call. The link is freed from the loop. */
 void redis_link_close(struct redis_link *link);
 
 #endif

@@ -38,11 +38,10 @@ struct redis_source {
 	bool online;
 	bool closing;
 	unsigned failures; /* to connect, one after the other */
-	unsigned open_handles;
 	uint64_t retry_ms;
-	uv_timer_t timer; /* offline: the next attempt; online: the next scan */
+	struct alarm alarm; /* offline: the next attempt; online: the next scan */
 	struct list_node parked; /* lookups that wait for a connection */
-	uv_timer_t parked_timer;
+	struct alarm parked_alarm;
 	struct redis_id *changes; /* a ring of ids to read */
 	size_t change_first, change_count;
 	bool scan_again; /* once more, as soon as the running one is over */

@@ -26,13 +26,11 @@ struct wake {
 	struct catalog *catalog;
 	struct wake_options options;
 	struct catalog_listener listener;
-	uv_async_t async; /* a flight has begun, or the catalog has changed */
-	uv_timer_t timer; /* the first deadline */
+	struct message poke; /* a flight has begun, or the catalog has changed */
+	struct alarm alarm; /* the first deadline */
 	size_t calls, unknown_calls; /* the one includes the other, here and below */
 	struct list_node open_calls;
 	struct wake_counters counters;
-	unsigned handles;
-	bool closing;
 	/* Guards what follows, and everything that is said above to be under the lock. */
 	pthread_mutex_t lock;
 	struct list_node flights; /* only the loop removes one */
@@ -119,17 +117,36 @@ static bool is_full(const struct wake *wake, const struct wake_request *request,
 	       (request->is_unknown && wake->unknown_count >= PROXY_WAKE_UNKNOWN_FLIGHTS_MAX);
 }
 
-int wake_join(struct wake_desk *desk, struct wake_waiter *waiter,
+/* Under the lock. */
+static void release_result(struct wake_result *result)
+{
+	if (--result->references == 0)
+		free(result);
+}
+
+static void on_told(struct message *told)
+{
+	struct wake_waiter *waiter = container_of(told, struct wake_waiter, told);
+	struct wake *wake = waiter->wake;
+	struct wake_result *result = waiter->result;
+
+	message_close(told);
+	waiter->on_woken(waiter, &result->verdict);
+	pthread_mutex_lock(&wake->lock);
+	release_result(result);
+	pthread_mutex_unlock(&wake->lock);
+}
+
+int wake_join(struct wake *wake, struct loop *loop, struct wake_waiter *waiter,
 	      const struct wake_request *request, enum sandbox_state state)
 {
-	struct wake *wake = desk->wake;
 	struct wake_flight *f;
 	bool is_new = false;
 	int status = 0;
 
 	if (!wake || (!wake->options.waker && (request->is_unknown || state == SANDBOX_PAUSED)))
 		return -ENOTSUP;
-	assert(!waiter->desk);
+	assert(!message_is_open(&waiter->told));
 	pthread_mutex_lock(&wake->lock);
 	f = find_flight(wake, request);
 	if (!f && is_full(wake, request, waiter->of_client)) {
@@ -140,7 +157,8 @@ int wake_join(struct wake_desk *desk, struct wake_waiter *waiter,
 		is_new = !f;
 		if (is_new)
 			f = flight_new(wake, request);
-		waiter->desk = desk;
+		message_open(&waiter->told, loop, on_told);
+		waiter->wake = wake;
 		waiter->flight = f;
 		waiter->result = NULL;
 		list_append(&f->waiters, &waiter->node);
@@ -149,23 +167,16 @@ int wake_join(struct wake_desk *desk, struct wake_waiter *waiter,
 	}
 	pthread_mutex_unlock(&wake->lock);
 	if (is_new)
-		uv_async_send(&wake->async);
+		message_post(&wake->poke);
 	return status;
-}
-
-/* Under the lock. */
-static void release_result(struct wake_result *result)
-{
-	if (--result->references == 0)
-		free(result);
 }
 
 void wake_leave(struct wake_waiter *waiter)
 {
-	struct wake *wake = waiter->desk ? waiter->desk->wake : NULL;
+	struct wake *wake = waiter->wake;
 	bool was_last = false;
 
-	if (!wake)
+	if (!message_is_open(&waiter->told))
 		return;
 	pthread_mutex_lock(&wake->lock);
 	list_remove(&waiter->node);
@@ -175,59 +186,10 @@ void wake_leave(struct wake_waiter *waiter)
 	} else {
 		release_result(waiter->result);
 	}
-	waiter->flight = NULL;
-	waiter->result = NULL;
-	waiter->desk = NULL;
 	pthread_mutex_unlock(&wake->lock);
+	message_close(&waiter->told);
 	if (was_last)
-		uv_async_send(&wake->async);
-}
-
-/* The first of those to be told, taken off the list; its result in *ret_result. */
-static struct wake_waiter *next_ready(struct wake_desk *desk, struct wake_result **ret_result)
-{
-	struct wake_waiter *waiter = NULL;
-
-	pthread_mutex_lock(&desk->wake->lock);
-	if (!list_is_empty(&desk->ready)) {
-		waiter = container_of(desk->ready.next, struct wake_waiter, node);
-		list_remove(&waiter->node);
-		*ret_result = waiter->result;
-		waiter->result = NULL;
-		waiter->desk = NULL;
-	}
-	pthread_mutex_unlock(&desk->wake->lock);
-	return waiter;
-}
-
-static void on_desk(uv_async_t *async)
-{
-	struct wake_desk *desk = container_of(async, struct wake_desk, async);
-	struct wake_result *result = NULL;
-	struct wake_waiter *waiter;
-
-	while ((waiter = next_ready(desk, &result))) {
-		waiter->on_woken(waiter, &result->verdict);
-		pthread_mutex_lock(&desk->wake->lock);
-		release_result(result);
-		pthread_mutex_unlock(&desk->wake->lock);
-	}
-}
-
-void wake_desk_open(struct wake_desk *desk, struct loop *loop, struct wake *wake)
-{
-	*desk = (struct wake_desk){.wake = wake, .open = wake != NULL};
-	list_init(&desk->ready);
-	if (wake)
-		uv_async_init(&loop->uv, &desk->async, on_desk);
-}
-
-void wake_desk_close(struct wake_desk *desk)
-{
-	assert(list_is_empty(&desk->ready));
-	if (desk->open)
-		uv_close((uv_handle_t *)&desk->async, NULL);
-	desk->open = false;
+		message_post(&wake->poke);
 }
 
 /* ---- flights, on the loop ---- */
@@ -255,8 +217,7 @@ static void end_flight(struct wake *wake, struct wake_flight *f, const struct wa
 		waiter->flight = NULL;
 		waiter->result = result;
 		result->references++;
-		list_append(&waiter->desk->ready, &waiter->node);
-		uv_async_send(&waiter->desk->async);
+		message_post(&waiter->told);
 	}
 	release_result(result);
 	pthread_mutex_unlock(&wake->lock);
@@ -375,8 +336,6 @@ static struct wake_flight *next_flight(struct wake *wake, struct list_node *afte
 	return next == &wake->flights ? NULL : container_of(next, struct wake_flight, node);
 }
 
-static void on_timer(uv_timer_t *timer);
-
 static void look_at_all(struct wake *wake)
 {
 	uint64_t now = loop_now_ms(wake->loop), first = UINT64_MAX;
@@ -399,28 +358,25 @@ static void look_at_all(struct wake *wake)
 			look(wake, f);
 	}
 	if (first == UINT64_MAX)
-		uv_timer_stop(&wake->timer);
+		alarm_cancel(&wake->alarm);
 	else
-		uv_timer_start(&wake->timer, on_timer, first - now, 0);
+		alarm_set(wake->loop, &wake->alarm, first - now);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	look_at_all(container_of(timer, struct wake, timer));
+	look_at_all(container_of(alarm, struct wake, alarm));
 }
 
-static void on_async(uv_async_t *async)
+static void on_poke(struct message *poke)
 {
-	struct wake *wake = container_of(async, struct wake, async);
-
-	if (!wake->closing)
-		look_at_all(wake);
+	look_at_all(container_of(poke, struct wake, poke));
 }
 
 /* On whatever thread changed the catalog. */
 static void on_catalog_change(struct catalog_listener *listener)
 {
-	uv_async_send(&container_of(listener, struct wake, listener)->async);
+	message_post(&container_of(listener, struct wake, listener)->poke);
 }
 
 static void forget_call(struct wake_call *call)
@@ -452,7 +408,7 @@ void wake_call_finish(struct wake_call *call, const struct wake_verdict *verdict
 	}
 	forget_call(call);
 	/* One less: another flight may ask now. And the catalog may say already what it will. */
-	uv_async_send(&wake->async);
+	message_post(&wake->poke);
 }
 
 struct wake *wake_open(struct loop *loop, struct catalog *catalog,
@@ -466,37 +422,17 @@ struct wake *wake_open(struct loop *loop, struct catalog *catalog,
 	pthread_mutex_init(&wake->lock, NULL);
 	list_init(&wake->flights);
 	list_init(&wake->open_calls);
-	uv_async_init(&loop->uv, &wake->async, on_async);
-	uv_timer_init(&loop->uv, &wake->timer);
-	wake->handles = 2;
+	message_open(&wake->poke, loop, on_poke);
+	alarm_init(&wake->alarm, on_alarm);
 	wake->listener.notify = on_catalog_change;
 	catalog_listen(catalog, &wake->listener);
 	return wake;
-}
-
-static void release_handle(struct wake *wake)
-{
-	if (--wake->handles)
-		return;
-	pthread_mutex_destroy(&wake->lock);
-	free(wake);
-}
-
-static void on_async_closed(uv_handle_t *handle)
-{
-	release_handle(container_of((uv_async_t *)handle, struct wake, async));
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_handle(container_of((uv_timer_t *)handle, struct wake, timer));
 }
 
 void wake_close(struct wake *wake)
 {
 	struct wake_flight *f;
 
-	wake->closing = true;
 	catalog_unlisten(wake->catalog, &wake->listener);
 	while (!list_is_empty(&wake->open_calls)) {
 		struct wake_call *call = container_of(wake->open_calls.next, struct wake_call,
@@ -509,6 +445,8 @@ void wake_close(struct wake *wake)
 	}
 	while ((f = next_flight(wake, &wake->flights)))
 		end_flight_as(wake, f, WAKE_LOOK_AGAIN); /* nobody waits any more */
-	uv_close((uv_handle_t *)&wake->async, on_async_closed);
-	uv_close((uv_handle_t *)&wake->timer, on_timer_closed);
+	message_close(&wake->poke);
+	alarm_cancel(&wake->alarm);
+	pthread_mutex_destroy(&wake->lock);
+	free(wake);
 }

@@ -22,13 +22,13 @@
  * and what it answers is still published.
  *
  * Threads: the flights belong to the loop that wake_open was given; wake_join and wake_leave are
- * called by workers, each through its own *desk*, and on_woken comes on that worker's loop.
+ * called by workers, and on_woken comes on the loop of the worker that joined.
  */
 #ifndef PROXY_WAKE_WAKE_H
 #define PROXY_WAKE_WAKE_H
 
+#include "lib/counter.h"
 #include "lib/loop.h"
-#include "proxy/counter.h"
 #include "proxy/catalog/catalog.h"
 
 #define WAKE_TEXT_BYTES_MAX 255
@@ -106,41 +106,30 @@ struct wake_counters {
 
 struct wake *wake_open(struct loop *loop, struct catalog *catalog,
 		       const struct wake_options *options);
-/* Cancels the calls; all desks are closed. The memory is free when the loop is empty. */
+/* Cancels the calls; nobody waits any more. */
 void wake_close(struct wake *wake);
 const struct wake_counters *wake_counters(const struct wake *wake);
 /* How many wait at the moment, over all workers. */
 size_t wake_waiting(struct wake *wake);
 const char *wake_outcome_name(enum wake_outcome outcome);
 
-/* One worker's way in. */
-struct wake_desk {
-	struct wake *wake;
-	struct list_node ready; /* waiters to be told; under the wake's lock */
-	uv_async_t async;
-	bool open;
-};
-
-/* `wake` may be NULL: then nobody can wait. */
-void wake_desk_open(struct wake_desk *desk, struct loop *loop, struct wake *wake);
-/* No waiter is left. */
-void wake_desk_close(struct wake_desk *desk);
-
-/* Embedded by whoever waits. */
+/* Embedded by whoever waits; zero at first. */
 struct wake_waiter {
-	struct list_node node;
-	size_t of_client; /* how many requests of the same client wait already; set by the caller */
-	struct wake_desk *desk; /* NULL when not waiting */
+	struct list_node node; /* of the flight, under the wake's lock as the next two are */
 	struct wake_flight *flight; /* NULL when the verdict is there */
 	struct wake_result *result; /* then */
+	struct message told; /* to the loop that joined; open while the waiter waits */
+	size_t of_client; /* how many requests of the same client wait already; set by the caller */
+	struct wake *wake;
 	/* The waiter has left already and may join again. */
 	void (*on_woken)(struct wake_waiter *waiter, const struct wake_verdict *verdict);
 };
 
 /* Waits for a sandbox that is in this state (when it is known). -EBUSY: too many wait for it
  * already; -EAGAIN: too many sandboxes are being woken, or what is left is for other clients;
- * -ENOTSUP: there is no waker, and the sandbox is not about to change by itself. */
-int wake_join(struct wake_desk *desk, struct wake_waiter *waiter,
+ * -ENOTSUP: there is no waker (or `wake` is NULL), and the sandbox is not about to change by
+ * itself. */
+int wake_join(struct wake *wake, struct loop *loop, struct wake_waiter *waiter,
 	      const struct wake_request *request, enum sandbox_state state) NODISCARD;
 /* May be called when not waiting. */
 void wake_leave(struct wake_waiter *waiter);

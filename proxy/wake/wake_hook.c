@@ -28,13 +28,12 @@ struct question {
 	struct wake_hook *hook;
 	struct wake_call *call; /* NULL once it was answered or cancelled */
 	struct later later;
-	uv_timer_t timer; /* the deadline while the name is resolved */
+	struct alarm alarm; /* the deadline while the name is resolved */
 	uv_getaddrinfo_t resolve;
 	union address addresses[PROXY_RESOLVED_MAX];
 	size_t address_count;
 	struct http_call *http; /* NULL: not yet */
 	unsigned retry_after_s;
-	unsigned parts; /* timer, resolving */
 	bool resolving;
 };
 
@@ -51,40 +50,34 @@ static void release_hook(struct wake_hook *hook)
 	free(hook);
 }
 
-static void release_part(struct question *q)
+static void free_question(struct question *q)
 {
 	struct wake_hook *hook = q->hook;
 
-	if (--q->parts)
-		return;
 	free(q);
 	hook->questions--;
 	release_hook(hook);
 }
 
-static void on_timer_closed(uv_handle_t *handle)
-{
-	release_part(container_of((uv_timer_t *)handle, struct question, timer));
-}
-
-/* Nothing calls the waker's user any more; handles close. */
+/* Nothing calls the waker's user any more; the question is gone, unless its name is being
+ * resolved. */
 static void drop(struct question *q)
 {
 	q->call = NULL;
 	later_cancel(&q->later);
-	if (q->resolving)
-		uv_cancel((uv_req_t *)&q->resolve); /* its callback still comes */
-	uv_close((uv_handle_t *)&q->timer, on_timer_closed);
+	alarm_cancel(&q->alarm);
 	if (q->http)
 		http_call_close(q->http);
+	if (q->resolving)
+		uv_cancel((uv_req_t *)&q->resolve); /* its callback still comes, and frees */
+	else
+		free_question(q);
 }
 
 static void finish(struct question *q, const struct wake_verdict *verdict)
 {
 	struct wake_call *call = q->call;
 
-	if (!call)
-		return;
 	drop(q);
 	wake_call_finish(call, verdict);
 }
@@ -94,8 +87,6 @@ static void fail(struct question *q, enum wake_outcome outcome, const char *reas
 {
 	const struct wake_verdict verdict = {.outcome = outcome, .retry_after_s = q->retry_after_s};
 
-	if (!q->call)
-		return;
 	log_error("wake", "the wake-up hook failed", LOG_S("sandbox", q->call->request.id),
 		  LOG_S("reason", reason),
 		  LOG_I("status", q->http ? http_call_status(q->http) : 0));
@@ -173,6 +164,7 @@ static void take_answer(struct question *q)
 {
 	struct wake_verdict verdict = {.outcome = WAKE_LOOK_AGAIN,
 				       .retry_after_s = q->retry_after_s};
+	const char *failure = NULL;
 	struct arena arena;
 	struct err err;
 
@@ -194,12 +186,15 @@ static void take_answer(struct question *q)
 		break;
 	default:
 		if (http_call_status(q->http) / 100 != 2)
-			fail(q, WAKE_UNAVAILABLE, "an answer that means nothing here");
+			failure = "an answer that means nothing here";
 		else if (str_trim(http_call_answer(q->http)).len &&
 			 !publish(q, http_call_answer(q->http), &arena, &err))
-			fail(q, WAKE_UNAVAILABLE, err.message);
+			failure = err.message;
 	}
-	finish(q, &verdict); /* unless it has failed */
+	if (failure)
+		fail(q, WAKE_UNAVAILABLE, failure);
+	else
+		finish(q, &verdict);
 	arena_release_wiped(&arena);
 }
 
@@ -257,9 +252,9 @@ static uint64_t left_ms(const struct question *q)
 	return q->call->deadline_ms > now ? q->call->deadline_ms - now : 0;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	fail(container_of(timer, struct question, timer), WAKE_TIMEOUT, "no answer in time");
+	fail(container_of(alarm, struct question, alarm), WAKE_TIMEOUT, "no answer in time");
 }
 
 static void open_call(struct question *q, struct str text)
@@ -294,7 +289,7 @@ static void open_call(struct question *q, struct str text)
 		address_set_port(&q->addresses[i], hook->port);
 		addresses[i] = &q->addresses[i].any;
 	}
-	uv_timer_stop(&q->timer);
+	alarm_cancel(&q->alarm);
 	q->http = http_call_open(hook->loop, &settings, &handler);
 }
 
@@ -325,11 +320,12 @@ static void on_resolved(uv_getaddrinfo_t *resolve, int status, struct addrinfo *
 	}
 	uv_freeaddrinfo(found);
 	q->resolving = false;
-	if (q->call && status < 0)
+	if (!q->call)
+		free_question(q);
+	else if (status < 0)
 		fail(q, WAKE_UNAVAILABLE, "its name cannot be resolved");
-	else if (q->call)
+	else
 		ask(q);
-	release_part(q);
 }
 
 static void on_later(struct later *later)
@@ -345,7 +341,6 @@ static void on_later(struct later *later)
 		fail(q, WAKE_UNAVAILABLE, "its name cannot be resolved");
 	} else {
 		q->resolving = true;
-		q->parts++;
 	}
 }
 
@@ -356,11 +351,10 @@ static void start(struct waker *waker, struct wake_call *call)
 
 	q->hook = hook;
 	q->call = call;
-	q->parts = 1;
 	call->backend = q;
 	hook->questions++;
-	uv_timer_init(&hook->loop->uv, &q->timer);
-	uv_timer_start(&q->timer, on_timer, left_ms(q), 0);
+	alarm_init(&q->alarm, on_alarm);
+	alarm_set(hook->loop, &q->alarm, left_ms(q));
 	later_init(&q->later, on_later);
 	later_call(hook->loop, &q->later);
 	log_info("wake", "asking", LOG_S("sandbox", call->request.id),

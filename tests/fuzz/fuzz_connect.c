@@ -100,7 +100,7 @@ static void on_message_end(struct rpc_call *call)
 
 static void on_closed(struct rpc_call *call, int status)
 {
-	((struct fake *)call->app)->closes++;
+	((struct fake *)call->service)->closes++;
 }
 
 static const struct rpc_handler handler = {
@@ -110,7 +110,7 @@ static void start(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	Process__StartResponse response = PROCESS__START_RESPONSE__INIT;
 
-	((struct fake *)call->app)->calls++;
+	((struct fake *)call->service)->calls++;
 	rpc_call_set_handler(call, &handler, NULL);
 	switch (call->method->kind) {
 	case RPC_UNARY:

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Sandboxes that come and go, limits, and the proxy's own end."""
 import random
+import signal
+import socket
 import threading
 
 from support import PATIENCE, Connection, Test, answer, answered, closed_port, main, one_of, pace, wait_for
@@ -331,6 +333,26 @@ class End(Test):
         proxy.process.send_signal(15)
         tunnel.take_all()
         self.assertTrue(tunnel.reset)
+        self.assertEqual(proxy.process.wait(PATIENCE), 0)
+
+    def test_metrics_that_are_asked_for_at_the_very_end(self):
+        """What they are taken from is being closed then."""
+        proxy = self.start("--drain-ms", "5000")
+
+        def is_admin_closed():
+            try:
+                socket.create_connection(("127.0.0.1", proxy.admin_port), PATIENCE).close()
+                return False
+            except ConnectionRefusedError:
+                return True
+
+        with Connection(socket.create_connection(("127.0.0.1", proxy.admin_port), PATIENCE)) as client:
+            client.send(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n")
+            proxy.call("GET", "/health")  # it has come there
+            proxy.process.send_signal(signal.SIGTERM)
+            wait_for(is_admin_closed, "no more calls of the admin API")
+            client.send(b"\r\n")
+            self.assertEqual(client.response().status, 200)
         self.assertEqual(proxy.process.wait(PATIENCE), 0)
 
     def test_drain_delay_keeps_accepting(self):

@@ -86,6 +86,25 @@ class Tunnels(Test):
             self.assertEqual((response.status, response.body.decode()), (int(status[:3]), f"because {status}"))
             self.assertEqual(response.get("WWW-Authenticate"), "Basic")
 
+    def test_upgrade_required_says_to_what(self):
+        def script(connection):
+            while (request := connection.request()).line:
+                status = request.line.split(" ")[1][1:].replace("-", " ")
+                connection.send(answer("no", status, "Upgrade: tls/1.2\r\nConnection: Upgrade\r\n"))
+
+        server = self.serve(script)
+        proxy = self.start()
+        for version, fields, status, expected in (
+                ("1.1", "", "426-Upgrade-Required", ("tls/1.2", "Upgrade")),
+                ("1.1", "Connection: close\r\n", "426-Upgrade-Required", ("tls/1.2", "close, Upgrade")),
+                ("1.0", "Connection: keep-alive\r\n", "426-Upgrade-Required", ("tls/1.2", "keep-alive, Upgrade")),
+                ("1.1", "", "200-OK", (None, None))):
+            with self.subTest(version=version, fields=fields, status=status), proxy.connect() as client:
+                client.send(f"GET /{status} HTTP/{version}\r\nHost: {self.host(server)}\r\n{fields}\r\n")
+                response = client.response()
+                self.assertEqual((response.get("Upgrade"), response.get("Connection")), expected)
+                self.assertEqual((response.status, response.body), (int(status[:3]), b"no"))
+
     def test_s064_wrong_switches(self):
         cases = [(b"HTTP/1.1 101 Ok\r\nUpgrade: other\r\nConnection: Upgrade\r\n\r\nbytes", ASK),
                  (b"HTTP/1.1 101 Ok\r\nUpgrade: websocket\r\n\r\nbytes", ASK),

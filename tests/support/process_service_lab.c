@@ -14,11 +14,12 @@
 
 static void dispatch(struct http_exchange *ex)
 {
+	const struct app *app = ex->server_user;
 	size_t i;
 
 	for (i = 0; i < PROCESS_SERVICE_METHODS; i++) {
 		if (str_equal(ex->request.path, str_of(process_service_methods[i].path))) {
-			rpc_dispatch(ex, &process_service_methods[i], ex->server_user, NULL);
+			rpc_dispatch(ex, &process_service_methods[i], app->processes, NULL);
 			return;
 		}
 	}

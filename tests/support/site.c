@@ -26,7 +26,7 @@ static void dispatch(struct http_exchange *ex)
 
 	for (size_t i = 0; i < FILESYSTEM_SERVICE_METHODS; i++)
 		if (str_equal(ex->request.path, str_of(filesystem_service_methods[i].path))) {
-			rpc_dispatch(ex, &filesystem_service_methods[i], app, NULL);
+			rpc_dispatch(ex, &filesystem_service_methods[i], &app->filesystem, NULL);
 			return;
 		}
 	if (str_equal(ex->request.path, STR("/files/compose")))
@@ -40,12 +40,12 @@ static void dispatch(struct http_exchange *ex)
 static void on_server_stopped(void *user)
 {
 	(void)user;
-	uv_close((uv_handle_t *)&site.stop, NULL);
+	message_close(&site.stop);
 }
 
-static void on_stop(uv_async_t *handle)
+static void on_stop(struct message *stop)
 {
-	(void)handle;
+	(void)stop;
 	http_server_stop(site.app.server, on_server_stopped, NULL);
 	http_server_abort(site.app.server);
 }
@@ -61,7 +61,8 @@ static void serve_once(void)
 	memset(&site.app, 0, sizeof(site.app));
 	loop_init(&site.app.loop);
 	sandbox_init(&site.app.sandbox, &site.app.loop);
-	uv_async_init(&site.app.loop.uv, &site.stop, on_stop);
+	site.app.filesystem.sandbox = &site.app.sandbox;
+	message_open(&site.stop, &site.app.loop, on_stop);
 	if (http_server_listen(&site.app.loop, &config, "127.0.0.1", 0, &site.app.server) < 0)
 		abort();
 	site.port = http_server_port(site.app.server);
@@ -118,7 +119,7 @@ int site_setup(void **state)
 int site_teardown(void **state)
 {
 	(void)state;
-	uv_async_send(&site.stop);
+	message_post(&site.stop);
 	sem_wait(&site.gone);
 	folder_close(&site.folder);
 	arena_release(&site.arena);

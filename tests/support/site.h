@@ -15,7 +15,7 @@
 
 struct site {
 	struct app app; /* the server thread's */
-	uv_async_t stop;
+	struct message stop;
 	pthread_t thread;
 	sem_t wanted, ready, gone;
 	unsigned port;

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "proxy/front/tls_development.h"
+#include "lib/tls/tls_development.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/torture.h"
 
@@ -14,18 +14,18 @@
 
 char tls_lab_directory[] = "/tmp/test-tls-XXXXXX";
 
-struct tls *tls_lab_tls;
+struct tls_server *tls_lab_tls;
 
-struct tls *tls_lab_new_tls(void)
+struct tls_server *tls_lab_new_tls(void)
 {
 	const char *source = tls_lab_directory;
 	struct tls_load_result result;
 	struct tls_store *store;
-	struct tls *tls;
+	struct tls_server *tls;
 	struct err err;
 
 	if (tls_store_load(&source, 1, NULL, &store, &result, &err) < 0 ||
-	    tls_new(store, &tls, &err) < 0)
+	    tls_server_new(store, &tls, &err) < 0)
 		return NULL;
 	return tls;
 }
@@ -49,7 +49,7 @@ int tls_lab_group_tear_down(void **state)
 	char path[64];
 
 	(void)state;
-	tls_free(tls_lab_tls);
+	tls_server_free(tls_lab_tls);
 	for (size_t i = 0; i < ARRAY_LENGTH(names); i++) {
 		snprintf(path, sizeof(path), "%s/%s", tls_lab_directory, names[i]);
 		unlink(path);
@@ -114,7 +114,7 @@ static void on_ready(struct stream *s, int status)
 	tls_lab.ready = status;
 	s->events = &events;
 	if (status == 0) {
-		s->security = tls_security_of(tls_stream_ssl(s));
+		s->security = tls_server_security_of(tls_stream_ssl(s));
 		assert_int_equal(stream_read_start(s), 0);
 	}
 }
@@ -176,7 +176,7 @@ void tls_lab_open(int version, const char *server_name, SSL_SESSION *session)
 	if (session)
 		SSL_set_session(tls_lab.client, session);
 	tls_lab.m = stream_mem_new(&tls_lab.loop);
-	assert_int_equal(tls_stream_open(tls_lab.buffers, tls_accept_new(tls_lab_tls),
+	assert_int_equal(tls_stream_open(tls_lab.buffers, tls_server_connection_new(tls_lab_tls),
 					 &tls_lab.m->stream, on_ready, NULL, &tls_lab.stream),
 			 0);
 	tls_lab.stream->events = &events;

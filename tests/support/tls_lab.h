@@ -1,13 +1,15 @@
 /*
- * One TLS connection on a memory stream: tls_stream with the proxy's own set-up at one end,
+ * One TLS connection on a memory stream: tls_stream as tls_server sets it up at one end,
  * OpenSSL's client at the other, and a user of the stream that records. Bytes move only in
  * tls_lab_exchange, cut as the test likes.
  */
 #ifndef TESTS_SUPPORT_TLS_LAB_H
 #define TESTS_SUPPORT_TLS_LAB_H
 
+#include <openssl/ssl.h>
+
 #include "lib/buf.h"
-#include "proxy/front/tls.h"
+#include "lib/tls/tls_server.h"
 #include "lib/tls/tls_stream.h"
 #include "tests/support/stream_mem.h"
 
@@ -28,7 +30,7 @@ struct tls_lab {
 
 extern struct tls_lab tls_lab;
 /* The server's side of OpenSSL, with a certificate for *.sbx.localhost; of the next tls_lab. */
-extern struct tls *tls_lab_tls;
+extern struct tls_server *tls_lab_tls;
 
 /* Where that certificate's authority is, ca.pem. */
 extern char tls_lab_directory[];
@@ -37,7 +39,7 @@ extern char tls_lab_directory[];
 int tls_lab_group_set_up(void **state);
 int tls_lab_group_tear_down(void **state);
 /* Another one with the same certificate, the caller's; NULL when it cannot be made. */
-struct tls *tls_lab_new_tls(void);
+struct tls_server *tls_lab_new_tls(void);
 
 /* Nothing is said yet. `version` is the client's highest; the name and the session may be NULL. */
 void tls_lab_open(int version, const char *server_name, SSL_SESSION *session);

@@ -186,6 +186,30 @@ static void the_loop_does_not_go_on_for_an_idle_alarm(void **state)
 	assert_true(loop_is_empty(loop));
 }
 
+static void ring_differently(struct alarm *alarm)
+{
+	order[rang++] = '!';
+	(void)alarm;
+}
+
+static void an_alarm_may_be_set_to_call_something_else(void **state)
+{
+	struct loop *loop = *state;
+	struct bell a = {.loop = loop, .name = 'a'};
+
+	alarm_call(loop, &a.alarm, ring, 3600 * 1000);
+	assert_int_equal(alarm_left_ms(&a.alarm), 3600 * 1000);
+	alarm_call(loop, &a.alarm, ring_differently, 1);
+	assert_int_equal(alarm_left_ms(&a.alarm), 1);
+	loop_run(loop);
+	assert_string_equal(order, "!");
+	alarm_set(loop, &a.alarm, 0); /* the same as the last time */
+	assert_int_equal(alarm_left_ms(&a.alarm), 0);
+	alarm_call(loop, &a.alarm, ring, 0);
+	loop_run(loop);
+	assert_string_equal(order, "!a");
+}
+
 static void free_itself(struct alarm *alarm)
 {
 	rang++;
@@ -260,6 +284,7 @@ int main(void)
 		TEST(a_cancelled_alarm_keeps_nothing),
 		TEST(what_is_set_while_others_ring_waits_for_the_next_turn),
 		TEST(the_loop_does_not_go_on_for_an_idle_alarm),
+		TEST(an_alarm_may_be_set_to_call_something_else),
 		TEST(an_alarm_may_free_itself),
 		TEST(a_crowd_that_is_set_moved_and_cancelled_at_random_keeps_its_order),
 	};

@@ -130,8 +130,16 @@ static void heads_that_do_not_end_have_a_sum(void **state)
 }
 
 static struct {
-	size_t closed, drained;
+	size_t closed, drained, read, longest_read;
 } seen;
+
+static void on_read(struct stream *stream, const char *data, size_t len)
+{
+	(void)stream;
+	(void)data;
+	seen.read += len;
+	seen.longest_read = size_max(seen.longest_read, len);
+}
 
 static void on_closed(struct stream *stream)
 {
@@ -145,7 +153,18 @@ static void on_drained(struct stream *stream)
 	seen.drained++;
 }
 
-static const struct stream_events events = {.on_closed = on_closed, .on_drained = on_drained};
+static const struct stream_events events = {
+	.on_read = on_read, .on_closed = on_closed, .on_drained = on_drained};
+
+/* `fd`'s other end reads, and of this the piece arrives. */
+static void pass_piece(struct stream *reader, int fd, const char *piece, size_t len)
+{
+	seen.read = seen.longest_read = 0;
+	assert_int_equal(stream_read_start(reader), 0);
+	assert_int_equal(write(fd, piece, len), len);
+	TURN_UNTIL(&loop, seen.read == len);
+	stream_read_stop(reader);
+}
 
 static void what_streams_have_queued_has_a_sum(void **state)
 {
@@ -157,6 +176,7 @@ static void what_streams_have_queued_has_a_sum(void **state)
 	size_t queued = 0;
 
 	(void)state;
+	memset(&seen, 0, sizeof(seen));
 	loop_init(&loop);
 	for (size_t i = 0; i < STREAMS; i++) {
 		int fds[2];
@@ -175,16 +195,24 @@ static void what_streams_have_queued_has_a_sum(void **state)
 	assert_true(queued <=
 		    STREAMS_QUEUED_BYTES_MAX + (STREAM_HIGH_MARK_BYTES + STREAMS * PIECE));
 	assert_true(queued < (size_t)STREAMS * STREAM_HIGH_MARK_BYTES / 2);
+	/* What is read may have to be queued, so it is little then. */
+	pass_piece(streams[0], peers[0], piece, PIECE);
+	assert_true(seen.longest_read <= STREAM_CROWDED_READ_BYTES);
 	/* Whoever takes what there is gets it, and his stream goes on; the last one has least. */
 	while (seen.drained == 0) {
 		if (read(peers[STREAMS - 1], taken, PIECE) < 0)
 			assert_int_equal(errno, EAGAIN);
 		turn_loop(&loop);
 	}
-	for (size_t i = 0; i < STREAMS; i++) {
+	for (size_t i = 1; i < STREAMS; i++) {
 		stream_close(streams[i], false);
 		close(peers[i]);
 	}
+	TURN_UNTIL(&loop, seen.closed == STREAMS - 1);
+	pass_piece(streams[0], peers[0], piece, PIECE);
+	assert_true(seen.longest_read > STREAM_CROWDED_READ_BYTES);
+	stream_close(streams[0], false);
+	close(peers[0]);
 	loop_run(&loop);
 	assert_int_equal(seen.closed, STREAMS);
 	loop_fini(&loop);

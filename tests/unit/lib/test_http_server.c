@@ -484,7 +484,7 @@ static void s025_without_descriptors_accepting_pauses(void **state)
 	}
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &usual), 0);
 	assert_int_equal(w.dispatched, 0);
-	assert_true(warnings >= 1 && warnings <= 10);
+	assert_int_equal(warnings, 1); /* though it looks again and again */
 	assert_true(iterations < 50);
 	TURN_UNTIL(&w.loop, w.dispatched == 1);
 	log_set_hook(NULL, NULL);

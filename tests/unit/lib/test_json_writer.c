@@ -74,6 +74,26 @@ static void a_key_may_be_any_text(void **state)
 	buf_fini(&b);
 }
 
+static void a_line_ends_with_its_object(void **state)
+{
+	struct json_writer w;
+	struct buf b;
+
+	(void)state;
+	buf_init(&b, 16);
+	for (int i = 0; i < 2; i++) {
+		json_writer_init(&w, &b);
+		json_writer_object(&w, NULL);
+		json_writer_int(&w, "n", i);
+		assert_int_equal(json_writer_end_line(&w), 0);
+	}
+	assert_true(str_equal(buf_str(&b), STR("{\"n\":0}\n{\"n\":1}\n")));
+	json_writer_init(&w, &b);
+	json_writer_object(&w, NULL);
+	assert_int_equal(json_writer_end_line(&w), -ENOSPC);
+	buf_fini(&b);
+}
+
 static void what_html_minds_can_be_escaped(void **state)
 {
 	struct json_writer w;
@@ -115,6 +135,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_kind_of_value_finds_its_place),
 		cmocka_unit_test(a_key_may_be_any_text),
+		cmocka_unit_test(a_line_ends_with_its_object),
 		cmocka_unit_test(what_html_minds_can_be_escaped),
 		cmocka_unit_test(a_failure_is_remembered),
 	};

@@ -187,32 +187,59 @@ static bool are_refused_at_least(size_t count)
 	return count == 0;
 }
 
-/* Each keeps the paths of its files for its answer, and these are long. */
-static void names_in_forms_of_all_uploads_have_a_sum(void **state)
+/* What a form keeps are the paths of its files, for its answer; these are long. */
+static void send_form(size_t form, size_t files)
 {
 	char deep[13 * 241 + 1] = "", name[240], part[sizeof(deep) + 256];
-	size_t before = held_bytes(), refused = 0;
 
-	(void)state;
-	NOT_UNDER_VALGRIND("malloc is valgrind's there, and thousands of long paths take long");
 	memset(name, 'd', sizeof(name));
 	for (size_t i = 0; i < 12; i++)
 		snprintf(deep + strlen(deep), sizeof(deep) - strlen(deep), "%.*s/",
 			 (int)sizeof(name), name);
-	for (size_t i = 0; i < FORMS; i++) {
-		forms[i] = site_connect_server();
-		site_send_text(forms[i], site_post_head(NULL, "multipart/form-data; boundary=b",
-							1 << 30, NULL));
-		for (size_t k = 0; k < FORM_FILES; k++) {
-			int len = snprintf(part, sizeof(part),
-					   "--b\r\nContent-Disposition: form-data; name=file; "
-					   "filename=\"%s/%s%zu-%zu\"\r\n\r\nx\r\n",
-					   site.folder.path, deep, i, k);
+	forms[form] = site_connect_server();
+	site_send_text(forms[form],
+		       site_post_head(NULL, "multipart/form-data; boundary=b", 1 << 30, NULL));
+	for (size_t i = 0; i < files; i++) {
+		int len = snprintf(part, sizeof(part),
+				   "--b\r\nContent-Disposition: form-data; name=file; "
+				   "filename=\"%s/%s%zu-%zu\"\r\n\r\nx\r\n",
+				   site.folder.path, deep, form, i);
 
-			if (!site_send_all(forms[i], part, (size_t)len))
-				break;
-		}
+		if (!site_send_all(forms[form], part, (size_t)len))
+			break;
 	}
+}
+
+static bool is_refused(size_t form)
+{
+	char answer[13];
+
+	return recv(forms[form], answer, sizeof(answer), MSG_PEEK | MSG_DONTWAIT) == sizeof(answer);
+}
+
+/* No other one is in its way, so it may not come again. */
+static void names_in_one_form_have_a_limit(void **state)
+{
+	char answer[13];
+
+	(void)state;
+	NOT_UNDER_VALGRIND("thousands of long paths take long");
+	send_form(0, MULTIPART_FILES_MAX);
+	site_wait_until(is_refused, 0);
+	assert_int_equal(recv(forms[0], answer, sizeof(answer), 0), sizeof(answer));
+	assert_memory_equal(answer, "HTTP/1.1 413 ", sizeof(answer));
+	close_hard(forms[0]);
+	site_wait_until(site_is_at_rest, 0);
+}
+
+static void names_in_forms_of_all_uploads_have_a_sum(void **state)
+{
+	size_t before = held_bytes(), refused = 0;
+
+	(void)state;
+	NOT_UNDER_VALGRIND("malloc is valgrind's there, and thousands of long paths take long");
+	for (size_t i = 0; i < FORMS; i++)
+		send_form(i, FORM_FILES);
 	site_wait_until(are_refused_at_least, 1);
 	check_others_are_served();
 	assert_true(held_at_most(
@@ -242,6 +269,7 @@ int main(void)
 		TEST(case_104_five_hundred_slow_downloads_stay_small),
 		TEST(uploads_that_stall_hold_no_written_chunk),
 		TEST(uploads_that_stall_are_written_to_their_last_byte),
+		TEST(names_in_one_form_have_a_limit),
 		TEST(names_in_forms_of_all_uploads_have_a_sum),
 	};
 

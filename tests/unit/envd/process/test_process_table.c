@@ -17,7 +17,6 @@ static struct process *make(struct process_lab *lab, pid_t pid, const char *tag,
 	process->pid = pid;
 	process->spec.tag = tag;
 	process->record = (struct exit_record){.exited = true, .code = code};
-	list_init(&process->bucket);
 	list_append(&lab->table->all, &process->node);
 	lab->table->count++;
 	process->state = PROCESS_RUNNING;

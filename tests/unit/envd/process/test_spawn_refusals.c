@@ -317,7 +317,7 @@ static void case_014_failed_starts_leak_nothing(void **state)
 			before = count_descriptors();
 	}
 	assert_int_equal(lab.table->count, 0);
-	assert_int_equal(lab.table->reaper.tracked, 0);
+	assert_int_equal(lab.table->reaper.tracked.count, 0);
 	assert_int_equal(count_descriptors(), before);
 	lab_close(&lab);
 }

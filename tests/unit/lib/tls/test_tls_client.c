@@ -1,4 +1,4 @@
-/* TLS as its client, on a memory stream, against the proxy's side of it: which servers it talks
+/* TLS as its client, on a memory stream, against tls_server.h's side of it: which servers it talks
  * to. */
 #include "tests/support/cmocka.h"
 
@@ -95,7 +95,7 @@ static void open_lab(const char *server_name, bool knows_authority)
 	loop_init(&lab.loop);
 	buf_init(&lab.received, 1024);
 	assert_int_equal(tls_client_new(server_name, &lab.client, &err), 0);
-	lab.server = tls_accept_new(tls_lab_tls);
+	lab.server = tls_server_connection_new(tls_lab_tls);
 	lab.to_server = BIO_new(BIO_s_mem());
 	lab.from_server = BIO_new(BIO_s_mem());
 	SSL_set_bio(lab.server, lab.to_server, lab.from_server);

@@ -2,6 +2,7 @@
 #include <openssl/evp.h>
 #include <openssl/sha.h>
 
+#include "lib/tls/websocket_key.h"
 #include "proxy/front/http2_private.h"
 #include "tests/support/cmocka.h"
 #include "tests/support/http2_lab.h"
@@ -29,27 +30,11 @@ static void answer_to(size_t heard, char *ret_accept)
 	char joined[100];
 
 	assert_int_equal(http_headers_count(headers, STR("sec-websocket-key")), 1);
-	assert_int_equal(key.len, HTTP2_WEBSOCKET_KEY_BYTES);
+	assert_int_equal(key.len, WEBSOCKET_KEY_BYTES);
 	snprintf(joined, sizeof(joined), "%.*s258EAFA5-E914-47DA-95CA-C5AB0DC85B11", (int)key.len,
 		 key.p);
 	SHA1((unsigned char *)joined, strlen(joined), digest);
 	EVP_EncodeBlock((unsigned char *)ret_accept, digest, sizeof(digest));
-}
-
-/* The example of RFC 6455 section 1.3. */
-static void websocket_keys(void **state)
-{
-	char one[HTTP2_WEBSOCKET_KEY_BYTES + 1], other[HTTP2_WEBSOCKET_KEY_BYTES + 1];
-	struct str key = STR("dGhlIHNhbXBsZSBub25jZQ==");
-
-	(void)state;
-	assert_true(http2_websocket_accepts(key, STR("s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")));
-	assert_false(http2_websocket_accepts(key, STR("s3pPLMBiTxaQ9kYGzzhZRbK+xOp=")));
-	assert_false(http2_websocket_accepts(key, (struct str){NULL, 0}));
-	assert_int_equal(http2_websocket_key(one), 0);
-	assert_int_equal(http2_websocket_key(other), 0);
-	assert_int_equal(strlen(one), HTTP2_WEBSOCKET_KEY_BYTES);
-	assert_string_not_equal(one, other);
 }
 
 static void s069_websocket_becomes_an_upgrade(void **state)
@@ -164,7 +149,6 @@ int main(void)
 {
 #define TEST(name, set_up) cmocka_unit_test_setup_teardown(name, set_up, http2_lab_tear_down)
 	const struct CMUnitTest tests[] = {
-		TEST(websocket_keys, http2_lab_set_up_patient),
 		TEST(s069_websocket_becomes_an_upgrade, http2_lab_set_up_patient),
 		TEST(s069_our_end_first_and_resets, http2_lab_set_up_patient),
 		TEST(s064_an_answer_that_does_not_fit_the_key, http2_lab_set_up_patient),

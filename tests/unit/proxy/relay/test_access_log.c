@@ -100,8 +100,8 @@ static void a_line_that_comes_while_a_slow_write_runs_is_not_left_behind(void **
 	log_path(&lab, "/first");
 	run_until(&lab, &lab.log.busy, true);
 	log_path(&lab, "/second");
-	assert_true(lab.log.armed);
-	run_until(&lab, &lab.log.armed, false); /* its time comes and goes */
+	assert_true(alarm_is_set(&lab.log.alarm));
+	TURN_UNTIL(&lab.loop, !alarm_is_set(&lab.log.alarm)); /* its time comes and goes */
 	assert_true(lab.log.busy);
 	pthread_mutex_unlock(&lab.sink.lock);
 	wait_for_path(&lab, "/first");

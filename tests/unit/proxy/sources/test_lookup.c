@@ -7,7 +7,6 @@
 struct lab {
 	struct loop main, worker;
 	struct lookups *lookups;
-	struct lookup_desk desk;
 	struct source first, second;
 	struct lookup *at_first, *at_second; /* the last one asked */
 	unsigned first_asked, second_asked;
@@ -43,7 +42,7 @@ static void on_answer(struct lookup_waiter *waiter, enum lookup_answer answer)
 	request->answers++;
 	request->answer = answer;
 	if (request->cancels)
-		lookup_cancel(&lab.desk, &request->cancels->waiter);
+		lookup_cancel(&request->cancels->waiter);
 }
 
 static void turn(struct loop *loop)
@@ -64,12 +63,10 @@ static void open_lab(void)
 	lookups_add(lab.lookups, &lab.first);
 	lookups_add(lab.lookups, &lab.second);
 	assert_true(lookups_have_source(lab.lookups));
-	lookup_desk_open(&lab.desk, &lab.worker, lab.lookups);
 }
 
 static void close_lab(void)
 {
-	lookup_desk_close(&lab.desk);
 	loop_run(&lab.worker);
 	loop_fini(&lab.worker);
 	lookups_close(lab.lookups);
@@ -81,7 +78,7 @@ static void close_lab(void)
 static void ask_as(struct request *request, const char *id, size_t of_client)
 {
 	*request = (struct request){.waiter = {.on_answer = on_answer, .of_client = of_client}};
-	lookup_ask(&lab.desk, str_of(id), &request->waiter);
+	lookup_ask(lab.lookups, &lab.worker, str_of(id), &request->waiter);
 }
 
 static void ask(struct request *request, const char *id)
@@ -205,19 +202,21 @@ static void s020_who_leaves_is_not_answered(void **state)
 
 	(void)state;
 	open_lab();
+	request = (struct request){0};
+	lookup_cancel(&request.waiter); /* who has never asked, as where there is no source */
 	ask(&request, "abc");
-	lookup_cancel(&lab.desk, &request.waiter);
-	lookup_cancel(&lab.desk, &request.waiter);
+	lookup_cancel(&request.waiter);
+	lookup_cancel(&request.waiter);
 	turn(&lab.main);
+	assert_int_equal(lab.first_asked, 0);
+	ask(&request, "abc");
+	turn(&lab.main);
+	lookup_cancel(&request.waiter);
 	lookup_answer(lab.at_first, LOOKUP_FOUND);
 	ask(&request, "abc");
 	turn(&lab.main);
-	lookup_cancel(&lab.desk, &request.waiter);
 	lookup_answer(lab.at_first, LOOKUP_FOUND);
-	ask(&request, "abc");
-	turn(&lab.main);
-	lookup_answer(lab.at_first, LOOKUP_FOUND);
-	lookup_cancel(&lab.desk, &request.waiter); /* answered, not yet told */
+	lookup_cancel(&request.waiter); /* answered, not yet told */
 	turn(&lab.worker);
 	assert_int_equal(request.answers, 0);
 	/* By one whose answer comes at the same time. */
@@ -254,10 +253,10 @@ static void numbers_are_bounded(void **state)
 		overloaded += same[i].answers == 1 && same[i].answer == LOOKUP_OVERLOADED;
 	assert_int_equal(overloaded, PROXY_LOOKUPS_MAX);
 	for (size_t i = 0; i < PROXY_LOOKUPS_MAX; i++)
-		lookup_cancel(&lab.desk, &requests[i].waiter);
+		lookup_cancel(&requests[i].waiter);
 	for (size_t i = 0; i < PROXY_LOOKUP_WAITERS_MAX; i++)
-		lookup_cancel(&lab.desk, &same[i].waiter);
-	close_lab(); /* with questions that nobody has put to anyone */
+		lookup_cancel(&same[i].waiter);
+	close_lab();
 	free(requests);
 	free(same);
 }
@@ -286,27 +285,76 @@ static void case_181_one_client_leaves_some_for_others(void **state)
 	assert_int_equal(other.answers, 0);
 	assert_int_equal(same.answers, 0);
 	for (size_t i = 0; i < PROXY_LOOKUPS_MAX; i++)
-		lookup_cancel(&lab.desk, &requests[i].waiter);
-	lookup_cancel(&lab.desk, &other.waiter);
-	lookup_cancel(&lab.desk, &same.waiter);
+		lookup_cancel(&requests[i].waiter);
+	lookup_cancel(&other.waiter);
+	lookup_cancel(&same.waiter);
 	close_lab();
 	free(requests);
 }
 
-/* Without a source nobody may ask, and nothing is opened. */
-static void no_source(void **state)
+static struct stream_peer client;
+static unsigned over;
+
+static void on_over(struct stream_peer *peer)
 {
-	struct lookup_desk desk;
-	struct loop loop;
-	struct lookup_waiter waiter = {0};
+	assert_ptr_equal(peer, &client);
+	over++;
+}
+
+static void ask_for_client(struct request *request, const char *id)
+{
+	*request = (struct request){
+		.waiter = {.on_answer = on_answer, .client = &client, .on_over = on_over}};
+	lookup_ask(lab.lookups, &lab.worker, str_of(id), &request->waiter);
+}
+
+/* Else whoever asks for ids that nobody knows, and leaves, keeps all the room without a count. */
+static void case_181_what_a_client_has_left_behind_is_still_its_own(void **state)
+{
+	struct request request, other;
 
 	(void)state;
-	loop_init(&loop);
-	lookup_desk_open(&desk, &loop, NULL);
-	assert_false(lookup_is_possible(&desk));
-	lookup_cancel(&desk, &waiter);
-	lookup_desk_close(&desk);
-	loop_fini(&loop);
+	open_lab();
+	over = 0;
+	/* No source has been asked yet: nothing is left. */
+	ask_for_client(&request, "abc");
+	assert_false(lookup_cancel(&request.waiter));
+	turn(&lab.main);
+	assert_int_equal(lab.first_asked, 0);
+	/* A source is: until it has answered. */
+	ask_for_client(&request, "abc");
+	turn(&lab.main);
+	assert_int_equal(lab.first_asked, 1);
+	assert_true(lookup_cancel(&request.waiter));
+	assert_false(lookup_cancel(&request.waiter));
+	assert_int_equal(over, 0);
+	/* Once, also where others join and leave. */
+	ask_for_client(&other, "abc");
+	assert_false(lookup_cancel(&other.waiter));
+	lookup_answer(lab.at_first, LOOKUP_ABSENT);
+	assert_int_equal(over, 0);
+	lookup_answer(lab.at_second, LOOKUP_ABSENT);
+	assert_int_equal(over, 1);
+	/* Somebody else waits for it: it is no longer this client's alone. */
+	ask_for_client(&request, "abc");
+	ask(&other, "abc");
+	turn(&lab.main);
+	assert_false(lookup_cancel(&request.waiter));
+	lookup_answer(lab.at_first, LOOKUP_FOUND);
+	turn(&lab.worker);
+	assert_answer(&other, LOOKUP_FOUND);
+	assert_int_equal(over, 1);
+	/* One that has been left, and waits to be asked again for others who have left, too. */
+	ask_for_client(&request, "abc");
+	turn(&lab.main);
+	assert_true(lookup_cancel(&request.waiter));
+	ask_for_client(&other, "abc");
+	lookup_answer(lab.at_first, LOOKUP_ABSENT);
+	lookup_answer(lab.at_second, LOOKUP_ABSENT);
+	assert_false(lookup_cancel(&other.waiter));
+	assert_int_equal(over, 1);
+	close_lab(); /* with this question, which nobody has put to anyone again */
+	assert_int_equal(over, 2);
 }
 
 int main(void)
@@ -319,7 +367,7 @@ int main(void)
 		cmocka_unit_test(s020_who_leaves_is_not_answered),
 		cmocka_unit_test(numbers_are_bounded),
 		cmocka_unit_test(case_181_one_client_leaves_some_for_others),
-		cmocka_unit_test(no_source),
+		cmocka_unit_test(case_181_what_a_client_has_left_behind_is_still_its_own),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -13,7 +13,6 @@ struct bench {
 	struct loop loop;
 	struct catalog *catalog;
 	struct wake *wake;
-	struct wake_desk desk;
 	struct waker waker;
 	struct wake_call *calls[PROXY_WAKE_CALLS_MAX + 8];
 	size_t call_count, cancelled, cancelled_at_end;
@@ -55,7 +54,6 @@ static int set_up(void **state)
 	loop_init(&b->loop);
 	b->catalog = catalog_new(1, 4096, 64);
 	b->wake = wake_open(&b->loop, b->catalog, &options);
-	wake_desk_open(&b->desk, &b->loop, b->wake);
 	uv_timer_init(&b->loop.uv, &b->alarm);
 	uv_timer_start(&b->alarm, on_alarm, TURN_DEADLINE_MS, 0);
 	*state = b;
@@ -67,7 +65,6 @@ static int tear_down(void **state)
 	struct bench *b = *state;
 
 	assert_int_equal(wake_waiting(b->wake), 0);
-	wake_desk_close(&b->desk);
 	wake_close(b->wake);
 	assert_int_equal(b->cancelled, b->cancelled_at_end);
 	uv_close((uv_handle_t *)&b->alarm, NULL);
@@ -102,13 +99,13 @@ static struct catalog_record *put(struct bench *b, const char *id, enum sandbox_
 	return record;
 }
 
-static int join_record(struct wake_desk *desk, struct client *c,
+static int join_record(struct wake *wake, struct loop *loop, struct client *c,
 		       const struct catalog_record *record)
 {
 	struct wake_request request;
 
 	wake_request_init(&request, record, 80);
-	return wake_join(desk, &c->waiter, &request, record->entry.state);
+	return wake_join(wake, loop, &c->waiter, &request, record->entry.state);
 }
 
 static int join(struct bench *b, struct client *c, const char *id, enum sandbox_state sandbox_state)
@@ -119,7 +116,7 @@ static int join(struct bench *b, struct client *c, const char *id, enum sandbox_
 	if (catalog_find(b->catalog, str_of(id), &record) < 0)
 		record = put(b, id, sandbox_state);
 	c->waiter.on_woken = on_woken;
-	status = join_record(&b->desk, c, record);
+	status = join_record(b->wake, &b->loop, c, record);
 	catalog_record_release(record);
 	return status;
 }
@@ -252,8 +249,9 @@ static void unknown_ones_are_asked_about_by_credentials(void **state)
 		clients[i].waiter.on_woken = on_woken;
 		snprintf(request.traffic_token, sizeof(request.traffic_token), "%s",
 			 i < 2 ? "a" : "b");
-		assert_int_equal(wake_join(&b->desk, &clients[i].waiter, &request, SANDBOX_PAUSED),
-				 0);
+		assert_int_equal(
+			wake_join(b->wake, &b->loop, &clients[i].waiter, &request, SANDBOX_PAUSED),
+			0);
 	}
 	turn(b);
 	assert_int_equal(b->call_count, 2);
@@ -264,7 +262,8 @@ static void unknown_ones_are_asked_about_by_credentials(void **state)
 	finish(b, 1, WAKE_LOOK_AGAIN, "");
 	assert_int_equal(clients[2].told, 1);
 	/* It becomes known while the waker is at it. */
-	assert_int_equal(wake_join(&b->desk, &clients[0].waiter, &request, SANDBOX_PAUSED), 0);
+	assert_int_equal(wake_join(b->wake, &b->loop, &clients[0].waiter, &request, SANDBOX_PAUSED),
+			 0);
 	turn(b);
 	catalog_record_release(put(b, "new", SANDBOX_PAUSED));
 	turn(b);
@@ -327,8 +326,9 @@ static void made_up_ids_leave_room_for_known_ones(void **state)
 	for (size_t i = 0; i <= PROXY_WAKE_UNKNOWN_FLIGHTS_MAX; i++) {
 		snprintf(request.id, sizeof(request.id), "u%zu", i);
 		clients[i].waiter.on_woken = on_woken;
-		assert_int_equal(wake_join(&b->desk, &clients[i].waiter, &request, SANDBOX_PAUSED),
-				 i < PROXY_WAKE_UNKNOWN_FLIGHTS_MAX ? 0 : -EAGAIN);
+		assert_int_equal(
+			wake_join(b->wake, &b->loop, &clients[i].waiter, &request, SANDBOX_PAUSED),
+			i < PROXY_WAKE_UNKNOWN_FLIGHTS_MAX ? 0 : -EAGAIN);
 	}
 	turn(b);
 	assert_int_equal(b->call_count, PROXY_WAKE_UNKNOWN_CALLS_MAX);
@@ -353,21 +353,16 @@ static void without_a_waker_only_changes_are_waited_for(void **state)
 	struct wake *wake = wake_open(&b->loop, b->catalog, &options);
 	struct client client = {0};
 	struct catalog_record *record = put(b, "abc", SANDBOX_PAUSED);
-	struct wake_desk none, desk;
 
-	wake_desk_open(&none, &b->loop, NULL);
-	assert_int_equal(join_record(&none, &client, record), -ENOTSUP);
-	wake_desk_close(&none);
-	wake_desk_open(&desk, &b->loop, wake);
+	assert_int_equal(join_record(NULL, &b->loop, &client, record), -ENOTSUP);
 	client.waiter.on_woken = on_woken;
-	assert_int_equal(join_record(&desk, &client, record), -ENOTSUP);
+	assert_int_equal(join_record(wake, &b->loop, &client, record), -ENOTSUP);
 	catalog_record_release(record);
 	record = put(b, "abc", SANDBOX_RESUMING);
-	assert_int_equal(join_record(&desk, &client, record), 0);
+	assert_int_equal(join_record(wake, &b->loop, &client, record), 0);
 	catalog_record_release(record);
 	TURN_UNTIL(&b->loop, client.told);
 	assert_int_equal(client.verdict.outcome, WAKE_TRANSITIONING);
-	wake_desk_close(&desk);
 	wake_close(wake);
 	turn(b);
 }

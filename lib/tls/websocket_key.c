@@ -1,12 +1,12 @@
+#include "lib/tls/websocket_key.h"
+
 #include <openssl/evp.h>
 #include <openssl/rand.h>
 #include <openssl/sha.h>
 
-#include "proxy/front/http2_private.h"
-
 #define KEY_RAW_BYTES 16
 
-int http2_websocket_key(char ret_key[HTTP2_WEBSOCKET_KEY_BYTES + 1])
+int websocket_key_make(char ret_key[WEBSOCKET_KEY_BYTES + 1])
 {
 	unsigned char raw[KEY_RAW_BYTES];
 
@@ -16,15 +16,15 @@ int http2_websocket_key(char ret_key[HTTP2_WEBSOCKET_KEY_BYTES + 1])
 	return 0;
 }
 
-bool http2_websocket_accepts(struct str key, struct str accept)
+bool websocket_key_accepts(struct str key, struct str accept)
 {
 	/* The constant is the protocol's (RFC 6455 section 1.3). */
 	static const struct str constant = {"258EAFA5-E914-47DA-95CA-C5AB0DC85B11", 36};
-	char joined[HTTP2_WEBSOCKET_KEY_BYTES + 36];
+	char joined[WEBSOCKET_KEY_BYTES + 36];
 	unsigned char digest[SHA_DIGEST_LENGTH];
-	char expected[HTTP2_WEBSOCKET_ACCEPT_BYTES + 1];
+	char expected[WEBSOCKET_ACCEPT_BYTES + 1];
 
-	if (key.len != HTTP2_WEBSOCKET_KEY_BYTES)
+	if (key.len != WEBSOCKET_KEY_BYTES)
 		return false;
 	memcpy(joined, key.p, key.len);
 	memcpy(joined + key.len, constant.p, constant.len);

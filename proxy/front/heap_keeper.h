@@ -13,8 +13,8 @@
  * in a row much is resident that nobody uses, and that is a good part of all, malloc is told to
  * give it back. While nothing happens nobody looks; with another libc than glibc nobody ever does.
  */
-#ifndef PROXY_HEAP_KEEPER_H
-#define PROXY_HEAP_KEEPER_H
+#ifndef PROXY_FRONT_HEAP_KEEPER_H
+#define PROXY_FRONT_HEAP_KEEPER_H
 
 #include <pthread.h>
 #include <stdatomic.h>

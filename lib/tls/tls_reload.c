@@ -1,9 +1,9 @@
-#include "proxy/front/tls_reload.h"
+#include "lib/tls/tls_reload.h"
 
+#include "lib/counter.h"
 #include "lib/job.h"
+#include "lib/limits.h"
 #include "lib/log.h"
-#include "proxy/counter.h"
-#include "proxy/limits.h"
 
 /* A key is the current one this long, and then the last one: a ticket can be used all its session's
  * life. */
@@ -26,8 +26,8 @@ struct tls_reload {
 	struct loop *loop;
 	const char *const *sources;
 	size_t count;
-	struct tls *tls;
-	uv_timer_t delay, tickets;
+	struct tls_server *tls;
+	struct alarm delay, tickets;
 	struct watched *watched;
 	size_t watched_count;
 	struct job job;
@@ -85,7 +85,7 @@ static void on_loaded(struct job *job)
 	tls_store_release(reload->previous);
 	reload->previous = NULL;
 	if (reload->status == 0)
-		tls_set_store(reload->tls, reload->loaded);
+		tls_server_set_store(reload->tls, reload->loaded);
 	log_load(reload);
 	tell(reload);
 	if (reload->again && !reload->closing)
@@ -100,7 +100,7 @@ static void start(struct tls_reload *reload)
 	}
 	reload->again = false;
 	list_splice(&reload->served, &reload->waiters);
-	reload->previous = tls_hold_store(reload->tls);
+	reload->previous = tls_server_hold_store(reload->tls);
 	if (job_run(reload->loop, &reload->job, JOB_FILES, load, on_loaded) == 0)
 		return;
 	memset(&reload->result, 0, sizeof(reload->result));
@@ -125,9 +125,9 @@ void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user
 
 /* ---- what starts one ---- */
 
-static void on_delay(uv_timer_t *timer)
+static void on_delay(struct alarm *delay)
 {
-	start(container_of(timer, struct tls_reload, delay));
+	start(container_of(delay, struct tls_reload, delay));
 }
 
 static bool is_name_of(struct str path, const char *name)
@@ -164,13 +164,16 @@ static void on_change(uv_fs_event_t *event, const char *name, int events, int st
 
 	(void)events;
 	if (status == 0 && !reload->closing && concerns(reload, name) &&
-	    !uv_is_active((uv_handle_t *)&reload->delay))
-		uv_timer_start(&reload->delay, on_delay, TLS_RELOAD_DELAY_MS, 0);
+	    !alarm_is_set(&reload->delay))
+		alarm_set(reload->loop, &reload->delay, TLS_RELOAD_DELAY_MS);
 }
 
-static void on_tickets(uv_timer_t *timer)
+static void on_tickets(struct alarm *tickets)
 {
-	tls_rotate_tickets(container_of(timer, struct tls_reload, tickets)->tls);
+	struct tls_reload *reload = container_of(tickets, struct tls_reload, tickets);
+
+	alarm_set(reload->loop, tickets, TICKET_KEY_MS);
+	tls_server_rotate_tickets(reload->tls);
 }
 
 /* ---- the directories ---- */
@@ -241,10 +244,10 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 	struct tls_load_result result;
 	struct tls_reload *reload;
 	struct tls_store *store;
-	struct tls *tls;
+	struct tls_server *tls;
 
 	if (tls_store_load(sources, count, NULL, &store, &result, err) < 0 ||
-	    tls_new(store, &tls, err) < 0)
+	    tls_server_new(store, &tls, err) < 0)
 		return -EINVAL;
 	reload = xcalloc(1, sizeof(*reload));
 	reload->loop = loop;
@@ -253,37 +256,36 @@ int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 	reload->tls = tls;
 	list_init(&reload->waiters);
 	list_init(&reload->served);
-	uv_timer_init(&loop->uv, &reload->delay);
-	uv_timer_init(&loop->uv, &reload->tickets);
-	uv_timer_start(&reload->tickets, on_tickets, TICKET_KEY_MS, TICKET_KEY_MS);
+	alarm_init(&reload->delay, on_delay);
+	alarm_init(&reload->tickets, on_tickets);
+	alarm_set(loop, &reload->tickets, TICKET_KEY_MS);
 	watch_sources(reload);
 	*ret_reload = reload;
 	return 0;
 }
 
-struct tls *tls_reload_tls(const struct tls_reload *reload)
+struct tls_server *tls_reload_tls(const struct tls_reload *reload)
 {
 	return reload->tls;
 }
 
 uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload)
 {
-	return uv_timer_get_due_in(&reload->tickets);
+	return alarm_left_ms(&reload->tickets);
 }
 
 bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *keys, size_t len,
 			       uint64_t due_ms)
 {
-	if (!tls_import_tickets(reload->tls, keys, len))
+	if (!tls_server_import_tickets(reload->tls, keys, len))
 		return false;
-	uv_timer_start(&reload->tickets, on_tickets, size_min(due_ms, TICKET_KEY_MS),
-		       TICKET_KEY_MS);
+	alarm_set(reload->loop, &reload->tickets, size_min(due_ms, TICKET_KEY_MS));
 	return true;
 }
 
 void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_totals)
 {
-	struct tls_store *store = tls_hold_store(reload->tls);
+	struct tls_store *store = tls_server_hold_store(reload->tls);
 
 	ret_totals->done = counter_read(&reload->done);
 	ret_totals->failed = counter_read(&reload->failed);
@@ -292,18 +294,18 @@ void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_
 	tls_store_release(store);
 }
 
-void tls_reload_close(struct tls_reload *reload)
+void tls_reload_close(struct tls_reload *reload, const char *why)
 {
 	if (reload->closing)
 		return;
 	reload->closing = true;
 	list_splice(&reload->served, &reload->waiters);
 	if (!reload->job.active) {
-		reload->status = err_set(&reload->err, ERR_UNAVAILABLE, "the proxy is ending");
+		reload->status = err_set(&reload->err, ERR_UNAVAILABLE, "%s", why);
 		tell(reload);
 	}
-	uv_close((uv_handle_t *)&reload->delay, NULL);
-	uv_close((uv_handle_t *)&reload->tickets, NULL);
+	alarm_cancel(&reload->delay);
+	alarm_cancel(&reload->tickets);
 	for (size_t i = 0; i < reload->watched_count; i++)
 		uv_close((uv_handle_t *)&reload->watched[i].event, NULL);
 }
@@ -313,6 +315,6 @@ void tls_reload_free(struct tls_reload *reload)
 	for (size_t i = 0; i < reload->watched_count; i++)
 		free(reload->watched[i].path);
 	free(reload->watched);
-	tls_free(reload->tls);
+	tls_server_free(reload->tls);
 	free(reload);
 }

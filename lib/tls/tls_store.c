@@ -1,4 +1,4 @@
-#include "proxy/front/tls_store.h"
+#include "lib/tls/tls_store.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,8 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lib/limits.h"
 #include "lib/log.h"
-#include "proxy/limits.h"
 
 /* A name and who has it; sorted by name, then by the order in which certificates were given. */
 struct tls_name {

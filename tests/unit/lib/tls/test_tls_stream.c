@@ -442,7 +442,7 @@ static void s090_tickets_of_the_last_key_still_resume(void **state)
 			assert_true(SSL_SESSION_has_ticket(session));
 			tls_lab_close();
 			for (int i = 0; i < rotations; i++)
-				tls_rotate_tickets(tls_lab_tls);
+				tls_server_rotate_tickets(tls_lab_tls);
 			tls_lab_open(versions[v], "a.sbx.localhost", session);
 			assert_int_equal(tls_lab_start(0), 0);
 			tls_lab_exchange(0);
@@ -475,7 +475,7 @@ static SSL_SESSION *take_session(int version, int renewed)
 	session = SSL_get1_session(tls_lab.client);
 	tls_lab_close();
 	for (int i = 0; i < renewed; i++)
-		tls_rotate_tickets(tls_lab_tls);
+		tls_server_rotate_tickets(tls_lab_tls);
 	return session;
 }
 
@@ -500,35 +500,36 @@ static void s090_a_successor_with_the_keys_resumes_and_renews_them(void **state)
 	for (size_t v = 0; v < ARRAY_LENGTH(versions); v++) {
 		SSL_SESSION *older = take_session(versions[v], 1),
 			    *newer = take_session(versions[v], 0);
-		struct tls *predecessor = tls_lab_tls;
+		struct tls_server *predecessor = tls_lab_tls;
 		unsigned char keys[TLS_TICKET_KEYS_BYTES];
-		size_t len = tls_export_tickets(predecessor, keys);
+		size_t len = tls_server_export_tickets(predecessor, keys);
 
 		assert_int_equal(len, sizeof(keys));
 		tls_lab_tls = tls_lab_new_tls();
 		for (size_t i = 0; i < ARRAY_LENGTH(wrong); i++)
-			assert_false(tls_import_tickets(tls_lab_tls, keys, wrong[i]));
+			assert_false(tls_server_import_tickets(tls_lab_tls, keys, wrong[i]));
 		assert_false(resumes(versions[v], newer));
-		assert_true(tls_import_tickets(tls_lab_tls, keys, len));
+		assert_true(tls_server_import_tickets(tls_lab_tls, keys, len));
 		assert_true(resumes(versions[v], newer));
 		assert_true(resumes(versions[v], older));
-		tls_rotate_tickets(tls_lab_tls);
+		tls_server_rotate_tickets(tls_lab_tls);
 		assert_true(resumes(versions[v], newer));
 		assert_false(resumes(versions[v], older));
-		tls_rotate_tickets(tls_lab_tls);
+		tls_server_rotate_tickets(tls_lab_tls);
 		assert_false(resumes(versions[v], newer));
-		tls_free(tls_lab_tls);
+		tls_server_free(tls_lab_tls);
 
 		/* One that has not renewed any yet has no last one. */
 		tls_lab_tls = tls_lab_new_tls();
-		len = tls_export_tickets(tls_lab_tls, keys);
+		len = tls_server_export_tickets(tls_lab_tls, keys);
 		assert_int_equal(len, TLS_TICKET_KEY_BYTES);
-		tls_free(tls_lab_tls);
+		tls_server_free(tls_lab_tls);
 		tls_lab_tls = tls_lab_new_tls();
-		tls_rotate_tickets(tls_lab_tls);
-		assert_true(tls_import_tickets(tls_lab_tls, keys, len));
-		assert_int_equal(tls_export_tickets(tls_lab_tls, keys), TLS_TICKET_KEY_BYTES);
-		tls_free(tls_lab_tls);
+		tls_server_rotate_tickets(tls_lab_tls);
+		assert_true(tls_server_import_tickets(tls_lab_tls, keys, len));
+		assert_int_equal(tls_server_export_tickets(tls_lab_tls, keys),
+				 TLS_TICKET_KEY_BYTES);
+		tls_server_free(tls_lab_tls);
 		tls_lab_tls = predecessor;
 		SSL_SESSION_free(older);
 		SSL_SESSION_free(newer);

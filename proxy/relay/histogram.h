@@ -1,12 +1,12 @@
 /*
  * How often a number fell where: the counts behind a Prometheus histogram. One loop observes,
- * others may read (counter.h).
+ * others may read (lib/counter.h).
  */
-#ifndef PROXY_HISTOGRAM_H
-#define PROXY_HISTOGRAM_H
+#ifndef PROXY_RELAY_HISTOGRAM_H
+#define PROXY_RELAY_HISTOGRAM_H
 
 #include "lib/buf.h"
-#include "proxy/counter.h"
+#include "lib/counter.h"
 
 #define HISTOGRAM_BOUNDS 15
 

@@ -1,11 +1,13 @@
-#include "proxy/front/tls_accept.h"
+#include "lib/tls/tls_acceptor.h"
+
+#include <openssl/ssl.h>
 
 #include "lib/buf.h"
+#include "lib/counter.h"
 #include "lib/limits.h"
 #include "lib/log.h"
+#include "lib/tls/tls_server.h"
 #include "lib/tls/tls_stream.h"
-#include "proxy/counter.h"
-#include "proxy/limits.h"
 
 #define RECORD_HEADER_BYTES 5
 #define RECORD_HANDSHAKE 22
@@ -13,8 +15,9 @@
 
 struct tls_acceptor {
 	struct loop *loop;
-	struct tls *tls;
+	struct tls_server *tls;
 	struct tls_buffers *buffers;
+	struct str plain_http_answer;
 	struct tls_counters counters;
 	struct list_node waiting; /* first record complete, for a turn of the loop with time left */
 	struct later later; /* the next turn */
@@ -36,52 +39,46 @@ struct handshake {
 	struct stream *stream; /* as accepted; NULL once it is another's, or closed */
 	struct stream *tls; /* around it, in STATE_HANDSHAKE */
 	struct buf first;
-	struct later later; /* a failure, told from inside the stream's callback */
-	uv_timer_t timer;
+	struct later later; /* after a stream's callback: a failure, or the end of what it became */
+	struct alarm alarm;
 	enum state state;
 	int failure;
-	unsigned parts; /* the timer, the stream */
 	bool shut, eof;
 	char peer[64];
 };
 
 /* ---- the end of things ---- */
 
-static void release_part(struct handshake *h)
+static void free_handshake(struct handshake *h)
 {
-	if (--h->parts)
-		return;
 	later_cancel(&h->later);
 	buf_fini(&h->first);
 	http_server_leave(&h->guest);
 	free(h);
 }
 
-static void on_timer_closed(uv_handle_t *timer)
-{
-	release_part(container_of((uv_timer_t *)timer, struct handshake, timer));
-}
-
 static void on_stream_closed(struct stream *s)
 {
-	struct handshake *h = s->user;
-
-	h->stream = h->tls = NULL;
-	release_part(h);
+	free_handshake(s->user);
 }
 
-static void close_timer(struct handshake *h)
+static void on_handed_over(struct later *later)
+{
+	free_handshake(container_of(later, struct handshake, later));
+}
+
+static void end(struct handshake *h)
 {
 	h->state = STATE_CLOSING;
 	list_remove(&h->node);
-	uv_close((uv_handle_t *)&h->timer, on_timer_closed);
+	alarm_cancel(&h->alarm);
 }
 
 static void close_handshake(struct handshake *h, bool reset)
 {
 	if (h->state == STATE_CLOSING)
 		return;
-	close_timer(h);
+	end(h);
 	stream_close(h->tls ? h->tls : h->stream, reset);
 }
 
@@ -103,7 +100,6 @@ static void on_abort(struct http_server_guest *guest)
 /* ---- refusals ---- */
 
 static const struct stream_events stream_events;
-static void on_timer(uv_timer_t *timer);
 
 /* Our direction ends; the client may read until it ends its own. */
 static void linger(struct handshake *h)
@@ -119,22 +115,15 @@ static void linger(struct handshake *h)
 		close_handshake(h, false);
 		return;
 	}
-	uv_timer_start(&h->timer, on_timer, HTTP_LINGER_TIMEOUT_MS, 0);
+	alarm_set(h->acceptor->loop, &h->alarm, HTTP_LINGER_TIMEOUT_MS);
 }
 
 /* By its first byte; a client that spoke HTTP is told what is missing (contract/proxy.md S91). */
 static void refuse_plain_http(struct handshake *h)
 {
-	static const char body[] = "{\"code\":400,\"message\":\"this port speaks HTTPS\"}\n";
-	char answer[512];
-	struct iovec piece = {.iov_base = answer};
+	struct str answer = h->acceptor->plain_http_answer;
+	struct iovec piece = {(void *)answer.p, answer.len};
 
-	piece.iov_len = (size_t)snprintf(
-		answer, sizeof(answer),
-		"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json; charset=utf-8\r\n"
-		"X-Content-Type-Options: nosniff\r\nX-Proxy-Error: bad_request\r\n"
-		"Connection: close\r\nContent-Length: %zu\r\n\r\n%s",
-		sizeof(body) - 1, body);
 	counter_add(&h->acceptor->counters.plain_http);
 	stream_write(h->stream, &piece, 1);
 	linger(h);
@@ -178,15 +167,16 @@ static void hand_over(struct handshake *h)
 	struct stream *tls = h->tls;
 	SSL *ssl = tls_stream_ssl(tls);
 
-	tls->security = tls_security_of(ssl);
+	tls->security = tls_server_security_of(ssl);
 	counter_add(SSL_version(ssl) == TLS1_2_VERSION ? &counters->handshakes_12
 						       : &counters->handshakes_13);
 	if (SSL_session_reused(ssl))
 		counter_add(&counters->resumed);
 	h->stream = h->tls = NULL;
-	h->parts--; /* the stream's; the timer's is left */
-	close_timer(h);
-	if (tls_chose_http2(ssl)) {
+	end(h);
+	later_init(&h->later, on_handed_over);
+	later_call(h->acceptor->loop, &h->later);
+	if (tls_server_chose_http2(ssl)) {
 		counter_add(&counters->http2);
 		http_server_adopt_http2(server, tls, h->peer);
 	} else {
@@ -213,7 +203,7 @@ static void make_first_step(struct handshake *h)
 {
 	struct tls_acceptor *acceptor = h->acceptor;
 	uint64_t start = uv_hrtime();
-	SSL *ssl = tls_accept_new(acceptor->tls);
+	SSL *ssl = tls_server_connection_new(acceptor->tls);
 	int status = -ENOMEM;
 
 	list_remove(&h->node);
@@ -336,12 +326,10 @@ static const struct stream_events stream_events = {
 	.on_closed = on_stream_closed,
 };
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct handshake *h = container_of(timer, struct handshake, timer);
+	struct handshake *h = container_of(alarm, struct handshake, alarm);
 
-	if (h->state == STATE_CLOSING)
-		return;
 	if (h->state != STATE_LINGER) {
 		counter_add(&h->acceptor->counters.timed_out);
 		log_failure(h, "it took too long");
@@ -360,13 +348,12 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 	h->guest.on_stop = on_stop;
 	h->guest.on_yield = on_abort;
 	h->guest.on_abort = on_abort;
-	h->parts = 2;
 	snprintf(h->peer, sizeof(h->peer), "%s", peer);
 	buf_init(&h->first, TLS_FIRST_RECORD_BYTES_MAX + LOOP_SCRATCH_BYTES);
 	list_init(&h->node);
 	later_init(&h->later, on_failed);
-	uv_timer_init(&acceptor->loop->uv, &h->timer);
-	uv_timer_start(&h->timer, on_timer, TLS_HANDSHAKE_TIMEOUT_MS, 0);
+	alarm_init(&h->alarm, on_alarm);
+	alarm_set(acceptor->loop, &h->alarm, TLS_HANDSHAKE_TIMEOUT_MS);
 	stream->events = &stream_events;
 	stream->user = h;
 	http_server_enter(server, &h->guest);
@@ -375,13 +362,15 @@ void tls_acceptor_accept(struct http_server *server, struct stream *stream, cons
 		close_handshake(h, true);
 }
 
-struct tls_acceptor *tls_acceptor_new(struct loop *loop, struct tls *tls)
+struct tls_acceptor *tls_acceptor_new(struct loop *loop, struct tls_server *tls,
+				      struct str plain_http_answer)
 {
 	struct tls_acceptor *acceptor = xcalloc(1, sizeof(*acceptor));
 
 	acceptor->loop = loop;
 	acceptor->tls = tls;
 	acceptor->buffers = tls_buffers_new();
+	acceptor->plain_http_answer = plain_http_answer;
 	list_init(&acceptor->waiting);
 	later_init(&acceptor->later, on_turn);
 	return acceptor;

@@ -1,15 +1,16 @@
-#include "proxy/front/tls_certificate.h"
+#include "lib/tls/tls_certificate.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <fcntl.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
+#include <openssl/ssl.h>
 #include <openssl/x509v3.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "proxy/limits.h"
+#include "lib/limits.h"
 
 void tls_certificate_release(struct tls_certificate *c)
 {

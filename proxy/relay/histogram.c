@@ -1,4 +1,4 @@
-#include "proxy/histogram.h"
+#include "proxy/relay/histogram.h"
 
 const struct histogram_bounds histogram_milliseconds = {
 	{1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 5000, 10000, 60000, 600000, 3600000}};

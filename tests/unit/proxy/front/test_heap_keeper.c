@@ -1,4 +1,4 @@
-#include "proxy/heap_keeper.h"
+#include "proxy/front/heap_keeper.h"
 #include "tests/support/cmocka.h"
 
 #define MIB ((size_t)1024 * 1024)

@@ -2,8 +2,8 @@
  * Numbers that one loop counts and other threads may read: no locked instruction on the hot path,
  * since nobody else writes.
  */
-#ifndef PROXY_COUNTER_H
-#define PROXY_COUNTER_H
+#ifndef LIB_COUNTER_H
+#define LIB_COUNTER_H
 
 #include <stdatomic.h>
 #include <stdint.h>

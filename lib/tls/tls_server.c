@@ -1,10 +1,11 @@
-#include "proxy/front/tls.h"
+#include "lib/tls/tls_server.h"
 
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 
 #include "lib/log.h"
-#include "proxy/limits.h"
+#include "lib/limits.h"
 
 /* The cheapest that is safe first; a client without AES in hardware says so by wanting ChaCha
  * first. */
@@ -18,7 +19,7 @@
 	"ECDSA+SHA256:ed25519:ECDSA+SHA384:ECDSA+SHA512:RSA-PSS+SHA256:RSA-PSS+SHA384:" \
 	"RSA-PSS+SHA512:RSA+SHA256:RSA+SHA384:RSA+SHA512"
 
-struct tls {
+struct tls_server {
 	SSL_CTX *context;
 	struct tls_tickets *tickets;
 	pthread_mutex_t lock; /* of `store`, the pointer */
@@ -99,7 +100,7 @@ static int on_alpn(SSL *ssl, const unsigned char **ret_name, unsigned char *ret_
 		   const unsigned char *offer, unsigned len, void *user)
 {
 	static const unsigned char with_http2[] = "\2h2\10http/1.1\10http/1.0";
-	const struct tls *tls = user;
+	const struct tls_server *tls = user;
 	const unsigned char *ours = with_http2 + (tls->http2 ? 0 : 3);
 	unsigned char *chosen;
 
@@ -114,8 +115,10 @@ static int on_alpn(SSL *ssl, const unsigned char **ret_name, unsigned char *ret_
 
 /* ---- the context ---- */
 
-static SSL_CTX *context_new(struct tls *tls)
+static SSL_CTX *context_new(struct tls_server *tls)
 {
+	/* Any constant will do. Tickets have it in them, so another one would make those of an
+	 * earlier version worthless to its successor. */
 	static const unsigned char session_context[] = "proxy";
 	SSL_CTX *context = SSL_CTX_new(TLS_server_method());
 
@@ -143,9 +146,9 @@ static SSL_CTX *context_new(struct tls *tls)
 	return context;
 }
 
-int tls_new(struct tls_store *store, struct tls **ret_tls, struct err *err)
+int tls_server_new(struct tls_store *store, struct tls_server **ret_tls, struct err *err)
 {
-	struct tls *tls = xcalloc(1, sizeof(*tls));
+	struct tls_server *tls = xcalloc(1, sizeof(*tls));
 
 	pthread_mutex_init(&tls->lock, NULL);
 	tls->store = store;
@@ -158,14 +161,14 @@ int tls_new(struct tls_store *store, struct tls **ret_tls, struct err *err)
 
 		err_set(err, ERR_INTERNAL, "TLS cannot be set up (%s)", reason ? reason : "?");
 		ERR_clear_error();
-		tls_free(tls);
+		tls_server_free(tls);
 		return -EPROTO;
 	}
 	*ret_tls = tls;
 	return 0;
 }
 
-void tls_free(struct tls *tls)
+void tls_server_free(struct tls_server *tls)
 {
 	SSL_CTX_free(tls->context);
 	if (tls->tickets)
@@ -175,12 +178,12 @@ void tls_free(struct tls *tls)
 	free(tls);
 }
 
-void tls_offer_http2(struct tls *tls)
+void tls_server_offer_http2(struct tls_server *tls)
 {
 	tls->http2 = true;
 }
 
-void tls_set_store(struct tls *tls, struct tls_store *store)
+void tls_server_set_store(struct tls_server *tls, struct tls_store *store)
 {
 	struct tls_store *before;
 
@@ -191,7 +194,7 @@ void tls_set_store(struct tls *tls, struct tls_store *store)
 	tls_store_release(before);
 }
 
-struct tls_store *tls_hold_store(struct tls *tls)
+struct tls_store *tls_server_hold_store(struct tls_server *tls)
 {
 	struct tls_store *store;
 
@@ -201,18 +204,19 @@ struct tls_store *tls_hold_store(struct tls *tls)
 	return store;
 }
 
-void tls_rotate_tickets(struct tls *tls)
+void tls_server_rotate_tickets(struct tls_server *tls)
 {
 	if (!tls_tickets_rotate(tls->tickets))
 		log_error("tls", "no randomness for new ticket keys");
 }
 
-size_t tls_export_tickets(struct tls *tls, unsigned char ret_keys[TLS_TICKET_KEYS_BYTES])
+size_t tls_server_export_tickets(struct tls_server *tls,
+				 unsigned char ret_keys[TLS_TICKET_KEYS_BYTES])
 {
 	return tls_tickets_export(tls->tickets, ret_keys);
 }
 
-bool tls_import_tickets(struct tls *tls, const unsigned char *keys, size_t len)
+bool tls_server_import_tickets(struct tls_server *tls, const unsigned char *keys, size_t len)
 {
 	return tls_tickets_import(tls->tickets, keys, len);
 }
@@ -232,7 +236,7 @@ static bool covers(const struct stream_security *security, struct str host)
 	return tls_certificate_covers(facts->shown, host);
 }
 
-SSL *tls_accept_new(struct tls *tls)
+SSL *tls_server_connection_new(struct tls_server *tls)
 {
 	SSL *ssl = SSL_new(tls->context);
 	struct tls_facts *facts;
@@ -240,7 +244,7 @@ SSL *tls_accept_new(struct tls *tls)
 	if (!ssl)
 		return NULL;
 	facts = xcalloc(1, sizeof(*facts));
-	facts->store = tls_hold_store(tls);
+	facts->store = tls_server_hold_store(tls);
 	facts->security.covers = covers;
 	if (!SSL_set_ex_data(ssl, facts_index, facts)) {
 		free_facts(NULL, facts, NULL, 0, 0, NULL);
@@ -267,7 +271,7 @@ static const struct tls_certificate *find_shown(const SSL *ssl, const struct tls
 	return any;
 }
 
-const struct stream_security *tls_security_of(SSL *ssl)
+const struct stream_security *tls_server_security_of(SSL *ssl)
 {
 	struct tls_facts *facts = facts_of(ssl);
 
@@ -277,7 +281,7 @@ const struct stream_security *tls_security_of(SSL *ssl)
 	return &facts->security;
 }
 
-bool tls_chose_http2(const SSL *ssl)
+bool tls_server_chose_http2(const SSL *ssl)
 {
 	const unsigned char *name;
 	unsigned len;

@@ -1,7 +1,8 @@
-#include "proxy/front/tls_ticket.h"
+#include "lib/tls/tls_ticket.h"
 
 #include <openssl/core_names.h>
 #include <openssl/rand.h>
+#include <openssl/ssl.h>
 #include <pthread.h>
 
 #define NAME_BYTES 16

@@ -12,10 +12,10 @@
  * x.y.a.b), else the first one given (contract/proxy.md S88). Where several fit equally there is
  * one per kind of key, of these the first, and OpenSSL takes the ECDSA one if the client can.
  */
-#ifndef PROXY_FRONT_TLS_STORE_H
-#define PROXY_FRONT_TLS_STORE_H
+#ifndef LIB_TLS_TLS_STORE_H
+#define LIB_TLS_TLS_STORE_H
 
-#include "proxy/front/tls_certificate.h"
+#include "lib/tls/tls_certificate.h"
 
 /* The certificates that may be shown, one of each kind of key; NULL where there is none. */
 struct tls_choice {

@@ -5,11 +5,11 @@
  * get the new certificates. A file that cannot be used keeps the certificate that came from it
  * before, and the log, the metrics and the answer to who asked say so (contract/proxy.md S90).
  */
-#ifndef PROXY_FRONT_TLS_RELOAD_H
-#define PROXY_FRONT_TLS_RELOAD_H
+#ifndef LIB_TLS_TLS_RELOAD_H
+#define LIB_TLS_TLS_RELOAD_H
 
 #include "lib/loop.h"
-#include "proxy/front/tls.h"
+#include "lib/tls/tls_server.h"
 
 struct tls_reload;
 
@@ -26,7 +26,7 @@ typedef void tls_reload_told(void *user, const struct tls_load_result *result,
 /* Loads and sets up (blocking; at the start). `sources` as in tls_store.h, borrowed. */
 int tls_reload_open(struct loop *loop, const char *const *sources, size_t count,
 		    struct tls_reload **ret_reload, struct err *err) NODISCARD;
-struct tls *tls_reload_tls(const struct tls_reload *reload);
+struct tls_server *tls_reload_tls(const struct tls_reload *reload);
 /* When ticket keys are renewed next, in milliseconds from now. */
 uint64_t tls_reload_tickets_due_ms(const struct tls_reload *reload);
 /* The keys of another process (tls_ticket.h), and when they are to be renewed: their age counts,
@@ -38,8 +38,9 @@ bool tls_reload_import_tickets(struct tls_reload *reload, const unsigned char *k
 void tls_reload_now(struct tls_reload *reload, tls_reload_told *told, void *user);
 /* Any thread. */
 void tls_reload_totals(struct tls_reload *reload, struct tls_reload_totals *ret_totals);
-/* Closes its handles; tls_reload_free once the loop has ended, and nobody uses the struct tls. */
-void tls_reload_close(struct tls_reload *reload);
+/* Closes its handles; who waits for a load is told `why` nothing comes of it. tls_reload_free once
+ * the loop has ended, and nobody uses the struct tls_server. */
+void tls_reload_close(struct tls_reload *reload, const char *why);
 void tls_reload_free(struct tls_reload *reload);
 
 #endif

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "lib/log.h"
-#include "proxy/front/tls_development.h"
-#include "proxy/front/tls_store.h"
+#include "lib/tls/tls_development.h"
+#include "lib/tls/tls_store.h"
 
 static char directory[] = "/tmp/test-tls-store-XXXXXX";
 

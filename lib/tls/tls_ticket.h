@@ -1,17 +1,15 @@
 /*
  * The keys of session tickets (RFC 5077, RFC 8446 section 4.6.1): made here at random, in memory
- * only, shared by all workers, so that a client resumes its session wherever its next connection
+ * only, shared by all loops, so that a client resumes its session wherever its next connection
  * lands. tls_tickets_rotate makes a new one and forgets the one before the last: tickets of the
  * last are still taken (and replaced), older ones lead to a full handshake, and what was recorded
- * under them can never be read. Only a successor gets them (proxy/handover.h), so that a restart
+ * under them can never be read. Only a successor gets them, so that a restart
  * costs no client a full handshake.
  *
  * Any thread.
  */
-#ifndef PROXY_FRONT_TLS_TICKET_H
-#define PROXY_FRONT_TLS_TICKET_H
-
-#include <openssl/ssl.h>
+#ifndef LIB_TLS_TLS_TICKET_H
+#define LIB_TLS_TLS_TICKET_H
 
 #include "lib/base.h"
 
@@ -20,6 +18,7 @@
 /* Two of them at most. */
 #define TLS_TICKET_KEYS_BYTES (2 * TLS_TICKET_KEY_BYTES)
 
+struct ssl_ctx_st; /* OpenSSL's SSL_CTX */
 struct tls_tickets;
 
 /* NULL when there is no randomness. */
@@ -35,6 +34,6 @@ size_t tls_tickets_export(struct tls_tickets *tickets,
  * whole. */
 bool tls_tickets_import(struct tls_tickets *tickets, const unsigned char *keys, size_t len);
 /* Makes the context use them; they must outlive it. */
-int tls_tickets_use(struct tls_tickets *tickets, SSL_CTX *context) NODISCARD;
+int tls_tickets_use(struct tls_tickets *tickets, struct ssl_ctx_st *context) NODISCARD;
 
 #endif

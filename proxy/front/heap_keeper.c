@@ -1,4 +1,4 @@
-#include "proxy/heap_keeper.h"
+#include "proxy/front/heap_keeper.h"
 
 #include <fcntl.h>
 #include <malloc.h>

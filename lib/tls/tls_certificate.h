@@ -2,10 +2,9 @@
  * One certificate with its key and chain, read from PEM files, and the names it stands for. It does
  * not change once loaded; several stores may hold it.
  */
-#ifndef PROXY_FRONT_TLS_CERTIFICATE_H
-#define PROXY_FRONT_TLS_CERTIFICATE_H
+#ifndef LIB_TLS_TLS_CERTIFICATE_H
+#define LIB_TLS_TLS_CERTIFICATE_H
 
-#include <openssl/ssl.h>
 #include <stdatomic.h>
 
 #include "lib/err.h"
@@ -14,9 +13,9 @@ enum tls_key_kind { TLS_KEY_ECDSA, TLS_KEY_RSA, TLS_KEY_OTHER, TLS_KEY_KINDS };
 
 struct tls_certificate {
 	atomic_size_t holds;
-	X509 *leaf;
-	STACK_OF(X509) * chain; /* NULL: none */
-	EVP_PKEY *key;
+	struct x509_st *leaf; /* OpenSSL's X509 */
+	struct stack_st_X509 *chain; /* STACK_OF(X509); NULL: none */
+	struct evp_pkey_st *key; /* EVP_PKEY */
 	enum tls_key_kind kind;
 	char *source; /* what it was read from, for logs */
 	char **names; /* lower case, without a final dot; addresses in their usual form */
