@@ -7,8 +7,7 @@
 
 #include "envd/host/metadata.h"
 #include "envd/host/volumes.h"
-#include "envd/jobs/job_table.h"
-#include "envd/jobs/jobs_service_webhook.h"
+#include "envd/jobs/jobs_service.h"
 #include "envd/limits.h"
 #include "envd/process/process_table.h"
 #include "envd/routes.h"
@@ -127,7 +126,7 @@ static void open_jobs(struct app *app)
 		.on_webhook = jobs_webhook_start,
 	};
 
-	app->jobs = job_table_new(&settings);
+	app->jobs = jobs_new(&settings);
 }
 
 static void on_next_stage(struct alarm *alarm);
@@ -246,7 +245,7 @@ int app_open(struct app *app, struct err *err)
 	open_forwarder(app);
 	open_tools(app);
 	open_metadata(app);
-	job_table_open(app->jobs);
+	jobs_open(app->jobs);
 	return 0;
 }
 
@@ -323,7 +322,7 @@ void app_stop(struct app *app)
 		polled_watches_stop(&app->polled_watches);
 		watches_stop(&app->watches);
 		close_tools(app);
-		job_table_close(app->jobs);
+		jobs_close(app->jobs);
 		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped,
 				   app);
 		break;
@@ -346,7 +345,7 @@ void app_fini(struct app *app)
 	if (app->stage == APP_RUNNING) {
 		polled_watches_stop(&app->polled_watches);
 		watches_stop(&app->watches);
-		job_table_close(app->jobs);
+		jobs_close(app->jobs);
 		process_table_stop(app->processes, 0, on_processes_stopped, app);
 	}
 	for (size_t i = 0; i < app->signal_count; i++)
@@ -356,7 +355,7 @@ void app_fini(struct app *app)
 	loop_run(&app->loop);
 	snapshot_service_fini(&app->snapshot);
 	assert(app->watches.count == 0 && app->watches.held_bytes == 0);
-	job_table_free(app->jobs);
+	jobs_free(app->jobs);
 	process_table_free(app->processes);
 	sandbox_fini(&app->sandbox);
 	loop_fini(&app->loop);

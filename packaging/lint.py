@@ -69,7 +69,7 @@ BLOCKING_CALLS = (
 # Calls of libuv that go through one door, and the only files that may make them themselves.
 DOORS = [
     ("uv_async_init uv_async_send".split(), r"lib/mailbox\.c", "lib/mailbox.h"),
-    ("uv_timer_init uv_timer_start".split(), r"lib/alarm\.c|envd/jobs/.*", "lib/alarm.h"),
+    ("uv_timer_init uv_timer_start".split(), r"lib/alarm\.c", "lib/alarm.h"),
 ]
 
 # What the code between clone and exec may ask of libc: the thinnest wrappers and nothing else.

@@ -1,4 +1,4 @@
-#include "envd/jobs/job_input.h"
+#include "envd/jobs/job_store.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,21 +7,6 @@
 #include "envd/limits.h"
 
 #define HOLE_ALIGNMENT (64 * 1024)
-
-static int append(int fd, struct str data, uint64_t *taken)
-{
-	while (data.len > 0) {
-		ssize_t written = write(fd, data.p, data.len);
-
-		if (written < 0 && errno == EINTR)
-			continue;
-		if (written <= 0)
-			return written < 0 ? -errno : -ENOSPC;
-		str_skip(&data, (size_t)written);
-		*taken += (uint64_t)written;
-	}
-	return 0;
-}
 
 static int store_data(int fd, const struct job_status *status, struct job_input_write *write)
 {
@@ -55,7 +40,7 @@ static int store_data(int fd, const struct job_status *status, struct job_input_
 	if (status->fed.fed >= HOLE_ALIGNMENT)
 		(void)!fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
 				 (off_t)(status->fed.fed / HOLE_ALIGNMENT * HOLE_ALIGNMENT));
-	return append(fd, data, &write->taken);
+	return job_store_write(fd, data, &write->taken);
 }
 
 static int store_and_close(const struct job_store *store, const char *id,

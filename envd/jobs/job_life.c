@@ -2,79 +2,104 @@
 
 #include <fcntl.h>
 #include <signal.h>
-#include <sys/inotify.h>
 #include <unistd.h>
 
+#include "envd/jobs/job_look.h"
+#include "envd/jobs/job_retention.h"
+#include "envd/jobs/job_stop.h"
 #include "envd/limits.h"
+#include "lib/descriptors.h"
 #include "lib/log.h"
 
-#define CGROUP_LEAVE_TRIES 10
-#define CGROUP_LEAVE_PAUSE_US 1000
-/* Without pidfds: how often an adopted keeper is looked for. Its lock is asked for more seldom. */
+/* Without pidfds: how often an adopted keeper is looked for. */
 #define KEEPER_LOOK_MS 250
-#define KEEPER_LOCK_MS 1000
 /* So often a status file that cannot be read is tried, every JOB_LOOK_IDLE_MS. */
 #define UNREAD_MAX 300
 
+/* What the pool does for a job, one at a time; of several that are wanted, the first. */
+enum step {
+	STEP_START,
+	STEP_FIND_OUT, /* how it has ended */
+	STEP_KILL,
+	STEP_TERMINATE,
+	STEP_NOTE,
+	STEP_SEE_LEADER, /* where no descriptor tells of its end */
+	STEP_LOOK, /* at the output */
+	STEPS
+};
+
+#define BIT(step) (1U << (step))
+
+enum phase {
+	PHASE_STARTING, /* the job is PENDING */
+	PHASE_RUNNING,
+	PHASE_FINISHING, /* the keeper is gone: find out what that means */
+	PHASE_OVER, /* only what is in flight is still awaited */
+};
+
+struct job_life {
+	struct background_job *owner;
+	struct job_table *table;
+	enum phase phase;
+	unsigned live; /* 1 until it is over, the step in the pool, the child */
+	struct job_start *start; /* while it starts */
+	struct job_poll *start_poll, *keeper_poll, *leader_poll;
+	struct reaper_child child; /* the keeper, unless it is adopted */
+	bool is_tracked;
+	int keeper_pidfd; /* of an adopted one; -1: none */
+
+	struct job work;
+	enum step step; /* of work */
+	unsigned wanted, delayed; /* bits of steps; delayed: wanted when `again` rings */
+	struct alarm again, kill;
+
+	/* The stop. */
+	struct job_stop stop; /* the pool's */
+	uint64_t stop_due_ms; /* when the grace is over; 0: nobody has asked for a stop */
+	bool is_terminated, is_killing;
+
+	struct job_look look;
+
+	/* What the step has found. */
+	bool is_blocked; /* nothing: it has to be tried again */
+	bool is_keeper_gone, out_of_memory;
+	unsigned unread_count;
+	struct job_status status;
+};
+
 /* ---- the object ---- */
 
-void job_life_hold(struct job_life *run)
-{
-	run->live++;
-}
-
-void job_life_drop(struct job_life *run)
+static void drop(struct job_life *run)
 {
 	struct background_job *owner = run->owner;
 
 	assert(run->live > 0);
 	if (--run->live > 0)
 		return;
-	close_fd(&run->lock_fd);
+	job_start_free(run->start);
+	job_stop_fini(&run->stop);
 	close_fd(&run->keeper_pidfd);
-	close_fd(&run->leader_pidfd);
-	if (owner->run == run)
-		owner->run = NULL;
 	free(run);
 	background_job_release(owner);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	job_life_drop(container_of((uv_timer_t *)handle, struct job_life, timer));
-}
-
-static void on_keeper_poll_closed(uv_handle_t *handle)
-{
-	job_life_drop(container_of((uv_poll_t *)handle, struct job_life, keeper_poll));
-}
-
-static void forget_watches(struct job_life *run)
-{
-	for (int i = 0; i < JOB_STREAMS; i++)
-		hash_table_remove(&run->table->watches, &run->watches[i].by_number);
 }
 
 /* Nothing comes after this but what is in flight. */
 static void end(struct job_life *run)
 {
-	if (run->is_over)
-		return;
-	run->is_over = true;
-	forget_watches(run);
-	uv_close((uv_handle_t *)&run->timer, on_timer_closed);
-	job_stop_end(run);
-	if (run->is_adopted_open) {
-		run->is_adopted_open = false;
-		uv_close((uv_handle_t *)&run->keeper_poll, on_keeper_poll_closed);
-	}
+	run->phase = PHASE_OVER;
+	run->owner->run = NULL;
+	run->table->running_count--;
+	job_look_end(&run->look);
+	alarm_cancel(&run->again);
+	alarm_cancel(&run->kill);
+	job_poll_close(&run->start_poll);
+	job_poll_close(&run->keeper_poll);
+	job_poll_close(&run->leader_poll);
 	if (run->is_tracked) {
 		run->is_tracked = false;
 		reaper_untrack(&run->child);
 	}
-	if (!run->job.active)
-		job_start_free(run);
-	run->table->running_count--;
+	drop(run);
 }
 
 void job_life_abandon(struct background_job *job)
@@ -82,107 +107,88 @@ void job_life_abandon(struct background_job *job)
 	end(job->run);
 }
 
-static void on_untracked(struct reaper_child *child)
+/* ---- steps ---- */
+
+static int run_step(struct job_life *run, enum step step);
+
+static enum step next_step(const struct job_life *run)
 {
-	job_life_drop(container_of(child, struct job_life, child));
+	unsigned wanted = run->wanted;
+	enum step step = STEP_START;
+
+	if (run->phase == PHASE_OVER)
+		return STEPS;
+	/* The last look is the one that finds out. */
+	if (run->phase == PHASE_FINISHING)
+		wanted &= BIT(STEP_FIND_OUT);
+	/* Who held the lock after the kill would keep the keeper from going. */
+	else if (run->is_killing)
+		wanted &= BIT(STEP_KILL) | BIT(STEP_LOOK);
+	while (step < STEPS && !(wanted & BIT(step)))
+		step++;
+	return step;
 }
 
-/* The keeper is gone, or there will be none: find out what that means. */
-static void finish(struct job_life *run);
-
-static void on_keeper_exit(struct reaper_child *child, const struct exit_record *record)
+static void want_later(struct job_life *run, enum step step)
 {
-	struct job_life *run = container_of(child, struct job_life, child);
-
-	run->is_tracked = false;
-	reaper_untrack(child);
-	if (!run->is_over)
-		finish(run);
+	run->delayed |= BIT(step);
+	alarm_set_within(run->table->loop, &run->again, JOB_LOOK_IDLE_MS);
 }
 
-static void on_timer(uv_timer_t *timer);
-
-struct job_life *job_life_new(struct background_job *job)
+static void go_on(struct job_life *run)
 {
-	struct job_life *run = xcalloc(1, sizeof(*run));
+	enum step step = next_step(run);
 
-	run->owner = job;
-	run->table = job->table;
-	run->keeper_pidfd = run->leader_pidfd = run->lock_fd = -1;
-	run->grew_first = run->grew_last = JOB_STREAMS;
-	run->child.on_exit = on_keeper_exit;
-	run->child.on_untracked = on_untracked;
-	for (int i = 0; i < JOB_STREAMS; i++) {
-		run->watches[i].number = -1;
-		run->watches[i].run = run;
-	}
-	uv_timer_init(&run->table->loop->uv, &run->timer);
-	run->live = 1; /* the timer */
-	run->table->running_count++;
-	background_job_hold(job);
-	job->run = run;
-	return run;
-}
-
-/* ---- time ---- */
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return b != 0 && b < a ? b : a;
-}
-
-void job_life_plan(struct job_life *run)
-{
-	uint64_t now = loop_now_ms(run->table->loop), next = UINT64_MAX;
-
-	if (run->is_over)
+	if (step == STEPS || run->work.active)
 		return;
-	next = earlier(next, run->wall_due_ms);
-	next = earlier(next, run->grace_due_ms);
-	next = earlier(next, run->retry_due_ms);
-	next = earlier(next, run->look_due_ms);
-	next = earlier(next, run->keeper_due_ms);
-	if (next == UINT64_MAX)
-		uv_timer_stop(&run->timer);
-	else
-		uv_timer_start(&run->timer, on_timer, next > now ? next - now : 0, 0);
+	run->wanted &= ~BIT(step);
+	if (run_step(run, step) < 0)
+		want_later(run, step);
+}
+
+static void want(struct job_life *run, enum step step)
+{
+	run->wanted |= BIT(step);
+	go_on(run);
+}
+
+static void on_again(struct alarm *alarm)
+{
+	struct job_life *run = container_of(alarm, struct job_life, again);
+
+	run->wanted |= run->delayed;
+	run->delayed = 0;
+	go_on(run);
+}
+
+/* ---- the end of its time ---- */
+
+static void kill_now(struct job_life *run)
+{
+	if (run->is_killing)
+		return;
+	run->is_killing = true;
+	want(run, STEP_KILL);
+}
+
+static void on_kill(struct alarm *alarm)
+{
+	kill_now(container_of(alarm, struct job_life, kill));
+}
+
+/* ... at the latest. */
+static void kill_at(struct job_life *run, uint64_t due_ms)
+{
+	uint64_t now = loop_now_ms(run->table->loop);
+
+	alarm_set_within(run->table->loop, &run->kill, due_ms > now ? due_ms - now : 0);
 }
 
 /* ---- looks at the output ---- */
 
-static bool has_audience(const struct job_life *run)
+static void on_look_due(struct job_look *look)
 {
-	return !list_is_empty(&run->owner->listeners);
-}
-
-static void hold_cap(struct job_life *run, struct job_extent extents[JOB_STREAMS],
-		     uint64_t *stored_bytes)
-{
-	const struct job_store *store = &run->table->store;
-	const struct job_record *record = &run->owner->record;
-	uint64_t keep = record->output_bytes;
-	int i;
-
-	job_store_extents(store, record->id, extents, stored_bytes);
-	for (i = 0; i < JOB_STREAMS; i++) {
-		int status;
-
-		/* Some more, so that it is not done for every line. */
-		if (extents[i].end - extents[i].oldest <= keep + keep / 8)
-			continue;
-		status = job_store_cap(store, record->id, (enum job_stream)i, keep);
-		run->cap_status = status < 0 ? status : run->cap_status;
-	}
-}
-
-static void note_order(struct job_life *run, const struct job_extent extents[JOB_STREAMS])
-{
-	const struct job_record *record = &run->owner->record;
-	uint64_t ends[JOB_STREAMS] = {extents[JOB_STDOUT].end, extents[JOB_STDERR].end};
-
-	if (record->output_mode == JOB_OUTPUT_SPLIT)
-		job_order_note(&run->order, &run->table->store, record->id, ends,
-			       run->noted_first == JOB_STDERR ? JOB_STDERR : JOB_STDOUT);
+	want(container_of(look, struct job_life, look), STEP_LOOK);
 }
 
 /* One that nobody collects, as in containers whose process 1 does not, keeps its number, and a
@@ -192,333 +198,150 @@ static bool has_lost_keeper(const struct job_life *run)
 	auto_close int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status",
 						O_RDONLY);
 
-	return fd >= 0 && job_status_keeper(fd) != run->keeper;
+	return fd >= 0 && job_status_keeper(fd) != run->stop.keeper;
 }
 
-/* Its number; -1: it cannot be watched. */
-static int watch_output(const struct job_life *run, enum job_stream stream)
+static void look(struct job_life *run)
 {
-	char path[JOB_STORE_PATH_BYTES];
-
-	if (job_store_path(&run->table->store, run->owner->record.id, job_stream_name(stream),
-			   path) < 0)
-		return -1;
-	return inotify_add_watch(run->table->inotify_fd, path, IN_MODIFY | IN_ONESHOT);
-}
-
-static void look(struct job *job)
-{
-	struct job_life *run = container_of(job, struct job_life, look_job);
-
-	if (run->is_adopted_blind)
+	if (!run->stop.is_keeper_seen)
 		run->is_keeper_gone = has_lost_keeper(run);
-	/* First, so that nothing that comes after the look stays unseen. */
-	for (int i = 0; i < JOB_STREAMS && run->table->inotify_fd >= 0; i++)
-		run->watches[i].number = watch_output(run, (enum job_stream)i);
-	hold_cap(run, run->extents, &run->stored_bytes);
-	note_order(run, run->extents);
-	run->disk_room = job_store_disk_room(&run->table->store);
+	job_look_run(&run->look);
 }
 
-static void start_look(struct job_life *run);
+static void finish(void *user);
 
-static void enter_watches(struct job_life *run)
+static void after_look(struct job_life *run)
 {
-	bool has_news[JOB_STREAMS] = {false, false};
+	bool has_grown = job_look_after(&run->look);
 
-	for (int i = 0; i < JOB_STREAMS; i++)
-		if (run->watches[i].number >= 0 && !job_notice_watch(run->table, &run->watches[i]))
-			has_news[i] = true;
-	/* Where no inotify is to be had: by the clock. And seldom for somebody who waits: not every
-	 * file system tells of everything. */
-	if (run->watches[JOB_STDOUT].number < 0)
-		run->look_due_ms = run->looked_ms + JOB_LOOK_IDLE_MS;
-	else if (has_audience(run))
-		run->look_due_ms = run->looked_ms + JOB_LOOK_SURE_MS;
-	for (int i = 0; i < JOB_STREAMS; i++)
-		if (has_news[i])
-			job_life_on_watch(run, (enum job_stream)i);
-}
-
-static void on_looked(struct job *job)
-{
-	struct job_life *run = container_of(job, struct job_life, look_job);
-	struct background_job *owner = run->owner;
-	bool has_grown = false, grown;
-	int i;
-
-	run->looked_ms = loop_now_ms(run->table->loop);
-	for (i = 0; i < JOB_STREAMS; i++) {
-		grown = run->extents[i].end != owner->extents[i].end;
-		/* Of both it is the one that was not the first. */
-		if (grown && (!has_grown || run->noted_first != JOB_STDERR))
-			run->grew_last = (enum job_stream)i;
-		has_grown |= grown;
-		owner->extents[i] = run->extents[i];
-	}
-	job_notice_room(run->table, run->disk_room);
-	if (!run->is_over) {
-		if (run->cap_status < 0 && !owner->record.output_incomplete)
-			log_debug("jobs", "the cap of an output cannot be held",
-				  LOG_S("id", owner->record.id),
-				  LOG_S("reason", errno_text(run->cap_status)));
-		enter_watches(run);
-		job_life_plan(run);
-		if (has_grown || run->is_look_owed)
-			background_job_tell(owner);
-		if (run->is_look_owed && !run->is_over)
-			start_look(run);
-		if ((run->is_finish_owed || run->is_keeper_gone) && !run->is_over)
-			finish(run);
-	}
-	job_life_drop(run);
-}
-
-static void start_look(struct job_life *run)
-{
-	run->look_due_ms = 0;
-	run->is_look_owed = false;
-	if (run->is_finishing)
-		return;
-	if (run->look_job.active) {
-		run->is_look_owed = true;
-		return;
-	}
-	forget_watches(run);
-	run->noted_first = run->grew_first;
-	run->grew_first = JOB_STREAMS;
-	if (job_run(run->table->loop, &run->look_job, JOB_QUICK, look, on_looked) < 0) {
-		run->look_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
-		job_life_plan(run);
-		return;
-	}
-	job_life_hold(run);
+	if (!run->stop.is_keeper_seen)
+		job_look_at(&run->look, run->look.looked_ms + KEEPER_LOOK_MS);
+	if (has_grown || run->wanted & BIT(STEP_LOOK))
+		background_job_tell(run->owner);
+	if (run->is_keeper_gone)
+		finish(run);
 }
 
 void job_life_look(struct background_job *job)
 {
-	if (job->run && !job->run->is_over && job->record.state == JOB_RUNNING)
-		start_look(job->run);
+	if (job->run && job->record.state == JOB_RUNNING)
+		job_look_now(&job->run->look);
 }
 
-/* Soon for who follows it, seldom otherwise; but what changes the order of the streams should be
- * known before there is more. */
-static uint64_t look_pause_ms(const struct job_life *run, enum job_stream stream)
+void job_life_mark_full(struct job_table *table)
 {
-	const struct job_table *table = run->table;
+	struct list_node *node, *following;
 
-	/* What a look costs grows with those who are told, so they come less often. */
-	if (has_audience(run))
-		return JOB_LOOK_MS + (table->wait_count + table->reader_count) / JOB_LOOK_CROWD;
-	if (stream != JOB_STREAMS && stream != run->grew_last)
-		return size_min(JOB_LOOK_ORDER_MS + table->running_count / JOB_LOOK_ORDER_CROWD,
-				JOB_LOOK_IDLE_MS);
-	return JOB_LOOK_IDLE_MS;
+	LIST_FOR_EACH_SAFE (node, following, &table->all) {
+		struct background_job *job = container_of(node, struct background_job, all);
+
+		if (job->record.state != JOB_RUNNING || job->record.output_incomplete)
+			continue;
+		job->record.output_incomplete = true;
+		background_job_save(job);
+		background_job_publish(job);
+	}
 }
 
-void job_life_on_watch(struct job_life *run, enum job_stream stream)
-{
-	uint64_t now = loop_now_ms(run->table->loop);
-	uint64_t due = run->looked_ms + look_pause_ms(run, stream);
+/* ---- the stop ---- */
 
-	if (run->is_over)
+static void make_note(struct job_life *run)
+{
+	int64_t left = (int64_t)run->stop_due_ms - (int64_t)loop_now_ms(run->table->loop);
+
+	/* What is written down now need not be written again. */
+	run->wanted &= ~BIT(STEP_NOTE);
+	run->stop.note = run->stop_due_ms
+				 ? (struct job_stop_note){run->owner->record.stop_requested_ms,
+							  wall_clock_ms() + left}
+				 : (struct job_stop_note){0, 0};
+}
+
+/* The leader has ended, and waits to be collected until what it has left is killed. */
+static void on_leader(void *user)
+{
+	struct job_life *run = user;
+
+	job_poll_close(&run->leader_poll);
+	kill_now(run);
+}
+
+static void after_terminate(struct job_life *run)
+{
+	run->is_terminated = true;
+	kill_at(run, run->stop_due_ms);
+	if (run->stop.leader_pidfd >= 0)
+		run->leader_poll = job_poll_open(run->table->loop, run->stop.leader_pidfd,
+						 on_leader, run);
+	if (!run->leader_poll)
+		want_later(run, STEP_SEE_LEADER);
+}
+
+static void stop(struct job_life *run, bool force, uint64_t grace_ms)
+{
+	uint64_t due = loop_now_ms(run->table->loop) + (force ? 0 : grace_ms);
+	bool is_first = run->stop_due_ms == 0;
+
+	if (is_first || due < run->stop_due_ms) {
+		run->stop_due_ms = due;
+		run->wanted |= BIT(STEP_NOTE);
+		if (run->is_terminated)
+			kill_at(run, due);
+	}
+	if (force)
+		kill_now(run);
+	else if (is_first)
+		want(run, STEP_TERMINATE);
+	else
+		go_on(run);
+}
+
+void job_life_stop(struct background_job *job, bool force, uint64_t grace_ms)
+{
+	struct job_life *run = job->run;
+
+	if (!run)
 		return;
-	if (run->grew_first == JOB_STREAMS)
-		run->grew_first = stream;
-	if (due <= now) {
-		start_look(run);
+	if (run->phase == PHASE_STARTING) {
+		if (grace_ms < run->start->stop_grace_ms)
+			run->start->stop_grace_ms = grace_ms;
+		run->start->stop_is_forced |= force;
 		return;
 	}
-	if (!run->look_due_ms || run->look_due_ms > due)
-		run->look_due_ms = due;
-	job_life_plan(run);
-}
-
-void job_life_mark_disk_full(struct background_job *job)
-{
-	if (job->record.state != JOB_RUNNING || job->record.output_incomplete)
-		return;
-	job->record.output_incomplete = true;
-	background_job_save(job);
-	background_job_publish(job);
-}
-
-/* ---- running ---- */
-
-static void become_running(struct job_life *run)
-{
-	struct job_table *table = run->table;
-	struct background_job *job = run->owner;
-
-	job->record.state = JOB_RUNNING;
-	job->record.pid = run->leader;
-	job_notice_disk(table);
-	start_look(run);
-	job_life_plan(run);
-	background_job_publish(job);
-}
-
-void job_life_begin(struct job_life *run)
-{
-	struct job_record *record = &run->owner->record;
-	uint64_t now = loop_now_ms(run->table->loop), grace_ms;
-	bool wants_stop, force = false;
-
-	wants_stop = job_start_take_stop(run, &force, &grace_ms);
-	if (record->wall_time_ms)
-		run->wall_due_ms = now + record->wall_time_ms;
-	log_info("jobs", "running", LOG_S("id", record->id), LOG_I("pid", run->leader));
-	become_running(run);
-	job_start_free(run);
-	background_job_save(run->owner);
-	if (run->table->settings.on_started)
-		run->table->settings.on_started(run->table->settings.on_started_user);
-	if (wants_stop)
-		job_life_stop(run->owner, force, grace_ms);
-}
-
-static void on_keeper_poll(uv_poll_t *poll, int status, int events)
-{
-	struct job_life *run = container_of(poll, struct job_life, keeper_poll);
-
-	uv_poll_stop(poll);
-	if (!run->is_over)
-		finish(run);
-}
-
-void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t elapsed_ms)
-{
-	struct job_life *run = job_life_new(job);
-	struct job_record *record = &job->record;
-	uint64_t now = loop_now_ms(run->table->loop);
-
-	run->keeper = keeper;
-	run->leader = record->pid;
-	run->keeper_pidfd = pidfd;
-	if (pidfd >= 0 && uv_poll_init(&run->table->loop->uv, &run->keeper_poll, pidfd) == 0) {
-		run->is_adopted_open = true;
-		job_life_hold(run);
-		uv_poll_start(&run->keeper_poll, UV_READABLE, on_keeper_poll);
-	} else {
-		run->is_adopted_blind = true;
-		run->keeper_due_ms = now + KEEPER_LOOK_MS;
+	if (!job->record.stop_requested_ms) {
+		job->record.stop_requested_ms = wall_clock_ms();
+		background_job_publish(job);
 	}
-	if (record->wall_time_ms)
-		run->wall_due_ms = now + 1 +
-				   (elapsed_ms < (int64_t)record->wall_time_ms
-					    ? record->wall_time_ms -
-						      (uint64_t)(elapsed_ms > 0 ? elapsed_ms : 0)
-					    : 0);
-	become_running(run);
-	/* It was asked to end, and perhaps not made to. */
-	if (record->stop_requested_ms)
-		job_stop_resume(run);
+	stop(run, force, grace_ms);
 }
 
-void job_life_fail_start(struct job_life *run, const struct err *err)
+/* It was asked to end, and perhaps not made to. The time that has passed counts, as far as the
+ * clock can be believed. */
+static void resume_stop(struct job_life *run)
 {
-	struct background_job *job = run->owner;
+	const struct job_record *record = &run->owner->record;
+	int64_t passed = wall_clock_ms() - record->stop_requested_ms;
+	int64_t grace = record->stop_due_ms - record->stop_requested_ms;
 
-	log_info("jobs", "not started", LOG_S("id", job->record.id), LOG_S("reason", err->message));
-	job->record.failure = JOB_FAILURE_START;
-	background_job_hold(job);
-	background_job_remove(job);
-	end(run);
-	background_job_release(job);
-}
-
-static bool is_due(uint64_t *due, uint64_t now)
-{
-	if (*due == 0 || *due > now)
-		return false;
-	*due = 0;
-	return true;
-}
-
-static void on_timer(uv_timer_t *timer)
-{
-	struct job_life *run = container_of(timer, struct job_life, timer);
-	uint64_t now = loop_now_ms(run->table->loop);
-
-	job_life_hold(run);
-	if (is_due(&run->look_due_ms, now))
-		start_look(run);
-	if (is_due(&run->wall_due_ms, now) || is_due(&run->grace_due_ms, now)) {
-		run->wants_kill = true;
-		job_stop_go_on(run);
-	}
-	if (is_due(&run->retry_due_ms, now))
-		job_stop_go_on(run);
-	if (is_due(&run->keeper_due_ms, now)) {
-		run->keeper_due_ms = now + KEEPER_LOOK_MS;
-		if (run->is_finishing || (kill(run->keeper, 0) < 0 && errno == ESRCH))
-			finish(run);
-		else if (run->looked_ms + KEEPER_LOCK_MS <= now)
-			start_look(run);
-	}
-	job_life_plan(run);
-	job_life_drop(run);
+	if (!record->stop_due_ms || grace < 0 || grace > JOB_STOP_GRACE_MS_MAX)
+		grace = (int64_t)record->stop_grace_ms;
+	if (passed > 0)
+		grace = passed < grace ? grace - passed : 0;
+	stop(run, false, (uint64_t)grace);
 }
 
 /* ---- the end ---- */
 
-/* What was killed may take a moment to be gone; what was left behind may live for ever. */
-static void leave_cgroup(const struct job_life *run, struct cgroups *cgroups)
+static void find_out(struct job_life *run)
 {
-	int tries = run->has_kill || run->out_of_memory ? CGROUP_LEAVE_TRIES : 1;
-
-	while (!cgroup_remove(cgroups, run->owner->record.place)) {
-		if (--tries == 0) {
-			cgroup_remove_later(cgroups, run->owner->record.place);
-			return;
-		}
-		usleep(CGROUP_LEAVE_PAUSE_US);
-	}
-}
-
-static void find_out(struct job *job)
-{
-	struct job_life *run = container_of(job, struct job_life, job);
-	const struct job_store *store = &run->table->store;
-	const struct job_record *record = &run->owner->record;
-	struct cgroups *cgroups = run->table->settings.spawn->cgroups;
-	int status = job_store_read_status(store, record->id, &run->status);
+	int status = job_store_read_status(&run->table->store, run->owner->record.id, &run->status);
 
 	/* For want of a descriptor nothing is lost. */
-	run->is_unread = status < 0 && status != -ENOENT && ++run->unread_count < UNREAD_MAX;
-	if (run->is_unread)
+	run->is_blocked = status < 0 && status != -ENOENT && ++run->unread_count < UNREAD_MAX;
+	if (run->is_blocked)
 		return;
-	if (status < 0)
-		run->status = (struct job_status){.start.magic = 0};
-	run->has_end = run->status.end.magic != 0;
-	if (!run->has_end)
-		(void)job_kill_orphan(&run->status.start, cgroups, record->place);
-	if (cgroups && record->place.kind != CGROUP_NONE) {
-		run->out_of_memory = cgroup_saw_out_of_memory(cgroups, record->place);
-		/* What was stopped leaves nothing; what has ended by itself may have left
-		 * servers. */
-		if (run->has_kill)
-			(void)cgroup_kill(cgroups, record->place);
-		leave_cgroup(run, cgroups);
-	}
-	for (int i = 0; i < JOB_STREAMS; i++)
-		if (run->watches[i].number >= 0)
-			(void)inotify_rm_watch(run->table->inotify_fd, run->watches[i].number);
-	hold_cap(run, run->end_extents, &run->end_stored_bytes);
-	note_order(run, run->end_extents);
-	job_store_extents(store, record->id, run->end_extents, &run->end_stored_bytes);
-	run->end_disk_room = job_store_disk_room(store);
-}
-
-static void set_message(struct job_record *record, const char *message)
-{
-	struct job_record changed = *record, copy;
-
-	changed.message = message;
-	if (job_record_copy(&changed, &copy) < 0)
-		return;
-	job_record_fini(record);
-	*record = copy;
+	run->out_of_memory = job_stop_clear(&run->stop, &run->status, run->is_killing);
+	job_look_run_last(&run->look);
 }
 
 static void enter_end(struct job_life *run)
@@ -526,68 +349,318 @@ static void enter_end(struct job_life *run)
 	struct background_job *job = run->owner;
 	struct job_record *record = &job->record;
 
-	(void)job_status_apply_end(&run->status, record);
+	record->output_incomplete |= run->look.disk_room == 0;
 	record->exit.out_of_memory = run->out_of_memory;
-	record->output_incomplete |= run->end_disk_room == 0;
-	if (run->has_end) {
+	if (job_status_apply_end(&run->status, record)) {
 		job_record_settle(record);
 	} else {
-		record->state = record->stop_requested_ms ? JOB_CANCELLED : JOB_FAILED;
-		record->failure = JOB_FAILURE_LOST;
-		record->exit.code = -1;
 		record->exit.ended_ms = wall_clock_ms();
 		record->ended_steady_ms = monotonic_ms();
-		set_message(
-			record,
+		job_record_set_lost(
+			record, JOB_FAILURE_LOST,
 			"the job's keeper was killed: how it ended is not known, and what was left "
 			"of it was killed, too");
 	}
-	memcpy(job->extents, run->end_extents, sizeof(job->extents));
-	job->stored_bytes = run->end_stored_bytes;
+	memcpy(job->extents, run->look.extents, sizeof(job->extents));
+	job->stored_bytes = run->look.stored_bytes;
 	log_info("jobs", "ended", LOG_S("id", record->id), LOG_I("code", record->exit.code),
 		 LOG_I("signal", record->exit.signal),
 		 LOG_I("ms", record->exit.ended_ms - record->exit.started_ms));
 }
 
-static void on_found_out(struct job *job)
+/* Counted, kept, told, and the oldest of the others dropped. */
+static void after_find_out(struct job_life *run)
 {
-	struct job_life *run = container_of(job, struct job_life, job);
-	struct background_job *owner = run->owner;
+	struct background_job *job = run->owner;
 
-	if (run->is_unread && !run->is_over) {
-		run->keeper_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
-		job_life_plan(run);
-	} else if (!run->is_over) {
-		enter_end(run);
-		end(run);
-		owner->run = NULL;
-		job_table_ended(owner);
-	}
-	job_life_drop(run);
+	enter_end(run);
+	end(run);
+	job_retention_add(job);
+	background_job_save(job);
+	background_job_announce(job);
+	background_job_publish(job);
+	job_retention_drop(job->table);
 }
 
-static void finish(struct job_life *run)
+/* ---- running ---- */
+
+static void become_running(struct job_life *run, pid_t leader)
 {
-	if (job_start_is_undone(run)) {
-		job_start_check_exit(run);
+	struct background_job *job = run->owner;
+
+	run->phase = PHASE_RUNNING;
+	run->stop.leader = job->record.pid = leader;
+	job->record.state = JOB_RUNNING;
+	job_disk_watch(run->table);
+	job_look_now(&run->look);
+	background_job_publish(job);
+}
+
+static void begin(struct job_life *run, pid_t leader)
+{
+	const struct job_table_settings *settings = &run->table->settings;
+	struct job_record *record = &run->owner->record;
+	uint64_t grace_ms = run->start->stop_grace_ms;
+	bool force = run->start->stop_is_forced;
+
+	if (record->wall_time_ms)
+		kill_at(run, loop_now_ms(run->table->loop) + record->wall_time_ms);
+	log_info("jobs", "running", LOG_S("id", record->id), LOG_I("pid", leader));
+	job_start_free(take_ptr(&run->start));
+	become_running(run, leader);
+	background_job_save(run->owner);
+	if (settings->on_started)
+		settings->on_started(settings->on_started_user);
+	if (grace_ms != UINT64_MAX)
+		job_life_stop(run->owner, force, grace_ms);
+}
+
+static void fail_start(struct job_life *run, const struct err *err)
+{
+	struct background_job *job = run->owner;
+
+	log_info("jobs", "not started", LOG_S("id", job->record.id), LOG_S("reason", err->message));
+	job->record.failure = JOB_FAILURE_START;
+	background_job_remove(job);
+	end(run);
+}
+
+/* ---- the start ---- */
+
+static void check_start(void *user)
+{
+	struct job_life *run = user;
+	enum spawn_status status = job_start_read_status(run->start);
+
+	if (status == SPAWN_PENDING)
+		return;
+	job_poll_close(&run->start_poll);
+	if (status == SPAWN_RUNNING && run->start->leader)
+		begin(run, run->start->leader);
+	else
+		run->start->has_failed = true;
+}
+
+/* The keeper is gone, or there will be none. */
+static void finish(void *user)
+{
+	struct job_life *run = user;
+
+	job_poll_close(&run->keeper_poll);
+	if (run->phase == PHASE_STARTING) {
+		struct err *err = &run->start->err;
+
 		/* It may have run after all, and be over already. */
-		if (job_start_is_undone(run) || run->is_over)
+		if (!run->start->has_failed)
+			check_start(run);
+		if (run->phase == PHASE_STARTING) {
+			if (!err->kind)
+				err_set(err, ERR_INTERNAL,
+					"the job's keeper was killed while it started");
+			fail_start(run, err);
 			return;
+		}
 	}
-	run->keeper_due_ms = 0;
-	run->is_finishing = true;
-	if (run->job.active)
+	if (run->phase != PHASE_RUNNING)
 		return;
-	/* The last look is the one that finds out. */
-	run->is_finish_owed = run->look_job.active;
-	if (run->is_finish_owed)
-		return;
-	job_notice_read(run->table);
-	run->noted_first = run->grew_first;
-	if (job_run(run->table->loop, &run->job, JOB_QUICK, find_out, on_found_out) < 0) {
-		run->keeper_due_ms = loop_now_ms(run->table->loop) + JOB_LOOK_IDLE_MS;
-		job_life_plan(run);
+	run->phase = PHASE_FINISHING;
+	want(run, STEP_FIND_OUT);
+}
+
+static void on_keeper_exit(struct reaper_child *child, const struct exit_record *record)
+{
+	struct job_life *run = container_of(child, struct job_life, child);
+
+	run->is_tracked = false;
+	reaper_untrack(child);
+	finish(run);
+}
+
+static void on_untracked(struct reaper_child *child)
+{
+	drop(container_of(child, struct job_life, child));
+}
+
+static void after_prepare(struct job_life *run)
+{
+	struct background_job *job = run->owner;
+	struct job_start *start = run->start;
+
+	if (start->status == 0) {
+		job->record.place = start->plan.place;
+		job->record.not_enforced = start->plan.not_enforced;
+		start->status = job_start_clone(start);
+	}
+	if (start->status < 0) {
+		fail_start(run, &start->err);
 		return;
 	}
-	job_life_hold(run);
+	run->stop.keeper = start->plan.pid;
+	job->record.exit.started_ms = wall_clock_ms();
+	reaper_track(run->table->settings.reaper, &run->child, start->plan.pid,
+		     take_fd(&start->plan.pidfd));
+	run->is_tracked = true;
+	run->live++;
+	run->start_poll = job_poll_open(run->table->loop, start->plan.status_fd, check_start, run);
+	if (run->start_poll)
+		return;
+	err_set(&start->err, ERR_RESOURCE_EXHAUSTED, "the job cannot be watched");
+	(void)reaper_signal(&run->child, SIGKILL);
+	start->has_failed = true;
+}
+
+/* ---- a step: before it, in the pool, and after it ---- */
+
+static void work(struct job *job)
+{
+	struct job_life *run = container_of(job, struct job_life, work);
+
+	switch (run->step) {
+	case STEP_START:
+		job_start_prepare(run->start);
+		break;
+	case STEP_FIND_OUT:
+		find_out(run);
+		break;
+	case STEP_KILL:
+		run->is_blocked = job_stop_kill(&run->stop) < 0;
+		break;
+	case STEP_TERMINATE:
+		run->is_blocked = job_stop_terminate(&run->stop) < 0;
+		break;
+	case STEP_NOTE:
+		job_stop_note_again(&run->stop);
+		break;
+	case STEP_SEE_LEADER:
+		run->is_blocked = !job_stop_is_leader_dead(&run->stop);
+		break;
+	case STEP_LOOK:
+	case STEPS:
+		look(run);
+		break;
+	}
+}
+
+static void on_worked(struct job *job)
+{
+	static void (*const after[STEPS])(struct job_life * run) = {
+		[STEP_START] = after_prepare,	    [STEP_FIND_OUT] = after_find_out,
+		[STEP_TERMINATE] = after_terminate, [STEP_SEE_LEADER] = kill_now,
+		[STEP_LOOK] = after_look,
+	};
+	struct job_life *run = container_of(job, struct job_life, work);
+
+	if (run->phase == PHASE_OVER) {
+		/* envd is ending. */
+		if (run->step == STEP_START && run->start->status == 0)
+			job_store_remove(&run->table->store, run->owner->record.id);
+	} else if (run->is_blocked) {
+		want_later(run, run->step);
+	} else if (after[run->step]) {
+		after[run->step](run);
+	}
+	go_on(run);
+	drop(run);
+}
+
+static int run_step(struct job_life *run, enum step step)
+{
+	int status;
+
+	run->step = step;
+	run->is_blocked = false;
+	if (step == STEP_KILL || step == STEP_TERMINATE || step == STEP_NOTE)
+		make_note(run);
+	else if (step == STEP_FIND_OUT)
+		job_look_before_last(&run->look);
+	else if (step == STEP_LOOK)
+		job_look_before(&run->look);
+	status = job_run(run->table->loop, &run->work, step == STEP_START ? JOB_START : JOB_QUICK,
+			 work, on_worked);
+	run->live += status == 0;
+	return status;
+}
+
+/* ---- the beginning ---- */
+
+static struct job_life *new_life(struct background_job *job)
+{
+	struct job_life *run = xcalloc(1, sizeof(*run));
+
+	run->owner = job;
+	run->table = job->table;
+	run->live = 1;
+	run->keeper_pidfd = -1;
+	run->stop = (struct job_stop){
+		.job = job, .is_keeper_seen = true, .leader_pidfd = -1, .lock_fd = -1};
+	run->child.on_exit = on_keeper_exit;
+	run->child.on_untracked = on_untracked;
+	job_look_init(&run->look, job, on_look_due);
+	alarm_init(&run->again, on_again);
+	alarm_init(&run->kill, on_kill);
+	run->table->running_count++;
+	background_job_hold(job);
+	job->run = run;
+	return run;
+}
+
+static int refuse(const struct job_table *table, struct err *err)
+{
+	if (table->is_closed)
+		return err_set(err, ERR_UNAVAILABLE, "envd is shutting down");
+	if (table->running_count >= JOBS_RUNNING_MAX)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many running jobs (%d)",
+			       JOBS_RUNNING_MAX);
+	return descriptors_check(err);
+}
+
+int job_life_create(struct job_table *table, const struct job_spec *spec,
+		    struct background_job **ret_job, struct err *err)
+{
+	struct job_record record;
+	struct job_life *run;
+	int status;
+
+	*ret_job = job_table_find_key(table, spec->record.client_key);
+	if (*ret_job)
+		return -EALREADY;
+	status = refuse(table, err);
+	if (status < 0)
+		return status;
+	status = job_start_make_record(table, spec, &record);
+	if (status < 0)
+		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "no memory for the job");
+	run = new_life(job_table_add(table, &record));
+	*ret_job = run->owner;
+	status = job_start_new(run->owner, spec, &run->start);
+	if (status == 0)
+		status = run_step(run, STEP_START);
+	if (status < 0) {
+		err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "the job cannot be started");
+		fail_start(run, err);
+	}
+	return status;
+}
+
+const struct err *job_life_start_error(const struct background_job *job)
+{
+	return &job->run->start->err;
+}
+
+void job_life_adopt(struct background_job *job, pid_t keeper, int pidfd, int64_t elapsed_ms)
+{
+	struct job_life *run = new_life(job);
+	uint64_t now = loop_now_ms(run->table->loop), limit = job->record.wall_time_ms,
+		 elapsed = elapsed_ms > 0 ? (uint64_t)elapsed_ms : 0;
+
+	run->stop.keeper = keeper;
+	run->keeper_pidfd = pidfd;
+	if (pidfd >= 0)
+		run->keeper_poll = job_poll_open(run->table->loop, pidfd, finish, run);
+	run->stop.is_keeper_seen = run->keeper_poll != NULL;
+	if (limit)
+		kill_at(run, now + 1 + (elapsed < limit ? limit - elapsed : 0));
+	become_running(run, job->record.pid);
+	if (job->record.stop_requested_ms)
+		resume_stop(run);
 }

@@ -41,28 +41,6 @@ static int read_record(const struct job_store *store, const char *id, struct job
 	return status;
 }
 
-static int set_message(struct job_record *record, const char *message)
-{
-	struct job_record changed = *record, copy;
-
-	changed.message = message;
-	if (job_record_copy(&changed, &copy) < 0)
-		return -ENOMEM;
-	job_record_fini(record);
-	*record = copy;
-	return 0;
-}
-
-static void set_lost(struct job_record *record, enum job_failure failure, const char *message)
-{
-	record->state = record->stop_requested_ms ? JOB_CANCELLED : JOB_FAILED;
-	record->failure = failure;
-	if (!record->exit.ended_ms)
-		record->exit.ended_ms = wall_clock_ms();
-	record->exit.code = -1;
-	(void)set_message(record, message);
-}
-
 /* The leader, and nobody who has its number now. */
 static bool is_still_there(pid_t pid, uint64_t ticks)
 {
@@ -149,14 +127,16 @@ static void give_up(struct cgroups *cgroups, const char *boot_id, const struct j
 	if (!record->pid)
 		record->pid = (pid_t)status->birth.pid;
 	if (strcmp(record->boot_id, boot_id) != 0)
-		set_lost(record, JOB_FAILURE_LOST, "the machine was restarted while the job ran");
+		job_record_set_lost(record, JOB_FAILURE_LOST,
+				    "the machine was restarted while the job ran");
 	else if (kill_unkept(status, cgroups, record->place))
-		set_lost(record, JOB_FAILURE_LOST,
-			 "the job's keeper was killed while envd was away, and what was left of "
-			 "the job now");
+		job_record_set_lost(
+			record, JOB_FAILURE_LOST,
+			"the job's keeper was killed while envd was away, and what was left of "
+			"the job now");
 	else
-		set_lost(record, JOB_FAILURE_LOST,
-			 "the job and its keeper ended together: how is not known");
+		job_record_set_lost(record, JOB_FAILURE_LOST,
+				    "the job and its keeper ended together: how is not known");
 }
 
 /* False when the command was never started, and never will be. Nobody was told of the job, and who
@@ -194,7 +174,8 @@ static bool find_out(const struct job_store *store, struct cgroups *cgroups, con
 	if (has_run(record, &status))
 		give_up(cgroups, boot_id, &status, record);
 	else
-		set_lost(record, JOB_FAILURE_START, "envd ended before the command was started");
+		job_record_set_lost(record, JOB_FAILURE_START,
+				    "envd ended before the command was started");
 	return true;
 }
 

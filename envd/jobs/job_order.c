@@ -1,4 +1,4 @@
-#include "envd/jobs/job_order.h"
+#include "envd/jobs/job_store.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

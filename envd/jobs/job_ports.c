@@ -1,79 +1,82 @@
 #include "envd/jobs/job_ports.h"
 
-#include "envd/jobs/job_scan.h"
 #include "envd/limits.h"
+
+#define LISTENING 0x0a
 
 struct job_ports {
 	struct job_table *table;
 	struct list_node waiters;
-	uv_timer_t timer;
+	struct alarm alarm;
 	struct job work;
-	struct job_ports_seen seen;
-	bool is_owed, is_telling, is_over;
+	unsigned char listening[(UINT16_MAX + 1) / 8]; /* one bit for each port; by the last look */
+	bool is_owed, is_telling;
 };
-
-static void on_closed(uv_handle_t *handle)
-{
-	struct job_ports *ports = container_of((uv_timer_t *)handle, struct job_ports, timer);
-
-	job_table_drop_live(ports->table);
-	free(ports);
-}
 
 /* Nobody waits any more. */
 static void end(struct job_ports *ports)
 {
-	if (ports->is_over || ports->is_telling || ports->work.active ||
-	    !list_is_empty(&ports->waiters))
+	if (ports->is_telling || ports->work.active || !list_is_empty(&ports->waiters))
 		return;
-	ports->is_over = true;
+	alarm_cancel(&ports->alarm);
 	ports->table->ports = NULL;
-	uv_close((uv_handle_t *)&ports->timer, on_closed);
+	free(ports);
 }
 
-static void on_timer(uv_timer_t *timer);
+/* "  sl  local_address rem_address st ...", numbers in hexadecimal. */
+static void look_into(struct job_ports *ports, const char *path)
+{
+	FILE *file = fopen(path, "re");
+	char line[512];
+
+	if (!file)
+		return;
+	while (fgets(line, sizeof(line), file)) {
+		unsigned port, state;
+
+		if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x", &port, &state) ==
+			    2 &&
+		    state == LISTENING && port <= UINT16_MAX)
+			ports->listening[port / 8] |= (unsigned char)(1U << port % 8);
+	}
+	fclose(file);
+}
 
 static void look(struct job *work)
 {
-	job_scan_ports(&container_of(work, struct job_ports, work)->seen);
+	struct job_ports *ports = container_of(work, struct job_ports, work);
+
+	memset(ports->listening, 0, sizeof(ports->listening));
+	look_into(ports, "/proc/net/tcp");
+	look_into(ports, "/proc/net/tcp6");
 }
 
 static void on_looked(struct job *work)
 {
 	struct job_ports *ports = container_of(work, struct job_ports, work);
-	uint64_t wait_ms = ports->is_owed ? 0 : JOB_PORT_LOOK_MS;
-	struct list_node told;
 
+	job_table_drop_live(ports->table);
+	alarm_set(ports->table->loop, &ports->alarm, ports->is_owed ? 0 : JOB_PORT_LOOK_MS);
 	ports->is_telling = true;
-	list_init(&told);
-	list_splice(&told, &ports->waiters);
-	while (!list_is_empty(&told)) {
-		struct job_port_waiter *waiter = container_of(told.next, struct job_port_waiter,
-							      node);
-
-		list_remove(&waiter->node);
-		list_append(&ports->waiters, &waiter->node);
-		if (job_ports_seen_has(&ports->seen, waiter->port))
-			waiter->on_listening(waiter);
-		else
-			waiter->on_silent(waiter);
-	}
+	job_listeners_tell(&ports->waiters);
 	ports->is_telling = false;
-	uv_timer_start(&ports->timer, on_timer, wait_ms, 0);
 	end(ports);
 }
 
 static void start(struct job_ports *ports)
 {
 	ports->is_owed = ports->work.active;
-	if (!ports->work.active && !ports->is_telling &&
-	    job_run(ports->table->loop, &ports->work, JOB_QUICK, look, on_looked) < 0)
-		uv_timer_start(&ports->timer, on_timer, JOB_PORT_LOOK_MS, 0);
+	if (ports->work.active || ports->is_telling)
+		return;
+	if (job_run(ports->table->loop, &ports->work, JOB_QUICK, look, on_looked) < 0)
+		alarm_set(ports->table->loop, &ports->alarm, JOB_PORT_LOOK_MS);
+	else
+		ports->table->live++;
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	start(container_of(timer, struct job_ports, timer));
+	start(container_of(alarm, struct job_ports, alarm));
 }
 
 void job_ports_join(struct job_table *table, struct job_port_waiter *waiter)
@@ -84,16 +87,20 @@ void job_ports_join(struct job_table *table, struct job_port_waiter *waiter)
 		table->ports = ports = xcalloc(1, sizeof(*ports));
 		ports->table = table;
 		list_init(&ports->waiters);
-		uv_timer_init(&table->loop->uv, &ports->timer);
-		table->live++;
+		alarm_init(&ports->alarm, on_alarm);
 	}
-	list_append(&ports->waiters, &waiter->node);
+	list_append(&ports->waiters, &waiter->listener.node);
 	start(ports);
 }
 
 void job_ports_leave(struct job_table *table, struct job_port_waiter *waiter)
 {
-	list_remove(&waiter->node);
+	list_remove(&waiter->listener.node);
 	if (table->ports)
 		end(table->ports);
+}
+
+bool job_ports_has(const struct job_table *table, unsigned port)
+{
+	return port <= UINT16_MAX && table->ports->listening[port / 8] & 1U << port % 8;
 }

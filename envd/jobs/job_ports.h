@@ -7,19 +7,17 @@
 
 #include "envd/jobs/job_table.h"
 
-/* Embedded by its owner. */
+/* Embedded by its owner; told after each look. It may leave then, or join again. */
 struct job_port_waiter {
-	struct list_node node;
+	struct job_listener listener;
 	unsigned port;
-	/* It may leave, or join again. */
-	void (*on_listening)(struct job_port_waiter *waiter);
-	/* After each look that found nothing. It may leave. */
-	void (*on_silent)(struct job_port_waiter *waiter);
 };
 
 /* Looks at once, and then every JOB_PORT_LOOK_MS. */
 void job_ports_join(struct job_table *table, struct job_port_waiter *waiter);
 /* Also when it has not joined, or has left. */
 void job_ports_leave(struct job_table *table, struct job_port_waiter *waiter);
+/* For a waiter that is told: whether something listened there, at whatever address. */
+bool job_ports_has(const struct job_table *table, unsigned port);
 
 #endif

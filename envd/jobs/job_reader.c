@@ -225,9 +225,8 @@ static void on_files_closed(struct job *work)
 /* The last close of a deleted file frees its blocks, so that is done in the pool, too. */
 static void finish(struct job_reader *reader)
 {
-	if (!reader->is_closed || reader->is_working)
+	if (reader->state != JOB_READER_CLOSED || reader->work.active)
 		return;
-	reader->is_working = true;
 	if (job_run(reader->job->table->loop, &reader->work, JOB_FILES, close_files,
 		    on_files_closed) < 0) {
 		close_files(&reader->work);
@@ -237,9 +236,9 @@ static void finish(struct job_reader *reader)
 
 static void end(struct job_reader *reader, int status)
 {
-	if (reader->has_ended || reader->is_closed)
+	if (reader->state != JOB_READER_OPEN)
 		return;
-	reader->has_ended = true;
+	reader->state = JOB_READER_ENDED;
 	list_remove(&reader->listener.node);
 	reader->ops->on_end(reader, status);
 }
@@ -249,7 +248,7 @@ static void give_back(struct job_reader *reader)
 	if (reader->send.socket.fd < 0)
 		return;
 	lent_socket_end(&reader->send.socket);
-	if (!reader->is_closed)
+	if (reader->state != JOB_READER_CLOSED)
 		reader->ops->on_sent(reader, reader->sent_from, reader->sent);
 }
 
@@ -264,9 +263,8 @@ static void on_piece(struct job *work)
 {
 	struct job_reader *reader = container_of(work, struct job_reader, work);
 
-	reader->is_working = false;
 	give_back(reader);
-	if (reader->is_closed) {
+	if (reader->state == JOB_READER_CLOSED) {
 		finish(reader);
 		return;
 	}
@@ -307,7 +305,7 @@ static void start_reading(struct job_reader *reader)
 	unsigned into;
 
 	/* Asked first: the pieces are the job's while it works. */
-	if (reader->is_working || reader->is_dry || reader->has_ended)
+	if (reader->work.active || reader->is_dry || reader->state != JOB_READER_OPEN)
 		return;
 	into = is_filled(&reader->pieces[reader->next]) ? reader->next ^ 1 : reader->next;
 	if (is_filled(&reader->pieces[into]))
@@ -322,7 +320,6 @@ static void start_reading(struct job_reader *reader)
 		end(reader, -EAGAIN);
 		return;
 	}
-	reader->is_working = true;
 }
 
 static int hand_out(struct job_reader *reader, struct job_reader_piece *piece)
@@ -353,20 +350,20 @@ static void rest(struct job_reader *reader)
 /* Reads ahead, hands out, ends. */
 static void pump(struct job_reader *reader)
 {
-	while (!reader->is_closed && !reader->has_ended && !reader->is_full) {
+	while (reader->state == JOB_READER_OPEN && !reader->is_full) {
 		struct job_reader_piece *piece = &reader->pieces[reader->next];
 
-		if ((reader->is_working && reader->reading == reader->next) || !is_filled(piece))
+		if ((reader->work.active && reader->reading == reader->next) || !is_filled(piece))
 			break;
 		/* The next one is read while this one is sent. */
 		start_reading(reader);
-		if (reader->has_ended || hand_out(reader, piece) < 0)
+		if (reader->state != JOB_READER_OPEN || hand_out(reader, piece) < 0)
 			return;
 	}
-	if (reader->is_closed || reader->has_ended || reader->is_full)
+	if (reader->state != JOB_READER_OPEN || reader->is_full)
 		return;
 	start_reading(reader);
-	if (reader->is_working || reader->has_ended || !reader->is_dry)
+	if (reader->work.active || reader->state != JOB_READER_OPEN || !reader->is_dry)
 		return;
 	if (reader->ends_dry) {
 		end(reader, reader->job->is_removed && reader->follows ? -ENOENT : 0);
@@ -389,7 +386,7 @@ static void on_change(struct job_listener *listener)
 		end(reader, -ESHUTDOWN);
 		return;
 	}
-	if (reader->is_working) {
+	if (reader->work.active) {
 		reader->is_stale = true;
 		return;
 	}
@@ -439,9 +436,9 @@ void job_reader_drained(struct job_reader *reader)
 
 void job_reader_close(struct job_reader *reader)
 {
-	if (reader->is_closed)
+	if (reader->state == JOB_READER_CLOSED)
 		return;
-	reader->is_closed = true;
+	reader->state = JOB_READER_CLOSED;
 	list_remove(&reader->listener.node);
 	later_cancel(&reader->later);
 	finish(reader);

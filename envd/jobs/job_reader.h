@@ -52,6 +52,12 @@ struct job_reader_piece {
 	bool is_gap;
 };
 
+enum job_reader_state {
+	JOB_READER_OPEN,
+	JOB_READER_ENDED, /* on_end has been called */
+	JOB_READER_CLOSED,
+};
+
 /* Embedded by its owner; lives until on_free. */
 struct job_reader {
 	const struct job_reader_ops *ops;
@@ -76,7 +82,8 @@ struct job_reader {
 	struct job work;
 	struct job_reader_piece pieces[2];
 	unsigned next, reading;
-	bool is_working, is_full, is_dry, is_closed, has_ended, is_stale, ends_dry;
+	enum job_reader_state state;
+	bool is_full, is_dry, is_stale, ends_dry;
 	struct later later;
 	int status;
 };

@@ -5,6 +5,7 @@
 #include "envd/limits.h"
 #include "lib/digest.h"
 #include "lib/json.h"
+#include "lib/json_writer.h"
 
 #define MAGIC "envd-job 1 "
 #define CHECKSUM_DIGITS 16
@@ -17,6 +18,114 @@ bool job_id_is_valid(struct str id)
 		if (!((id.p[i] >= 'a' && id.p[i] <= 'z') || (id.p[i] >= '0' && id.p[i] <= '9')))
 			return false;
 	return true;
+}
+
+/* ---- the fields: what is copied, written and read ---- */
+
+struct field {
+	const char *name;
+	size_t offset, size; /* size: of a number */
+};
+
+#define NUMBER(name, member) \
+	{ \
+		name, offsetof(struct job_record, member), \
+			sizeof(((struct job_record *)0)->member) \
+	}
+#define TEXT(name, member) NUMBER(name, member)
+
+static const struct field texts[] = {
+	TEXT("name", name),
+	TEXT("clientKey", client_key),
+	TEXT("cwd", cwd),
+	TEXT("userName", user_name),
+	TEXT("webhookUrl", webhook_url),
+	TEXT("webhookKey", webhook_key),
+	TEXT("message", message),
+};
+
+static const struct field numbers[] = {
+	NUMBER("sequence", sequence),
+	NUMBER("argvIsCut", argv_is_cut),
+	NUMBER("hasTerminal", has_terminal),
+	NUMBER("cols", size.cols),
+	NUMBER("rows", size.rows),
+	NUMBER("memoryBytes", limits.memory_bytes),
+	NUMBER("pids", limits.pids),
+	NUMBER("cpuMillis", limits.cpu_millis),
+	NUMBER("wallTimeMs", wall_time_ms),
+	NUMBER("outputBytes", output_bytes),
+	NUMBER("notEnforced", not_enforced),
+	NUMBER("stopGraceMs", stop_grace_ms),
+	NUMBER("stdinMode", stdin_mode),
+	NUMBER("outputMode", output_mode),
+	NUMBER("state", state),
+	NUMBER("failure", failure),
+	NUMBER("pid", pid),
+	NUMBER("createdMs", created_ms),
+	NUMBER("stopRequestedMs", stop_requested_ms),
+	NUMBER("startedMs", exit.started_ms),
+	NUMBER("endedMs", exit.ended_ms),
+	NUMBER("endedSteadyMs", ended_steady_ms),
+	NUMBER("hasExit", has_exit),
+	NUMBER("exited", exit.exited),
+	NUMBER("code", exit.code),
+	NUMBER("signal", exit.signal),
+	NUMBER("coreDumped", exit.core_dumped),
+	NUMBER("timedOut", exit.timed_out),
+	NUMBER("stopped", exit.stopped),
+	NUMBER("outOfMemory", exit.out_of_memory),
+	NUMBER("userUs", exit.user_us),
+	NUMBER("systemUs", exit.system_us),
+	NUMBER("peakRssBytes", exit.peak_rss_bytes),
+	NUMBER("cgroupKind", place.kind),
+	NUMBER("cgroupNumber", place.number),
+	NUMBER("cgroupMark", place.lasting_mark),
+	NUMBER("outputIncomplete", output_incomplete),
+	NUMBER("webhookAttempts", webhook_attempts),
+	NUMBER("webhookDelivered", webhook_delivered),
+};
+
+/* 64-bit ones keep their bits, as all others do: JSON has only signed integers here. */
+static int64_t get_number(const struct job_record *record, const struct field *field)
+{
+	const void *at = (const char *)record + field->offset;
+
+	switch (field->size) {
+	case sizeof(int64_t):
+		return *(const int64_t *)at;
+	case sizeof(int32_t):
+		return *(const int32_t *)at;
+	case sizeof(uint16_t):
+		return *(const uint16_t *)at;
+	default:
+		return *(const bool *)at;
+	}
+}
+
+static void set_number(struct job_record *record, const struct field *field, int64_t value)
+{
+	void *at = (char *)record + field->offset;
+
+	switch (field->size) {
+	case sizeof(int64_t):
+		*(int64_t *)at = value;
+		break;
+	case sizeof(int32_t):
+		*(int32_t *)at = (int32_t)value;
+		break;
+	case sizeof(uint16_t):
+		*(uint16_t *)at = (uint16_t)value;
+		break;
+	default:
+		*(bool *)at = value != 0;
+		break;
+	}
+}
+
+static const char **text_at(const struct job_record *record, const struct field *field)
+{
+	return (const char **)((char *)(uintptr_t)record + field->offset);
 }
 
 /* ---- copies ---- */
@@ -36,15 +145,13 @@ static const char *put(char **room, const char *text)
 
 int job_record_copy(const struct job_record *record, struct job_record *ret_copy)
 {
-	size_t size = record->argc * sizeof(char *) + size_of(record->name) +
-		      size_of(record->client_key) + size_of(record->cwd) +
-		      size_of(record->user_name) + size_of(record->webhook_url) +
-		      size_of(record->webhook_key) + size_of(record->message);
+	size_t size = record->argc * sizeof(char *), i;
 	struct job_record copy = *record;
 	const char **argv;
 	char *room;
-	size_t i;
 
+	for (i = 0; i < ARRAY_LENGTH(texts); i++)
+		size += size_of(*text_at(record, &texts[i]));
 	for (i = 0; i < record->argc; i++)
 		size += size_of(record->argv[i]);
 	argv = copy.texts = malloc(size);
@@ -54,13 +161,8 @@ int job_record_copy(const struct job_record *record, struct job_record *ret_copy
 	for (i = 0; i < record->argc; i++)
 		argv[i] = put(&room, record->argv[i]);
 	copy.argv = argv;
-	copy.name = put(&room, record->name);
-	copy.client_key = put(&room, record->client_key);
-	copy.cwd = put(&room, record->cwd);
-	copy.user_name = put(&room, record->user_name);
-	copy.webhook_url = put(&room, record->webhook_url);
-	copy.webhook_key = put(&room, record->webhook_key);
-	copy.message = put(&room, record->message);
+	for (i = 0; i < ARRAY_LENGTH(texts); i++)
+		*text_at(&copy, &texts[i]) = put(&room, *text_at(record, &texts[i]));
 	*ret_copy = copy;
 	return 0;
 }
@@ -104,171 +206,45 @@ void job_record_settle(struct job_record *record)
 	}
 }
 
-/* ---- the fields that are numbers, for both ways ---- */
-
-enum number_type { NUMBER_U64, NUMBER_I64, NUMBER_U32, NUMBER_INT, NUMBER_BOOL, NUMBER_U16 };
-
-struct number_field {
-	const char *name;
-	enum number_type type;
-	size_t offset;
-};
-
-#define FIELD(name, type, member) \
-	{ \
-		name, type, offsetof(struct job_record, member) \
-	}
-
-static const struct number_field number_fields[] = {
-	FIELD("sequence", NUMBER_U64, sequence),
-	FIELD("argvIsCut", NUMBER_BOOL, argv_is_cut),
-	FIELD("hasTerminal", NUMBER_BOOL, has_terminal),
-	FIELD("cols", NUMBER_U16, size.cols),
-	FIELD("rows", NUMBER_U16, size.rows),
-	FIELD("memoryBytes", NUMBER_U64, limits.memory_bytes),
-	FIELD("pids", NUMBER_U32, limits.pids),
-	FIELD("cpuMillis", NUMBER_U32, limits.cpu_millis),
-	FIELD("wallTimeMs", NUMBER_U64, wall_time_ms),
-	FIELD("outputBytes", NUMBER_U64, output_bytes),
-	FIELD("notEnforced", NUMBER_U32, not_enforced),
-	FIELD("stopGraceMs", NUMBER_U64, stop_grace_ms),
-	FIELD("stdinMode", NUMBER_INT, stdin_mode),
-	FIELD("outputMode", NUMBER_INT, output_mode),
-	FIELD("state", NUMBER_INT, state),
-	FIELD("failure", NUMBER_INT, failure),
-	FIELD("pid", NUMBER_INT, pid),
-	FIELD("createdMs", NUMBER_I64, created_ms),
-	FIELD("stopRequestedMs", NUMBER_I64, stop_requested_ms),
-	FIELD("startedMs", NUMBER_I64, exit.started_ms),
-	FIELD("endedMs", NUMBER_I64, exit.ended_ms),
-	FIELD("endedSteadyMs", NUMBER_I64, ended_steady_ms),
-	FIELD("hasExit", NUMBER_BOOL, has_exit),
-	FIELD("exited", NUMBER_BOOL, exit.exited),
-	FIELD("code", NUMBER_INT, exit.code),
-	FIELD("signal", NUMBER_INT, exit.signal),
-	FIELD("coreDumped", NUMBER_BOOL, exit.core_dumped),
-	FIELD("timedOut", NUMBER_BOOL, exit.timed_out),
-	FIELD("stopped", NUMBER_BOOL, exit.stopped),
-	FIELD("outOfMemory", NUMBER_BOOL, exit.out_of_memory),
-	FIELD("userUs", NUMBER_U64, exit.user_us),
-	FIELD("systemUs", NUMBER_U64, exit.system_us),
-	FIELD("peakRssBytes", NUMBER_U64, exit.peak_rss_bytes),
-	FIELD("cgroupKind", NUMBER_INT, place.kind),
-	FIELD("cgroupNumber", NUMBER_U64, place.number),
-	FIELD("cgroupMark", NUMBER_U64, place.lasting_mark),
-	FIELD("outputIncomplete", NUMBER_BOOL, output_incomplete),
-	FIELD("webhookAttempts", NUMBER_U32, webhook_attempts),
-	FIELD("webhookDelivered", NUMBER_BOOL, webhook_delivered),
-};
-
-_Static_assert(sizeof(enum job_state) == sizeof(int) && sizeof(pid_t) == sizeof(int) &&
-		       sizeof(unsigned) == sizeof(uint32_t),
-	       "the types of the table");
-
-/* 64-bit ones keep their bits; JSON has only signed integers here. */
-static int64_t get_number(const struct job_record *record, const struct number_field *field)
+void job_record_set_lost(struct job_record *record, enum job_failure failure, const char *message)
 {
-	const void *at = (const char *)record + field->offset;
+	struct job_record changed, copy;
 
-	switch (field->type) {
-	case NUMBER_U64:
-	case NUMBER_I64:
-		return *(const int64_t *)at;
-	case NUMBER_U32:
-		return *(const uint32_t *)at;
-	case NUMBER_INT:
-		return *(const int *)at;
-	case NUMBER_BOOL:
-		return *(const bool *)at;
-	case NUMBER_U16:
-		return *(const uint16_t *)at;
-	}
-	return 0;
-}
-
-static void set_number(struct job_record *record, const struct number_field *field, int64_t value)
-{
-	void *at = (char *)record + field->offset;
-
-	switch (field->type) {
-	case NUMBER_U64:
-	case NUMBER_I64:
-		*(int64_t *)at = value;
-		break;
-	case NUMBER_U32:
-		*(uint32_t *)at = (uint32_t)value;
-		break;
-	case NUMBER_INT:
-		*(int *)at = (int)value;
-		break;
-	case NUMBER_BOOL:
-		*(bool *)at = value != 0;
-		break;
-	case NUMBER_U16:
-		*(uint16_t *)at = (uint16_t)value;
-		break;
-	}
-}
-
-struct text_field {
-	const char *name;
-	size_t offset;
-};
-
-#define TEXT(name, member) \
-	{ \
-		name, offsetof(struct job_record, member) \
-	}
-
-static const struct text_field text_fields[] = {
-	TEXT("name", name),
-	TEXT("clientKey", client_key),
-	TEXT("cwd", cwd),
-	TEXT("userName", user_name),
-	TEXT("webhookUrl", webhook_url),
-	TEXT("webhookKey", webhook_key),
-	TEXT("message", message),
-};
-
-static const char **text_at(struct job_record *record, const struct text_field *field)
-{
-	return (const char **)((char *)record + field->offset);
+	record->state = record->stop_requested_ms ? JOB_CANCELLED : JOB_FAILED;
+	record->failure = failure;
+	if (!record->exit.ended_ms)
+		record->exit.ended_ms = wall_clock_ms();
+	record->exit.code = -1;
+	changed = *record;
+	changed.message = message;
+	if (job_record_copy(&changed, &copy) < 0)
+		return;
+	job_record_fini(record);
+	*record = copy;
 }
 
 /* ---- writing ---- */
 
-static int write_pair(struct buf *b, const char *name, const char *text)
-{
-	int status = buf_printf(b, ",\"%s\":", name);
-
-	return status < 0 ? status : json_write_string(b, str_of(text), false);
-}
-
 static int write_object(const struct job_record *record, struct buf *b)
 {
-	int status = buf_printf(b, "{\"id\":\"%s\",\"bootId\":\"%s\"", record->id, record->boot_id);
+	struct json_writer w;
 	size_t i;
 
-	for (i = 0; i < ARRAY_LENGTH(text_fields) && status == 0; i++)
-		status = write_pair(
-			b, text_fields[i].name,
-			*text_at((struct job_record *)(uintptr_t)record, &text_fields[i]));
-	for (i = 0; i < ARRAY_LENGTH(number_fields) && status == 0; i++) {
-		int64_t value = get_number(record, &number_fields[i]);
-
-		if (value != 0)
-			status = buf_printf(b, ",\"%s\":%lld", number_fields[i].name,
-					    (long long)value);
-	}
-	if (status == 0)
-		status = buf_append_str(b, STR(",\"argv\":["));
-	for (i = 0; i < record->argc && status == 0; i++) {
-		if (i > 0)
-			status = buf_append_str(b, STR(","));
-		if (status == 0)
-			status = json_write_string(b, str_of(record->argv[i]), false);
-	}
-	return status < 0 ? status : buf_append_str(b, STR("]}\n"));
+	json_writer_init(&w, b);
+	json_writer_object(&w, NULL);
+	json_writer_text(&w, "id", str_of(record->id));
+	json_writer_text(&w, "bootId", str_of(record->boot_id));
+	for (i = 0; i < ARRAY_LENGTH(texts); i++)
+		json_writer_text(&w, texts[i].name, str_of(*text_at(record, &texts[i])));
+	for (i = 0; i < ARRAY_LENGTH(numbers); i++)
+		if (get_number(record, &numbers[i]))
+			json_writer_int(&w, numbers[i].name, get_number(record, &numbers[i]));
+	json_writer_array(&w, "argv");
+	for (i = 0; i < record->argc; i++)
+		json_writer_text(&w, NULL, str_of(record->argv[i]));
+	json_writer_array_end(&w);
+	json_writer_object_end(&w);
+	return json_writer_status(&w) < 0 ? json_writer_status(&w) : buf_append_str(b, STR("\n"));
 }
 
 static void make_checksum(struct str text, char ret_hex[CHECKSUM_DIGITS + 1])
@@ -316,16 +292,19 @@ static int read_head(struct str *text)
 	return str_equal(found, str_of(checksum)) ? 0 : -EBADMSG;
 }
 
+/* "" when there is none. */
+static const char *read_text(const struct json_value *value)
+{
+	return value && json_type(value) == JSON_STRING ? json_string(value).p : "";
+}
+
 static int read_fixed(const struct json_value *object, struct str key, char *room, size_t size)
 {
-	const struct json_value *value = json_get(object, key);
-	struct str text = value ? json_string(value) : (struct str){NULL, 0};
+	const char *text = read_text(json_get(object, key));
 
-	if (text.len >= size)
+	if (strlen(text) >= size)
 		return -EBADMSG;
-	if (text.len)
-		memcpy(room, text.p, text.len);
-	room[text.len] = '\0';
+	memcpy(room, text, strlen(text) + 1);
 	return 0;
 }
 
@@ -338,12 +317,8 @@ static int read_argv(const struct json_value *object, struct arena *arena,
 
 	if (!argv)
 		return -ENOMEM;
-	for (i = 0; i < count; i++) {
-		const struct json_value *element = json_at(list, i);
-
-		argv[i] = element && json_type(element) == JSON_STRING ? json_string(element).p
-								       : "";
-	}
+	for (i = 0; i < count; i++)
+		argv[i] = read_text(json_at(list, i));
 	record->argv = argv;
 	record->argc = count;
 	return 0;
@@ -374,16 +349,12 @@ int job_record_read(struct str text, struct arena *arena, struct job_record *ret
 	    read_fixed(object, STR("id"), record.id, sizeof(record.id)) < 0 ||
 	    read_fixed(object, STR("bootId"), record.boot_id, sizeof(record.boot_id)) < 0)
 		return -EBADMSG;
-	for (i = 0; i < ARRAY_LENGTH(text_fields); i++) {
-		value = json_get(object, str_of(text_fields[i].name));
-		*text_at(&record, &text_fields[i]) = value && json_type(value) == JSON_STRING
-							     ? json_string(value).p
-							     : "";
-	}
-	for (i = 0; i < ARRAY_LENGTH(number_fields); i++) {
-		value = json_get(object, str_of(number_fields[i].name));
+	for (i = 0; i < ARRAY_LENGTH(texts); i++)
+		*text_at(&record, &texts[i]) = read_text(json_get(object, str_of(texts[i].name)));
+	for (i = 0; i < ARRAY_LENGTH(numbers); i++) {
+		value = json_get(object, str_of(numbers[i].name));
 		if (value)
-			set_number(&record, &number_fields[i], json_int(value));
+			set_number(&record, &numbers[i], json_int(value));
 	}
 	if (read_argv(object, arena, &record) < 0)
 		return -ENOMEM;

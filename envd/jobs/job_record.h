@@ -93,6 +93,8 @@ int job_record_write(const struct job_record *record, struct buf *b) NODISCARD;
 int job_record_read(struct str text, struct arena *arena, struct job_record *ret_record) NODISCARD;
 /* State and cause, out of the exit and what is known besides. */
 void job_record_settle(struct job_record *record);
+/* It has ended, and nothing but this is known of how. */
+void job_record_set_lost(struct job_record *record, enum job_failure failure, const char *message);
 bool job_id_is_valid(struct str id);
 
 #endif

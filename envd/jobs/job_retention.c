@@ -1,15 +1,15 @@
-/* How long ended jobs stay, by age, number and what they take, and how they go: out of the table at
- * once, their files one after the other in the pool, where thousands may wait for it. */
+#include "envd/jobs/job_retention.h"
+
 #include <unistd.h>
 
-#include "envd/jobs/job_table.h"
+#include "envd/jobs/job_look.h"
 #include "envd/limits.h"
 #include "lib/log.h"
 
 /* Of the pool's one quick thread others want something, too. */
 #define SWEEP_MAX 16
 
-struct job_removal {
+struct removal {
 	struct list_node node;
 	char id[JOB_ID_BYTES];
 	struct cgroup_place place;
@@ -18,13 +18,76 @@ struct job_removal {
 	void *user;
 };
 
-struct job_sweep {
+/* ---- records to the disk: one write of a job at a time, and one more when it has changed ---- */
+
+struct save {
 	struct job job;
-	struct job_table *table;
-	struct list_node removals;
-	bool is_last; /* envd ends: what makes jobs of the folders goes, and the next one does the
-			 rest */
+	struct background_job *owner;
+	struct buf text;
+	bool is_output_incomplete;
+	int status;
 };
+
+static void write_record(struct job *job)
+{
+	struct save *save = container_of(job, struct save, job);
+	const struct job_store *store = &save->owner->table->store;
+	const char *id = save->owner->record.id;
+	const uint64_t yes = 1;
+
+	/* In place: a full disk is what keeps the record from being written. */
+	if (save->is_output_incomplete)
+		(void)!job_store_tell_keeper(
+			store, id, offsetof(struct job_status_agent, is_output_incomplete), &yes,
+			sizeof(yes));
+	save->status = job_store_save(store, id, buf_str(&save->text));
+}
+
+static void on_record_written(struct job *job)
+{
+	struct save *save = container_of(job, struct save, job);
+	struct background_job *owner = save->owner;
+	int status = save->status;
+	/* Known since this one was begun, and the disk takes that, if nothing else. */
+	bool has_mark_to_write = owner->record.output_incomplete && !save->is_output_incomplete;
+
+	owner->is_saving = false;
+	buf_fini(&save->text);
+	free(save);
+	job_disk_note_write(owner->table, status);
+	if (status < 0 && !owner->is_removed)
+		log_warn("jobs", "a record could not be written", LOG_S("id", owner->record.id),
+			 LOG_S("reason", errno_text(status)));
+	if (owner->is_save_owed && (status == 0 || has_mark_to_write))
+		background_job_save(owner);
+	/* Otherwise it is tried again with the next look at what is too old. */
+	owner->is_save_owed |= status < 0;
+	background_job_release(owner);
+}
+
+void background_job_save(struct background_job *job)
+{
+	struct save *save;
+
+	if (job->is_saving || job->is_removed) {
+		job->is_save_owed = !job->is_removed;
+		return;
+	}
+	job->is_save_owed = true;
+	save = xcalloc(1, sizeof(*save));
+	save->owner = job;
+	save->is_output_incomplete = job->record.output_incomplete;
+	buf_init(&save->text, 2 * JOB_RECORD_BYTES_MAX);
+	if (job_record_write(&job->record, &save->text) < 0 ||
+	    job_run(job->table->loop, &save->job, JOB_QUICK, write_record, on_record_written) < 0) {
+		buf_fini(&save->text);
+		free(save);
+		return;
+	}
+	job->is_save_owed = false;
+	job->is_saving = true;
+	background_job_hold(job);
+}
 
 /* ---- files ---- */
 
@@ -38,24 +101,24 @@ static void kill_what_is_left(struct cgroups *cgroups, struct cgroup_place place
 		usleep(2000);
 }
 
+/* When envd ends, what makes jobs of the folders goes, and the next one does the rest. */
 static void remove_files(struct job *job)
 {
-	struct job_sweep *sweep = container_of(job, struct job_sweep, job);
-	const struct job_store *store = &sweep->table->store;
+	struct job_table *table = container_of(job, struct job_table, sweep_job);
 	struct list_node *node;
 
-	LIST_FOR_EACH (node, &sweep->removals) {
-		struct job_removal *removal = container_of(node, struct job_removal, node);
+	LIST_FOR_EACH (node, &table->sweeping) {
+		struct removal *removal = container_of(node, struct removal, node);
 
-		removal->status = job_store_forget(store, removal->id);
+		removal->status = job_store_forget(&table->store, removal->id);
 	}
-	LIST_FOR_EACH (node, &sweep->removals) {
-		struct job_removal *removal = container_of(node, struct job_removal, node);
+	LIST_FOR_EACH (node, &table->sweeping) {
+		struct removal *removal = container_of(node, struct removal, node);
 
-		if (sweep->is_last || removal->status < 0)
+		if (table->is_last_sweep || removal->status < 0)
 			continue;
-		kill_what_is_left(sweep->table->settings.spawn->cgroups, removal->place);
-		job_store_remove(store, removal->id);
+		kill_what_is_left(table->settings.spawn->cgroups, removal->place);
+		job_store_remove(&table->store, removal->id);
 	}
 }
 
@@ -63,13 +126,13 @@ static void start_sweep(struct job_table *table);
 
 static void on_files_removed(struct job *job)
 {
-	struct job_sweep *sweep = container_of(job, struct job_sweep, job);
-	struct job_table *table = sweep->table;
+	struct job_table *table = container_of(job, struct job_table, sweep_job);
+	struct list_node swept;
 
-	table->sweep = NULL;
-	while (!list_is_empty(&sweep->removals)) {
-		struct job_removal *removal = container_of(sweep->removals.next, struct job_removal,
-							   node);
+	list_init(&swept);
+	list_splice(&swept, &table->sweeping);
+	while (!list_is_empty(&swept)) {
+		struct removal *removal = container_of(swept.next, struct removal, node);
 
 		list_remove(&removal->node);
 		if (removal->status < 0)
@@ -79,102 +142,64 @@ static void on_files_removed(struct job *job)
 			removal->on_removed(removal->user, removal->status);
 		free(removal);
 	}
-	free(sweep);
 	start_sweep(table);
 	job_table_drop_live(table);
 }
 
-static bool take_next(struct job_sweep *sweep, struct list_node *waiting)
+static bool take_next(struct job_table *table)
 {
-	struct list_node *next = waiting->next;
+	struct list_node *waiting = list_is_empty(&table->deletions) ? &table->removals
+								     : &table->deletions,
+			 *next = waiting->next;
 
 	if (list_is_empty(waiting))
 		return false;
 	list_remove(next);
-	list_append(&sweep->removals, next);
+	list_append(&table->sweeping, next);
 	return true;
 }
 
-static void put_back(struct job_sweep *sweep)
-{
-	struct job_table *table = sweep->table;
-
-	while (!list_is_empty(&sweep->removals)) {
-		struct job_removal *last = container_of(sweep->removals.previous,
-							struct job_removal, node);
-
-		list_remove(&last->node);
-		list_prepend(last->on_removed ? &table->deletions : &table->removals, &last->node);
-	}
-}
-
-static void on_retention_timer(uv_timer_t *timer);
-
 static void start_sweep(struct job_table *table)
 {
-	struct job_sweep *sweep;
-
-	if (table->sweep || (list_is_empty(&table->deletions) && list_is_empty(&table->removals)))
+	if (table->sweep_job.active)
 		return;
-	sweep = xcalloc(1, sizeof(*sweep));
-	sweep->table = table;
-	sweep->is_last = table->is_closed;
-	list_init(&sweep->removals);
-	for (int i = 0; i < SWEEP_MAX || sweep->is_last; i++)
-		if (!take_next(sweep, &table->deletions) && !take_next(sweep, &table->removals))
+	table->is_last_sweep = table->is_closed;
+	/* What the pool had no room for the last time is still there. */
+	for (int i = 0; i < SWEEP_MAX || table->is_last_sweep; i++)
+		if (!take_next(table))
 			break;
-	table->sweep = sweep;
+	if (list_is_empty(&table->sweeping))
+		return;
 	table->live++;
-	if (job_run(table->loop, &sweep->job, JOB_QUICK, remove_files, on_files_removed) == 0)
+	if (job_run(table->loop, &table->sweep_job, JOB_QUICK, remove_files, on_files_removed) == 0)
 		return;
-	if (sweep->is_last) {
-		remove_files(&sweep->job);
-		on_files_removed(&sweep->job);
+	if (table->is_last_sweep) {
+		remove_files(&table->sweep_job);
+		on_files_removed(&table->sweep_job);
 		return;
 	}
-	put_back(sweep);
-	table->sweep = NULL;
 	table->live--;
-	free(sweep);
-	uv_timer_start(&table->retention_timer, on_retention_timer, JOBS_RETENTION_MS_MIN, 0);
-}
-
-/* ---- out of the table ---- */
-
-static void take_out(struct background_job *job)
-{
-	struct job_table *table = job->table;
-
-	assert(!job->is_removed);
-	job->is_removed = true;
-	list_remove(&job->all);
-	hash_table_remove(&job->table->ids, &job->by_id);
-	hash_table_remove(&job->table->keys, &job->by_key);
-	list_remove(&job->change.node);
-	if (job_state_is_end(job->record.state)) {
-		list_remove(&job->ended);
-		table->ended_count--;
-		table->stored_bytes -= job->stored_bytes;
-		job_table_note_deletion(table, job->record.id);
-	}
-	table->count--;
+	alarm_set(table->loop, &table->retention_alarm, JOBS_RETENTION_MS_MIN);
 }
 
 void background_job_delete(struct background_job *job, void (*on_removed)(void *user, int status),
 			   void *user)
 {
-	struct job_removal *removal = xcalloc(1, sizeof(*removal));
+	struct removal *removal = xcalloc(1, sizeof(*removal));
 	struct job_table *table = job->table;
 
 	removal->place = job->record.place;
 	memcpy(removal->id, job->record.id, sizeof(removal->id));
 	removal->on_removed = on_removed;
 	removal->user = user;
-	take_out(job);
 	list_append(on_removed ? &table->deletions : &table->removals, &removal->node);
+	if (job_state_is_end(job->record.state)) {
+		table->ended_count--;
+		table->stored_bytes -= job->stored_bytes;
+		job_table_note_deletion(table, job->record.id);
+	}
+	job_table_remove(job);
 	start_sweep(table);
-	background_job_tell(job);
-	background_job_release(job);
 }
 
 void background_job_remove(struct background_job *job)
@@ -226,12 +251,12 @@ static void plan(struct job_table *table)
 	/* What could not be written is tried again. */
 	if (left > JOBS_RETENTION_MS)
 		left = JOBS_RETENTION_MS;
-	uv_timer_start(&table->retention_timer, on_retention_timer, (uint64_t)left, 0);
+	alarm_set(table->loop, &table->retention_alarm, (uint64_t)left);
 }
 
-static void on_retention_timer(uv_timer_t *timer)
+static void on_retention_alarm(struct alarm *alarm)
 {
-	struct job_table *table = container_of(timer, struct job_table, retention_timer);
+	struct job_table *table = container_of(alarm, struct job_table, retention_alarm);
 	struct list_node *node;
 
 	job_retention_drop(table);
@@ -252,7 +277,7 @@ void job_retention_add(struct background_job *job)
 	list_append(&table->ended, &job->ended);
 	table->ended_count++;
 	table->stored_bytes += job->stored_bytes;
-	if (!uv_is_active((uv_handle_t *)&table->retention_timer))
+	if (!alarm_is_set(&table->retention_alarm))
 		plan(table);
 }
 
@@ -260,19 +285,21 @@ void job_retention_add(struct background_job *job)
 
 void job_retention_start(struct job_table *table)
 {
+	list_init(&table->ended);
 	list_init(&table->deletions);
 	list_init(&table->removals);
-	uv_timer_init(&table->loop->uv, &table->retention_timer);
-	table->live++;
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	job_table_drop_live(container_of((uv_timer_t *)handle, struct job_table, retention_timer));
+	list_init(&table->sweeping);
+	alarm_init(&table->retention_alarm, on_retention_alarm);
+	if (!table->settings.ended_max)
+		table->settings.ended_max = JOBS_ENDED_MAX;
+	if (!table->settings.ended_age_s)
+		table->settings.ended_age_s = JOBS_ENDED_AGE_S;
+	if (!table->settings.ended_bytes)
+		table->settings.ended_bytes = JOBS_ENDED_BYTES;
 }
 
 void job_retention_stop(struct job_table *table)
 {
-	uv_close((uv_handle_t *)&table->retention_timer, on_timer_closed);
+	alarm_cancel(&table->retention_alarm);
 	start_sweep(table);
 }

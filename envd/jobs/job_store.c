@@ -23,27 +23,24 @@ const char *job_stream_name(enum job_stream stream)
 	return stream == JOB_STDOUT ? "stdout" : "stderr";
 }
 
-int job_store_path(const struct job_store *store, const char *id, const char *name,
-		   char ret_path[JOB_STORE_PATH_BYTES])
+const char *job_store_path(const struct job_store *store, const char *id, const char *name,
+			   char room[JOB_STORE_PATH_BYTES])
 {
-	int len = snprintf(ret_path, JOB_STORE_PATH_BYTES, "%s/%s%s%s", store->directory, id,
-			   *name ? "/" : "", name);
-
-	return len < 0 || len >= JOB_STORE_PATH_BYTES ? -ENAMETOOLONG : 0;
+	snprintf(room, JOB_STORE_PATH_BYTES, "%s/%s%s%s", store->directory, id, *name ? "/" : "",
+		 name);
+	return room;
 }
 
 int job_store_open_file(const struct job_store *store, const char *id, const char *name, int flags)
 {
 	char path[JOB_STORE_PATH_BYTES];
-	int fd = job_store_path(store, id, name, path);
+	int fd;
 
-	if (fd < 0)
-		return fd;
 	/* Whoever may write here, such as a job of the same user, may have put a FIFO in its place,
 	 * which would keep whoever opens it waiting. What is made new goes to commands as it is. */
 	if (!(flags & O_EXCL))
 		flags |= O_NONBLOCK;
-	fd = open(path, flags | O_CLOEXEC | O_NOFOLLOW, 0600);
+	fd = open(job_store_path(store, id, name, path), flags | O_CLOEXEC | O_NOFOLLOW, 0600);
 	return fd < 0 ? -errno : fd;
 }
 
@@ -155,12 +152,10 @@ static int open_store(struct job_store *store, struct err *err)
 	status = make_directories(store->directory);
 	if (status == 0)
 		status = check_owner(store->directory);
-	if (status == 0)
-		status = job_store_path(store, "lock", "", path);
 	if (status < 0)
 		return err_set_sys(err, err_kind_from_errno(status), status, "%s",
 				   store->directory);
-	status = open_lock(path, store->directory, &fd, err);
+	status = open_lock(job_store_path(store, "lock", "", path), store->directory, &fd, err);
 	if (status < 0)
 		return status;
 	close_fd(&store->lock_fd);
@@ -207,32 +202,37 @@ uint64_t job_store_disk_room(const struct job_store *store)
 
 /* ---- one job's files ---- */
 
-int job_store_save(const struct job_store *store, const char *id, struct str text)
+int job_store_write(int fd, struct str text, uint64_t *taken)
 {
-	char path[JOB_STORE_PATH_BYTES], temporary[JOB_STORE_PATH_BYTES];
-	auto_close int fd = -1;
-	int status = job_store_path(store, id, "record", path);
-
-	if (status == 0)
-		status = job_store_path(store, id, ".record", temporary);
-	if (status < 0)
-		return status;
-	fd = job_store_open_file(store, id, ".record", O_WRONLY | O_CREAT | O_TRUNC);
-	if (fd < 0)
-		return fd;
 	while (text.len > 0) {
 		ssize_t written = write(fd, text.p, text.len);
 
 		if (written < 0 && errno == EINTR)
 			continue;
-		if (written <= 0) {
-			status = written < 0 ? -errno : -ENOSPC;
-			unlink(temporary);
-			return status;
-		}
+		if (written <= 0)
+			return written < 0 ? -errno : -ENOSPC;
 		str_skip(&text, (size_t)written);
+		*taken += (uint64_t)written;
 	}
-	return rename(temporary, path) < 0 ? -errno : 0;
+	return 0;
+}
+
+int job_store_save(const struct job_store *store, const char *id, struct str text)
+{
+	char path[JOB_STORE_PATH_BYTES], temporary[JOB_STORE_PATH_BYTES];
+	auto_close int fd = job_store_open_file(store, id, ".record", O_WRONLY | O_CREAT | O_TRUNC);
+	uint64_t taken = 0;
+	int status;
+
+	if (fd < 0)
+		return fd;
+	(void)job_store_path(store, id, ".record", temporary);
+	status = job_store_write(fd, text, &taken);
+	if (status < 0) {
+		unlink(temporary);
+		return status;
+	}
+	return rename(temporary, job_store_path(store, id, "record", path)) < 0 ? -errno : 0;
 }
 
 void job_files_close(struct job_files *files)
@@ -306,12 +306,11 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 	struct job_files files = JOB_FILES_NONE;
 	char path[JOB_STORE_PATH_BYTES];
 	struct buf text;
-	int status = job_store_path(store, record->id, "", path);
+	int status;
 
 	buf_init(&text, 2 * JOB_RECORD_BYTES_MAX);
-	if (status == 0)
-		status = job_record_write(record, &text);
-	if (status == 0 && mkdir(path, 0700) < 0)
+	status = job_record_write(record, &text);
+	if (status == 0 && mkdir(job_store_path(store, record->id, "", path), 0700) < 0)
 		status = -errno;
 	if (status == 0) {
 		status = open_files(store, record, &files);
@@ -336,11 +335,9 @@ int job_store_create(const struct job_store *store, const struct job_record *rec
 int job_store_forget(const struct job_store *store, const char *id)
 {
 	char path[JOB_STORE_PATH_BYTES];
-	int status = job_store_path(store, id, "record", path);
 
-	if (status < 0)
-		return status;
-	return unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+	return unlink(job_store_path(store, id, "record", path)) < 0 && errno != ENOENT ? -errno
+											: 0;
 }
 
 void job_store_remove(const struct job_store *store, const char *id)
@@ -348,9 +345,8 @@ void job_store_remove(const struct job_store *store, const char *id)
 	char path[JOB_STORE_PATH_BYTES];
 
 	for (size_t i = 0; i < ARRAY_LENGTH(file_names); i++)
-		if (job_store_path(store, id, file_names[i], path) == 0)
-			(void)unlink(path);
-	if (job_store_path(store, id, "", path) == 0 && rmdir(path) < 0 && errno != ENOENT)
+		(void)unlink(job_store_path(store, id, file_names[i], path));
+	if (rmdir(job_store_path(store, id, "", path)) < 0 && errno != ENOENT)
 		log_warn("jobs", "a job's folder is left", LOG_S("path", path),
 			 LOG_S("reason", errno_text(errno)));
 }
@@ -510,7 +506,7 @@ void job_store_extents(const struct job_store *store, const char *id,
 			*ret_stored_bytes += (uint64_t)about.st_blocks * 512;
 		close(fd);
 	}
-	if (job_store_path(store, id, "order", path) == 0 && lstat(path, &order) == 0)
+	if (lstat(job_store_path(store, id, "order", path), &order) == 0)
 		*ret_stored_bytes += (uint64_t)order.st_blocks * 512;
 }
 

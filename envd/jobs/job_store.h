@@ -6,7 +6,7 @@
  *   stdout, stderr   the output, appended to by the job itself; of a MERGED job and of a terminal
  *            there is the first alone. What a cap has dropped is a hole at the front.
  *   input    what WriteStdin has stored; what was handed on is a hole
- *   order    which of the two outputs grew when (job_order.h); not of every job
+ *   order    which of the two outputs grew when; not of every job
  *
  * A folder without a record is what is left of a deletion, or of a creation that failed.
  */
@@ -78,14 +78,16 @@ void job_store_boot_id(char text[JOB_BOOT_ID_BYTES]);
 int job_store_create(const struct job_store *store, const struct job_record *record,
 		     struct job_files *ret_files, struct err *err) NODISCARD;
 void job_files_close(struct job_files *files);
+/* All of it, to the end of what was written. */
+int job_store_write(int fd, struct str text, uint64_t *taken) NODISCARD;
 int job_store_save(const struct job_store *store, const char *id, struct str text) NODISCARD;
 void job_store_remove(const struct job_store *store, const char *id);
 /* Its record alone, which makes a job of the folder: what is left is removed by whoever finds it. 0
  * also when there is none. */
 int job_store_forget(const struct job_store *store, const char *id) NODISCARD;
-/* Of a file of a job, or with an empty name of its folder. 0 or -ENAMETOOLONG. */
-int job_store_path(const struct job_store *store, const char *id, const char *name,
-		   char ret_path[JOB_STORE_PATH_BYTES]) NODISCARD;
+/* Of a file of a job, or with an empty name of its folder. */
+const char *job_store_path(const struct job_store *store, const char *id, const char *name,
+			   char room[JOB_STORE_PATH_BYTES]);
 /* A file of a job. The descriptor, or a negative errno. */
 int job_store_open_file(const struct job_store *store, const char *id, const char *name,
 			int flags) NODISCARD;
@@ -106,6 +108,27 @@ void job_store_wake_keeper(const struct job_store *store, const char *id);
 /* The end, if the status has one, into the record. */
 bool job_status_apply_end(const struct job_status *status, struct job_record *record);
 
+/*
+ * The stored input. Its file's length is how much was taken, so a write that was cut off can be
+ * sent again by its offset, also to another envd; what the keeper has handed on is given back to
+ * the disk. One at a time for each job.
+ */
+struct job_input_write {
+	uint64_t offset;
+	struct str data;
+	bool closes;
+	bool has_ended; /* the job: it takes nothing more, but what it took may be sent again */
+	/* Results. */
+	uint64_t taken; /* the length after it */
+	bool is_closed;
+};
+
+/* 0, with less taken when JOB_STDIN_BYTES_MAX are waiting already. -ERANGE: the offset is beyond
+ * what was taken; -EPIPE: nobody reads; -EBADF: closed before, and there is more; -ESHUTDOWN: the
+ * job has ended, and there is more; or what the disk says. */
+int job_input_store(const struct job_store *store, const char *id,
+		    struct job_input_write *write) NODISCARD;
+
 /* The extent of an open output. */
 int job_extent_of(int fd, struct job_extent *ret_extent) NODISCARD;
 /* Both, and what they take on the disk. */
@@ -119,6 +142,33 @@ int job_store_cap(const struct job_store *store, const char *id, enum job_stream
 bool job_store_can_cap(const struct job_files *files);
 /* Bytes that can still be written; UINT64_MAX: nobody knows. */
 uint64_t job_store_disk_room(const struct job_store *store);
+
+/*
+ * In which order the two streams have grown, as far as looks at them can tell: the file `order`, so
+ * that it is also known to the next envd and long after. A mark says how far both had come; from
+ * one mark to the next, all bytes of one stream come before all of the other. Where there is no
+ * mark, nothing is known.
+ */
+struct job_mark {
+	uint64_t ends[JOB_STREAMS];
+	enum job_stream first; /* of what came since the mark before */
+};
+
+/* Of who writes; all zero at first. */
+struct job_order {
+	struct job_mark before, last;
+	uint64_t count; /* of marks, with `last` */
+	bool is_loaded;
+};
+
+/* What a look has found, and which stream had grown first since the last one. The file is made when
+ * both have grown; it holds JOB_ORDER_MARKS_MAX, of which every other one is dropped when they are
+ * reached. A disk that takes none costs nothing but the order. */
+void job_order_note(struct job_order *order, const struct job_store *store, const char *id,
+		    const uint64_t ends[JOB_STREAMS], enum job_stream first);
+/* The first mark beyond these offsets, in the open file. False: none is. */
+bool job_order_find(int fd, const uint64_t offsets[JOB_STREAMS],
+		    struct job_mark *ret_mark) NODISCARD;
 
 /* All jobs of earlier envds, in no order. *ret_count of them; free() the array. What is left of a
  * job whose keeper is gone is killed. `cgroups` may be NULL. */

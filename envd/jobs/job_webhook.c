@@ -18,23 +18,23 @@ static int read_port(struct str text, char port[8])
 
 static int read_authority(struct str authority, struct job_webhook_target *target)
 {
-	struct str host = authority, port = {"80", 2};
-	const char *end = NULL;
+	struct str host = authority, port = STR("80");
+	bool is_bracketed = str_starts_with(host, STR("["));
+	const char *end = host.len > 0 ? memchr(host.p, is_bracketed ? ']' : ':', host.len) : NULL;
 
-	if (host.len > 0 && host.p[0] == '[') {
-		end = memchr(host.p, ']', host.len);
+	if (is_bracketed) {
 		if (!end)
 			return -EINVAL;
-		if (end + 1 < host.p + host.len) {
-			if (end[1] != ':')
-				return -EINVAL;
-			port = (struct str){end + 2, (size_t)(host.p + host.len - end - 2)};
-		}
 		host = (struct str){host.p + 1, (size_t)(end - host.p - 1)};
-	} else if ((end = memchr(host.p, ':', host.len))) {
-		port = (struct str){end + 1, (size_t)(host.p + host.len - end - 1)};
+		if (++end == authority.p + authority.len)
+			end = NULL;
+		else if (*end != ':')
+			return -EINVAL;
+	} else if (end) {
 		host.len = (size_t)(end - host.p);
 	}
+	if (end)
+		port = (struct str){end + 1, (size_t)(authority.p + authority.len - end - 1)};
 	if (host.len == 0 || host.len >= sizeof(target->host) || memchr(host.p, '@', host.len))
 		return -EINVAL;
 	memcpy(target->host, host.p, host.len);

@@ -18,7 +18,7 @@
 struct rest {
 	struct job_reader reader;
 	struct job work;
-	struct job_load_waiter waiter;
+	struct job_listener waiter;
 	struct http_exchange *ex;
 	struct job_table *table;
 	struct job_extent extent;
@@ -295,8 +295,8 @@ static void find(struct rest *rest)
 		return;
 	}
 	job = job_table_find(rest->table, id);
-	if (!job && job_table_load_error(rest->table)) {
-		http_respond_error(ex, 503, "%s", job_table_load_error(rest->table)->message);
+	if (!job && jobs_load_error(rest->table)) {
+		http_respond_error(ex, 503, "%s", jobs_load_error(rest->table)->message);
 		return;
 	}
 	if (!job) {
@@ -312,8 +312,9 @@ static void find(struct rest *rest)
 	http_exchange_hold(ex);
 }
 
-static void on_loaded(struct job_load_waiter *waiter)
+static void on_loaded(struct job_listener *waiter)
 {
+	list_remove(&waiter->node);
 	find(container_of(waiter, struct rest, waiter));
 }
 
@@ -344,11 +345,11 @@ void jobs_rest_serve(struct http_exchange *ex, struct job_table *table)
 	rest->table = table;
 	rest->is_head = str_equal(ex->request.method, STR("HEAD"));
 	rest->follows = str_equal(follow, STR("1")) || str_equal(follow, STR("true"));
-	rest->waiter.on_loaded = on_loaded;
+	rest->waiter.on_change = on_loaded;
 	list_init(&rest->waiter.node);
 	http_exchange_set_handler(ex, &handler, rest);
-	if (job_table_is_loaded(table))
+	if (jobs_are_loaded(table))
 		find(rest);
 	else
-		job_table_wait_loaded(table, &rest->waiter);
+		jobs_wait_loaded(table, &rest->waiter);
 }

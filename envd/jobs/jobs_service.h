@@ -9,7 +9,7 @@
 #ifndef ENVD_JOBS_JOBS_SERVICE_H
 #define ENVD_JOBS_JOBS_SERVICE_H
 
-#include "envd/jobs/job_table.h"
+#include "envd/jobs/jobs.h"
 #include "envd/rpc/rpc.h"
 
 /* Sorted by path. */
@@ -20,5 +20,10 @@ extern const struct rpc_method jobs_service_methods[JOBS_SERVICE_METHODS];
  * HEAD. */
 void jobs_rest_serve(struct http_exchange *ex, struct job_table *table);
 #define JOBS_REST_PREFIX "/jobs/"
+
+/* job_table_settings.on_webhook: calls the webhooks of jobs that have ended (proto/jobs.proto,
+ * Webhook), a few at once, each tried again after the times of envd/limits.h until somebody has
+ * taken it. How often it was tried is in the job's record, so that the next envd goes on. */
+void jobs_webhook_start(struct background_job *job);
 
 #endif

@@ -52,24 +52,12 @@ static int read_stdin(const Jobs__CreateRequest *request, struct job_spec *spec,
 	const Jobs__Stdin *given = request->stdin ? request->stdin : &none;
 	struct job_record *record = &spec->record;
 
-	switch (given->mode) {
-	case JOBS__STDIN_MODE__STDIN_MODE_UNSPECIFIED:
-		record->stdin_mode = record->has_terminal ? JOB_STDIN_PIPE : JOB_STDIN_NONE;
-		break;
-	case JOBS__STDIN_MODE__STDIN_MODE_NONE:
-		record->stdin_mode = JOB_STDIN_NONE;
-		break;
-	case JOBS__STDIN_MODE__STDIN_MODE_PIPE:
-		record->stdin_mode = JOB_STDIN_PIPE;
-		break;
-	case JOBS__STDIN_MODE__STDIN_MODE_FILE:
-		record->stdin_mode = JOB_STDIN_FILE;
-		break;
-	case _JOBS__STDIN_MODE_IS_INT_SIZE:
-	default:
+	if ((int)given->mode < 0 || given->mode > JOBS__STDIN_MODE__STDIN_MODE_FILE)
 		return err_set(err, ERR_INVALID_ARGUMENT, "unknown stdin mode %d",
 			       (int)given->mode);
-	}
+	record->stdin_mode = (enum job_stdin)given->mode;
+	if (given->mode == JOBS__STDIN_MODE__STDIN_MODE_UNSPECIFIED)
+		record->stdin_mode = record->has_terminal ? JOB_STDIN_PIPE : JOB_STDIN_NONE;
 	if (record->has_terminal && record->stdin_mode == JOB_STDIN_FILE)
 		return err_set(err, ERR_INVALID_ARGUMENT,
 			       "with a terminal, stdin cannot be a file");
@@ -178,82 +166,49 @@ static int read_request(const struct rpc_call *call, const Jobs__CreateRequest *
 /* ---- the call ---- */
 
 struct create_call {
-	struct job_listener listener;
-	struct rpc_call *call;
-	struct background_job *job;
+	struct jobs_follow follow;
 	bool existed;
 };
 
-/* False while it is not known yet. */
-static bool answer(struct create_call *create)
+static bool answer(struct jobs_follow *follow)
 {
 	Jobs__CreateResponse response = JOBS__CREATE_RESPONSE__INIT;
-	const struct background_job *job = create->job;
+	const struct background_job *job = follow->job;
 
 	if (job->table->is_closed) {
-		jobs_fail_closed(create->call);
+		jobs_fail_closed(follow->call);
 		return true;
 	}
 	if (job->record.state == JOB_PENDING && !job->is_removed)
 		return false;
 	if (job->record.state == JOB_PENDING) {
-		rpc_fail(create->call, job_life_start_error(job));
+		rpc_fail(follow->call, job_life_start_error(job));
 		return true;
 	}
-	response.job = jobs_make_job(create->call->arena, job);
-	response.existed = create->existed;
-	if (response.job)
-		rpc_reply(create->call, &response.base);
-	else
-		jobs_fail_no_memory(create->call);
+	response.job = jobs_make_job(follow->call->arena, job);
+	response.existed = container_of(follow, struct create_call, follow)->existed;
+	jobs_reply(follow->call, &response.base, response.job);
 	return true;
 }
 
-static void on_change(struct job_listener *listener)
-{
-	struct create_call *create = container_of(listener, struct create_call, listener);
-
-	if (answer(create))
-		list_remove(&listener->node);
-}
-
-static void on_closed(struct rpc_call *call, int status)
-{
-	struct create_call *create = call->user;
-
-	/* The job goes on: a client that is gone may come back with its key. */
-	list_remove(&create->listener.node);
-	if (create->job)
-		background_job_release(create->job);
-}
-
-static const struct rpc_handler handler = {.on_closed = on_closed};
-
 void jobs_create(struct rpc_call *call, const ProtobufCMessage *message)
 {
-	struct create_call *create = arena_new(call->arena, struct create_call);
+	struct create_call *create = jobs_new_state(call, sizeof(*create));
 	struct job_spec spec;
 	struct err err;
 	int status;
 
-	if (!create) {
-		jobs_fail_no_memory(call);
+	if (!create)
 		return;
-	}
-	create->call = call;
-	create->listener.on_change = on_change;
-	list_init(&create->listener.node);
-	rpc_call_set_handler(call, &handler, create);
+	create->follow = (struct jobs_follow){.call = call, .answer = answer};
 	status = read_request(call, (const Jobs__CreateRequest *)message, &spec, &err);
 	if (status == 0)
-		status = job_life_create(jobs_table(call), &spec, &create->job, &err);
+		status = job_life_create(jobs_table(call), &spec, &create->follow.job, &err);
 	if (status < 0 && status != -EALREADY) {
-		create->job = NULL;
 		rpc_fail(call, &err);
 		return;
 	}
 	create->existed = status == -EALREADY;
-	background_job_hold(create->job);
-	if (!answer(create))
-		background_job_listen(create->job, &create->listener);
+	/* The job goes on without the call: a client that is gone may come back with its key. */
+	(void)jobs_follow(&create->follow);
 }

@@ -9,15 +9,21 @@ struct output_call {
 	struct rpc_call *call;
 };
 
+static void fill(Jobs__OutputResponse *response, enum job_stream stream,
+		 const struct job_extent *extent)
+{
+	response->stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT
+						: JOBS__STREAM__STREAM_STDERR;
+	response->oldest_offset = extent->oldest;
+	response->end_offset = extent->end;
+}
+
 static int send_message(struct output_call *output, Jobs__OutputResponse *response,
 			enum job_stream stream)
 {
 	int status;
 
-	response->stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT
-						: JOBS__STREAM__STREAM_STDERR;
-	response->oldest_offset = output->reader.extent.oldest;
-	response->end_offset = output->reader.extent.end;
+	fill(response, stream, &output->reader.extent);
 	output->keepalive.sent_ms = loop_now_ms(output->call->loop);
 	status = rpc_send(output->call, &response->base);
 	return status == RPC_FULL ? JOB_READER_FULL : status;
@@ -50,11 +56,8 @@ static void send_end(struct output_call *output)
 	struct arena arena;
 
 	arena_init(&arena, JOBS_MESSAGE_ARENA_BYTES);
-	response.stream = stream == JOB_STDOUT ? JOBS__STREAM__STREAM_STDOUT
-					       : JOBS__STREAM__STREAM_STDERR;
+	fill(&response, stream, &reader->streams[stream].extent);
 	response.offset = reader->streams[stream].offset;
-	response.oldest_offset = reader->streams[stream].extent.oldest;
-	response.end_offset = reader->streams[stream].extent.end;
 	response.job = jobs_make_job(&arena, reader->job);
 	if (response.job)
 		rpc_send_last(output->call, &response.base);
@@ -161,11 +164,9 @@ void jobs_output(struct rpc_call *call, const ProtobufCMessage *message)
 			      (int)request->stream);
 		return;
 	}
-	output = arena_new(call->arena, struct output_call);
-	if (!output) {
-		jobs_fail_no_memory(call);
+	output = jobs_new_state(call, sizeof(*output));
+	if (!output)
 		return;
-	}
 	output->call = call;
 	output->reader.ops = &ops;
 	output->reader.on_free = on_free;

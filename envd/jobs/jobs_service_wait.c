@@ -16,36 +16,18 @@ struct wait_one {
 
 struct wait_call {
 	struct rpc_call *call;
-	uv_timer_t timer;
-	uint64_t deadline_ms; /* 0: none */
+	struct alarm alarm;
+	uint64_t timeout_ms; /* 0: none */
 	const char *pattern; /* NULL: none */
 	unsigned states; /* bits of enum job_state */
 	struct job_port_waiter port;
 	unsigned silent_looks; /* at the ports, since all have ended */
 	struct wait_one *ones;
 	size_t count;
-	bool is_answered, is_closed;
-	unsigned live;
+	bool is_answered;
 };
 
 /* ---- the end ---- */
-
-static void drop(struct wait_call *wait)
-{
-	struct job_table *table = jobs_table(wait->call);
-
-	if (--wait->live > 0)
-		return;
-	for (size_t i = 0; i < wait->count; i++)
-		background_job_release(wait->ones[i].job);
-	table->wait_count--;
-	rpc_call_release(wait->call);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	drop(container_of((uv_timer_t *)handle, struct wait_call, timer));
-}
 
 static void stop_waiting(struct wait_call *wait)
 {
@@ -57,7 +39,7 @@ static void stop_waiting(struct wait_call *wait)
 		job_search_leave(&wait->ones[i].search);
 	}
 	job_ports_leave(jobs_table(wait->call), &wait->port);
-	uv_close((uv_handle_t *)&wait->timer, on_timer_closed);
+	alarm_cancel(&wait->alarm);
 }
 
 /* `scan`: what was found. May be NULL. */
@@ -75,13 +57,9 @@ static void answer(struct wait_call *wait, const struct wait_one *one, bool time
 		response.line_offset = scan->line_offset;
 	}
 	stop_waiting(wait);
-	if (wait->is_closed)
-		return;
-	response.job = jobs_make_job(wait->call->arena, one->job);
-	if (response.job && response.line)
-		rpc_reply(wait->call, &response.base);
-	else
-		jobs_fail_no_memory(wait->call);
+	if (response.line)
+		response.job = jobs_make_job(wait->call->arena, one->job);
+	jobs_reply(wait->call, &response.base, response.job);
 }
 
 static void fail(struct wait_call *wait, const struct err *err)
@@ -89,8 +67,7 @@ static void fail(struct wait_call *wait, const struct err *err)
 	if (wait->is_answered)
 		return;
 	stop_waiting(wait);
-	if (!wait->is_closed)
-		rpc_fail(wait->call, err);
+	rpc_fail(wait->call, err);
 }
 
 /* ---- states ---- */
@@ -129,18 +106,19 @@ static bool is_hopeless(const struct wait_call *wait)
 
 static void check_states(struct wait_call *wait)
 {
-	struct err err;
-
 	if (jobs_table(wait->call)->is_closed) {
-		err_set(&err, ERR_UNAVAILABLE, "envd is shutting down");
-		fail(wait, &err);
+		stop_waiting(wait);
+		jobs_fail_closed(wait->call);
 		return;
 	}
+	/* It may end with its answer. */
+	rpc_call_hold(wait->call);
 	for (size_t i = 0; i < wait->count && !wait->is_answered; i++)
 		if (fulfils_state(wait, &wait->ones[i]))
 			answer(wait, &wait->ones[i], false, false, NULL);
 	if (!wait->is_answered && is_hopeless(wait))
 		answer(wait, &wait->ones[wait->count - 1], false, true, NULL);
+	rpc_call_release(wait->call);
 }
 
 /* ---- pattern, port, time ---- */
@@ -150,10 +128,10 @@ static void on_change(struct job_listener *listener)
 	check_states(container_of(listener, struct wait_one, listener)->wait);
 }
 
-static void on_search_news(struct job_search_waiter *waiter)
+static void on_search_news(struct job_listener *listener)
 {
-	struct wait_one *one = container_of(waiter, struct wait_one, search);
-	const struct job_search *search = waiter->search;
+	struct wait_one *one = container_of(listener, struct wait_one, search.listener);
+	const struct job_search *search = one->search.search;
 	struct err err = search->err; /* the search goes with the last who waits */
 
 	if (err.kind)
@@ -164,27 +142,24 @@ static void on_search_news(struct job_search_waiter *waiter)
 		check_states(one->wait);
 }
 
-static void on_listening(struct job_port_waiter *waiter)
+static void on_ports(struct job_listener *listener)
 {
-	struct wait_call *wait = container_of(waiter, struct wait_call, port);
-
-	answer(wait, &wait->ones[0], false, false, NULL);
-}
-
-static void on_silent(struct job_port_waiter *waiter)
-{
-	struct wait_call *wait = container_of(waiter, struct wait_call, port);
+	struct wait_call *wait = container_of(listener, struct wait_call, port.listener);
 	bool has_all = true;
 
+	if (job_ports_has(jobs_table(wait->call), wait->port.port)) {
+		answer(wait, &wait->ones[0], false, false, NULL);
+		return;
+	}
 	for (size_t i = 0; i < wait->count; i++)
 		has_all &= has_ended(&wait->ones[i]);
 	wait->silent_looks += has_all && wait->silent_looks < 2;
 	check_states(wait);
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct wait_call *wait = container_of(timer, struct wait_call, timer);
+	struct wait_call *wait = container_of(alarm, struct wait_call, alarm);
 
 	answer(wait, &wait->ones[0], true, false, NULL);
 }
@@ -193,9 +168,10 @@ static void on_closed(struct rpc_call *call, int status)
 {
 	struct wait_call *wait = call->user;
 
-	wait->is_closed = true;
 	stop_waiting(wait);
-	drop(wait);
+	for (size_t i = 0; i < wait->count; i++)
+		background_job_release(wait->ones[i].job);
+	jobs_table(call)->wait_count--;
 }
 
 static const struct rpc_handler handler = {.on_closed = on_closed};
@@ -236,10 +212,7 @@ static int read_request(struct wait_call *wait, const Jobs__WaitRequest *request
 			return -EINVAL;
 	}
 	wait->port.port = until ? until->port : 0;
-	if (request->timeout_ms)
-		wait->deadline_ms = loop_now_ms(wait->call->loop) +
-				    (request->timeout_ms < UINT32_MAX ? request->timeout_ms
-								      : UINT32_MAX);
+	wait->timeout_ms = request->timeout_ms < UINT32_MAX ? request->timeout_ms : UINT32_MAX;
 	return 0;
 }
 
@@ -254,19 +227,17 @@ static bool find_jobs(struct wait_call *wait, const Jobs__WaitRequest *request)
 			return false;
 		one->wait = wait;
 		one->listener.on_change = on_change;
-		one->search.on_news = on_search_news;
+		one->search.listener.on_change = on_search_news;
 	}
 	return true;
 }
 
 static void begin(struct wait_call *wait, const bool is_wanted[JOB_STREAMS])
 {
-	wait->live = 2; /* the call, the timer */
 	/* Nothing is written for hours, so that is all that tells of a client that has left. */
 	wait->call->exchange->abort_on_eof = true;
 	rpc_call_hold(wait->call);
 	jobs_table(wait->call)->wait_count++;
-	uv_timer_init(&wait->call->loop->uv, &wait->timer);
 	rpc_call_set_handler(wait->call, &handler, wait);
 	for (size_t i = 0; i < wait->count; i++) {
 		background_job_hold(wait->ones[i].job);
@@ -279,26 +250,21 @@ static void begin(struct wait_call *wait, const bool is_wanted[JOB_STREAMS])
 		job_search_join(one->job, wait->pattern, is_wanted, &one->search);
 		/* Somebody else may have waited for the same. */
 		if (one->search.search)
-			on_search_news(&one->search);
+			on_search_news(&one->search.listener);
 		if (!wait->is_answered)
 			job_life_look(one->job);
 	}
-	if (wait->is_answered)
-		return;
-	if (wait->port.port)
+	if (wait->port.port && !wait->is_answered)
 		job_ports_join(jobs_table(wait->call), &wait->port);
-	if (wait->deadline_ms) {
-		uint64_t now = loop_now_ms(wait->call->loop);
-
-		uv_timer_start(&wait->timer, on_timer,
-			       wait->deadline_ms > now ? wait->deadline_ms - now : 0, 0);
-	}
+	if (wait->timeout_ms && !wait->is_answered)
+		alarm_set(wait->call->loop, &wait->alarm, wait->timeout_ms);
+	rpc_call_release(wait->call);
 }
 
 void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Jobs__WaitRequest *request = (const Jobs__WaitRequest *)message;
-	struct wait_call *wait = arena_new(call->arena, struct wait_call);
+	struct wait_call *wait;
 	bool is_wanted[JOB_STREAMS];
 	Jobs__Stream stream;
 	struct err err;
@@ -308,14 +274,13 @@ void jobs_wait(struct rpc_call *call, const ProtobufCMessage *message)
 			      JOB_WAITS_MAX);
 		return;
 	}
-	if (!wait) {
-		jobs_fail_no_memory(call);
+	wait = jobs_new_state(call, sizeof(*wait));
+	if (!wait)
 		return;
-	}
 	wait->call = call;
-	wait->port.on_listening = on_listening;
-	wait->port.on_silent = on_silent;
-	list_init(&wait->port.node);
+	wait->port.listener.on_change = on_ports;
+	list_init(&wait->port.listener.node);
+	alarm_init(&wait->alarm, on_alarm);
 	if (read_request(wait, request, &err) < 0) {
 		rpc_fail(call, &err);
 		return;

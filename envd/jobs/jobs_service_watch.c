@@ -3,7 +3,7 @@
 #include "envd/limits.h"
 
 struct watch_call {
-	struct job_watcher watcher;
+	struct job_listener watcher;
 	struct jobs_keepalive keepalive;
 	struct rpc_call *call;
 	uint64_t revision;
@@ -79,7 +79,7 @@ static void pump(struct watch_call *watch)
 	}
 }
 
-static void on_news(struct job_watcher *watcher)
+static void on_news(struct job_listener *watcher)
 {
 	struct watch_call *watch = container_of(watcher, struct watch_call, watcher);
 
@@ -153,10 +153,11 @@ void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message)
 		rpc_fail_kind(call, ERR_INVALID_ARGUMENT, "at most %d ids", JOB_WAIT_IDS_MAX);
 		return;
 	}
-	watch = arena_new(call->arena, struct watch_call);
-	if (watch)
-		watch->call = call;
-	if (!watch || !copy_ids(watch, request)) {
+	watch = jobs_new_state(call, sizeof(*watch));
+	if (!watch)
+		return;
+	watch->call = call;
+	if (!copy_ids(watch, request)) {
 		jobs_fail_no_memory(call);
 		return;
 	}
@@ -164,13 +165,13 @@ void jobs_watch(struct rpc_call *call, const ProtobufCMessage *message)
 		  (request->since_revision < table->forgotten_revision ||
 		   request->since_revision > table->revision);
 	watch->revision = is_lost ? 0 : request->since_revision;
-	watch->watcher.on_news = on_news;
+	watch->watcher.on_change = on_news;
 	list_init(&watch->watcher.node);
 	table->watcher_count++;
 	jobs_keepalive_open(&watch->keepalive, call, on_keepalive);
 	rpc_call_set_handler(call, &handler, watch);
 	rpc_drop_message(call);
-	job_table_watch(table, &watch->watcher);
+	list_append(&table->watchers, &watch->watcher.node);
 	if (is_lost) {
 		Jobs__WatchResponse response = JOBS__WATCH_RESPONSE__INIT;
 

@@ -1,5 +1,3 @@
-#include "envd/jobs/jobs_service_webhook.h"
-
 #include "envd/jobs/job_webhook.h"
 #include "envd/jobs/jobs_service_internal.h"
 #include "envd/limits.h"
@@ -16,13 +14,12 @@ struct webhook {
 	struct job_webhook_target target;
 	struct sockaddr_storage address;
 	struct http_call *call; /* NULL: not now */
-	struct later later; /* for what fails at once */
-	uv_timer_t timer; /* until the next attempt */
+	struct alarm alarm; /* until the next attempt, or for what fails at once */
 	int status; /* what failed at once */
 	size_t answer_bytes;
 	int resolve_status;
 	bool has_turn, needs_address, is_over;
-	unsigned live; /* timer, work */
+	unsigned live; /* 1 until it is over, the work */
 };
 
 static const uint64_t waits_ms[] = JOB_WEBHOOK_WAITS_MS;
@@ -38,11 +35,6 @@ static void drop(struct webhook *hook)
 		return;
 	background_job_release(hook->job);
 	free(hook);
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-	drop(container_of((uv_timer_t *)handle, struct webhook, timer));
 }
 
 static void leave_turn(struct webhook *hook)
@@ -62,12 +54,12 @@ static void end(struct webhook *hook)
 	hook->is_over = true;
 	hook->job->is_webhook_busy = false;
 	list_remove(&hook->listener.node);
-	later_cancel(&hook->later);
-	uv_close((uv_handle_t *)&hook->timer, on_timer_closed);
+	alarm_cancel(&hook->alarm);
 	if (hook->call)
 		http_call_close(hook->call);
 	leave_turn(hook);
 	list_remove(&hook->node);
+	drop(hook);
 }
 
 static void on_change(struct job_listener *listener)
@@ -79,12 +71,13 @@ static void on_change(struct job_listener *listener)
 		end(hook);
 }
 
-static void on_timer(uv_timer_t *timer);
+static void on_alarm(struct alarm *alarm);
 
 /* An attempt is over: `status`, or 0 when it was taken. */
 static void settle(struct webhook *hook, int status)
 {
-	struct job_record *record = &hook->job->record;
+	struct background_job *job = hook->job;
+	struct job_record *record = &job->record;
 
 	if (hook->is_over)
 		return;
@@ -97,15 +90,15 @@ static void settle(struct webhook *hook, int status)
 			log_warn("jobs", "a webhook was given up", LOG_S("id", record->id),
 				 LOG_S("reason", errno_text(status)),
 				 LOG_I("attempts", record->webhook_attempts));
-		background_job_hold(hook->job);
+		background_job_hold(job);
 		end(hook);
-		background_job_publish(hook->job);
-		background_job_release(hook->job);
+		background_job_publish(job);
+		background_job_release(job);
 		return;
 	}
 	log_debug("jobs", "a webhook was not taken", LOG_S("id", record->id),
 		  LOG_S("reason", errno_text(status)));
-	uv_timer_start(&hook->timer, on_timer, waits_ms[record->webhook_attempts - 1], 0);
+	alarm_set(hook->loop, &hook->alarm, waits_ms[record->webhook_attempts - 1]);
 }
 
 /* ---- the call ---- */
@@ -205,17 +198,10 @@ static void open_call(struct webhook *hook, const struct buf *body)
 	hook->call = http_call_open(hook->loop, &settings, &handler);
 }
 
-static void on_failed_at_once(struct later *later)
-{
-	struct webhook *hook = container_of(later, struct webhook, later);
-
-	settle(hook, hook->status);
-}
-
 static void fail_later(struct webhook *hook, int status)
 {
 	hook->status = status;
-	later_call(hook->loop, &hook->later);
+	alarm_set(hook->loop, &hook->alarm, 0);
 }
 
 static void call_server(struct webhook *hook)
@@ -360,15 +346,19 @@ static void give_next_turn(struct job_table *table)
 	}
 }
 
-static void on_timer(uv_timer_t *timer)
+static void on_alarm(struct alarm *alarm)
 {
-	struct webhook *hook = container_of(timer, struct webhook, timer);
+	struct webhook *hook = container_of(alarm, struct webhook, alarm);
 
+	if (hook->has_turn) {
+		settle(hook, hook->status);
+		return;
+	}
 	list_append(&hook->job->table->webhooks_waiting, &hook->node);
 	give_next_turn(hook->job->table);
 }
 
-void jobs_webhook_start(struct background_job *job, void *user)
+void jobs_webhook_start(struct background_job *job)
 {
 	struct webhook *hook;
 
@@ -379,15 +369,14 @@ void jobs_webhook_start(struct background_job *job, void *user)
 		free(hook);
 		return;
 	}
+	hook->live = 1;
 	hook->job = job;
 	hook->loop = job->table->loop;
-	hook->live = 1;
 	job->is_webhook_busy = true;
 	background_job_hold(job);
 	hook->listener.on_change = on_change;
 	background_job_listen(job, &hook->listener);
-	later_init(&hook->later, on_failed_at_once);
-	uv_timer_init(&hook->loop->uv, &hook->timer);
+	alarm_init(&hook->alarm, on_alarm);
 	list_append(&job->table->webhooks_waiting, &hook->node);
 	give_next_turn(job->table);
 }

@@ -11,17 +11,17 @@ static bool is_loaded(void *user)
 
 void jobs_lab_open_table(struct jobs_lab *lab)
 {
-	lab->table = job_table_new(&lab->settings);
-	job_table_open(lab->table);
+	lab->table = jobs_new(&lab->settings);
+	jobs_open(lab->table);
 	lab_run_until_true(&lab->processes, is_loaded, lab);
 }
 
 void jobs_lab_close_table(struct jobs_lab *lab)
 {
-	job_table_close(lab->table);
+	jobs_close(lab->table);
 	TURN_UNTIL(&lab->processes.loop, lab->table->live == 0);
 	uv_run(&lab->processes.loop.uv, UV_RUN_NOWAIT);
-	job_table_free(lab->table);
+	jobs_free(lab->table);
 }
 
 int jobs_lab_set_up(void **state)

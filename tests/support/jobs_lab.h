@@ -5,6 +5,8 @@
 #define TESTS_SUPPORT_JOBS_LAB_H
 
 #include "envd/jobs/job_life.h"
+#include "envd/jobs/job_retention.h"
+#include "envd/jobs/jobs.h"
 #include "tests/support/process_lab.h"
 
 struct jobs_lab {

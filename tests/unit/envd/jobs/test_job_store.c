@@ -7,9 +7,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "envd/jobs/job_input.h"
-#include "envd/jobs/job_order.h"
-#include "envd/jobs/job_scan.h"
+#include "envd/jobs/job_search.h"
 #include "envd/jobs/job_store.h"
 #include "envd/limits.h"
 #include "lib/json.h"

@@ -321,13 +321,13 @@ static void readers_are_told_when_the_table_closes(void **state)
 
 	open_reader(&reading, job);
 	lab_run_until_true(&lab->processes, has_begun, job);
-	job_table_close(lab->table);
+	jobs_close(lab->table);
 	assert_true(reading.has_ended);
 	assert_int_equal(reading.status, -ESHUTDOWN);
 	job_reader_close(&reading.reader);
 	lab_run_until(&lab->processes, &reading.is_free);
 	TURN_UNTIL(&lab->processes.loop, lab->table->live == 0);
-	job_table_free(lab->table);
+	jobs_free(lab->table);
 	jobs_lab_open_table(lab);
 	TURN_UNTIL(&lab->processes.loop, lab->table->running_count == 0);
 	while (waitpid(-1, NULL, WNOHANG) > 0)
