@@ -15,7 +15,6 @@
 #include "envd/host/log_exporter.h"
 #include "envd/boot/machine.h"
 #include "envd/init/run_files.h"
-#include "envd/watch/watch_table.h"
 #include "lib/http_server.h"
 #include "lib/job.h"
 #include "lib/json.h"
@@ -96,16 +95,17 @@ static void open_snapshot(struct app *app)
 
 static void open_watches(struct app *app)
 {
-	const struct watch_settings settings = {
+	app->watches = (struct watches){
 		.loop = &app->loop,
 		.sandbox = &app->sandbox,
 		.spawn = &app->processes->spawn_settings,
 		.reaper = &app->processes->reaper,
 		.helper = app->config.watch_helper,
 	};
-
-	app->watches = watch_table_new(&settings);
-	app->filesystem = (struct filesystem_service){&app->sandbox, app->watches};
+	watches_init(&app->watches);
+	polled_watches_init(&app->polled_watches, &app->watches);
+	app->filesystem = (struct filesystem_service){&app->sandbox, &app->watches,
+						      &app->polled_watches};
 }
 
 /* Jobs outlive envd where something else does: as process 1 everything ends with it. */
@@ -319,7 +319,8 @@ void app_stop(struct app *app)
 		app->stage = APP_STOPPING;
 		alarm_set(&app->loop, &app->next_stage, PROCESS_STOP_GRACE_MS + SHUTDOWN_HARD_MS);
 		http_server_stop(app->server, on_server_stopped, app);
-		watch_table_stop(app->watches);
+		polled_watches_stop(&app->polled_watches);
+		watches_stop(&app->watches);
 		close_tools(app);
 		jobs_close(app->jobs);
 		process_table_stop(app->processes, PROCESS_STOP_GRACE_MS, on_processes_stopped,
@@ -342,7 +343,8 @@ void app_fini(struct app *app)
 {
 	/* Never opened: only the processes' side is there to be stopped. */
 	if (app->stage == APP_RUNNING) {
-		watch_table_stop(app->watches);
+		polled_watches_stop(&app->polled_watches);
+		watches_stop(&app->watches);
 		jobs_close(app->jobs);
 		process_table_stop(app->processes, 0, on_processes_stopped, app);
 	}
@@ -352,7 +354,7 @@ void app_fini(struct app *app)
 	snapshot_service_close(&app->snapshot);
 	loop_run(&app->loop);
 	snapshot_service_fini(&app->snapshot);
-	watch_table_free(app->watches);
+	assert(app->watches.count == 0 && app->watches.held_bytes == 0);
 	jobs_free(app->jobs);
 	process_table_free(app->processes);
 	sandbox_fini(&app->sandbox);

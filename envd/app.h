@@ -1,6 +1,6 @@
 /*
  * Everything one envd consists of: its configuration, the loop, the sandbox's state, and one
- * pointer for each domain that keeps state. There is no other global. routes.c, which finds it in
+ * member for each domain that keeps state. There is no other global. routes.c, which finds it in
  * `http_exchange->server_user`, gives each service what that works on.
  *
  * Life: app_init, app_open (from then on the port accepts, and everything it can be asked is there:
@@ -18,6 +18,7 @@
 #include "envd/process/tool.h"
 #include "envd/init/sandbox.h"
 #include "envd/snapshot/snapshot_service.h"
+#include "envd/watch/polled_watch.h"
 #include "lib/err.h"
 
 /* The protocol version clients gate features on (contract/envd.md 5.1); `-version` prints it. */
@@ -30,7 +31,6 @@ struct http_server;
 struct job_table;
 struct log_exporter;
 struct process_table;
-struct watch_table;
 
 struct app_config {
 	const char *address;
@@ -65,7 +65,8 @@ struct app {
 	struct job_table *jobs; /* envd/jobs */
 	struct snapshot_service snapshot;
 	struct tools tools; /* programs that envd runs for itself */
-	struct watch_table *watches; /* envd/watch */
+	struct watches watches;
+	struct polled_watches polled_watches;
 	struct filesystem_service filesystem;
 	struct forwarder *forwarder; /* NULL: none */
 	struct log_exporter *exporter; /* of a microVM, to its host; NULL: none */

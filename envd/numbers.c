@@ -11,7 +11,6 @@
 #include "envd/forward/forwarder.h"
 #include "envd/init/init_service.h"
 #include "envd/host/log_exporter.h"
-#include "envd/watch/watch_table.h"
 #include "lib/descriptors.h"
 #include "lib/http_server.h"
 #include "lib/limits.h"
@@ -111,12 +110,12 @@ static void write_processes(struct prometheus *p, const struct app *app)
 		    JOBS_RUNNING_MAX);
 	write_bound(p, "job_readers", "Readers of background jobs.",
 		    (double)app->jobs->reader_count, JOB_READERS_MAX);
-	write_bound(p, "watches", "Watches.", (double)app->watches->count, WATCHES_MAX);
+	write_bound(p, "watches", "Watches.", (double)app->watches.count, WATCHES_MAX);
 	write_bound(p, "watch_events_bytes", "Events that wait to be fetched.",
-		    (double)app->watches->held_bytes, WATCHERS_BYTES_MAX);
+		    (double)app->watches.held_bytes, WATCHERS_BYTES_MAX);
 	prometheus_counter(p, "envd_watch_events_lost_total",
 			   "Times that a watcher lost the events it had, to make room.",
-			   (double)app->watches->lost_total);
+			   (double)app->polled_watches.lost_total);
 }
 
 static void write_pool(struct prometheus *p, const struct loop *loop)

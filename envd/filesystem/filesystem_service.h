@@ -11,12 +11,14 @@
 #include "envd/rpc/rpc.h"
 
 struct sandbox;
-struct watch_table;
+struct watches;
+struct polled_watches;
 
 /* What the calls work on; lives as long as envd. */
 struct filesystem_service {
 	const struct sandbox *sandbox;
-	struct watch_table *watches;
+	struct watches *watches;
+	struct polled_watches *polled_watches;
 };
 
 #define FILESYSTEM_SERVICE_METHODS 9

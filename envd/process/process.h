@@ -1,7 +1,7 @@
 /*
  * One command or terminal, from the request to its end.
  *
- * Life cycle (process.c has the table): STARTING until the exec has happened; nobody but the
+ * Life cycle (process_life.c has the table): STARTING until the exec has happened; nobody but the
  * starter can see it. RUNNING. DRAINING: the leader has exited and is collected, its pid is free
  * and the process is no longer listed; output that is still on its way is delivered until its end,
  * or until it was quiet for PROCESS_DRAIN_QUIET_MS, PROCESS_DRAIN_MAX_MS at most, not counting time
@@ -92,47 +92,67 @@ struct process_texts {
 	max_align_t bytes[];
 };
 
+/* By the files that own the parts (process_internal.h). */
 struct process {
-	struct list_node node; /* in the table's list of all, oldest first */
-	struct hash_node by_pid; /* while RUNNING or DRAINING */
-	struct process_table *table;
+	/* process.c */
 	struct loop *loop;
-	enum process_state state;
-	pid_t pid; /* 0 before the clone */
-	uint64_t serial; /* unlike the pid never used again */
 	/* The copy of the spec, in one block of memory. */
 	struct process_spec spec;
 	struct process_texts *texts;
-	struct spawn_request request; /* points into spec */
-	struct spawn_plan *plan; /* while STARTING */
-	struct cgroup_place place;
-	struct exit_record record;
-	struct err *err; /* why it failed to start; belongs to the preparing job while that runs */
-	struct output output;
-	struct input input;
-	bool awaits_input; /* its handle is closing and holds the process */
-	int terminal_fd; /* the master; the output owns it. -1: none, or ended */
-	struct reaper_child child;
-	struct job job; /* preparing, looking why it does not start, killing: one after the other */
-	struct list_node kill_waiters;
-	uv_poll_t status_poll;
-	struct alarm alarm;
 	struct later later; /* plans the alarm, or ends the object */
-	/* On the loop's clock; 0: not set. */
-	uint64_t slow_start_ms, start_due_ms, deadline_ms, kill_due_ms, expire_due_ms;
-	uint64_t drain_quiet_ms; /* when the quiet began */
-	uint64_t drain_left_ms, drain_since_ms;
-	uint64_t
-		drain_owed_end; /* what was in the pipes at the exit ends here, as a log position */
 	unsigned live; /* handles, jobs, the tracked child */
-	bool is_tracked, drain_is_paused, status_is_open, prepare_failed, is_frozen;
-	bool is_launched; /* by the preparing job */
+	pid_t pid; /* 0 before the clone */
+
+	/* process_table.c */
+	struct process_table *table;
+	struct list_node node; /* in the table's list of all, oldest first */
+	struct hash_node by_pid; /* while RUNNING or DRAINING */
+
+	/* process_signal.c */
+	struct list_node kill_waiters;
+	uint64_t kill_due_ms; /* on the loop's clock, as all that follow; 0: not set */
 	bool kill_is_owed;
+
+	/* process_start.c */
+	bool prepare_failed;
+	bool is_launched; /* by the preparing job */
+	bool status_is_open, status_has_ended;
 	/* It takes long to start: it is held at the reaper, so that how the start went is known
 	 * before how the process ended; and what the end of the status pipe means is looked
 	 * into. */
-	bool starts_slowly, status_has_ended;
+	bool starts_slowly;
+	struct spawn_request request; /* points into spec */
+	struct spawn_plan *plan; /* while STARTING */
+	struct err *err; /* why it failed to start; belongs to the preparing job while that runs */
+	uv_poll_t status_poll;
+	uint64_t slow_start_ms;
+	/* PROCESS_EXEC_OK or PROCESS_EXEC_FAIL, once it is known: from a job or the status pipe. */
+	void (*on_start)(struct process *process, enum process_event event);
+
+	/* process_life.c */
+	enum process_state state;
+	bool is_tracked, drain_is_paused, is_frozen;
+	bool awaits_input; /* its handle is closing and holds the process */
+	uint64_t serial; /* unlike the pid never used again */
+	struct cgroup_place place;
+	int terminal_fd; /* the master; the output owns it. -1: none, or ended */
+	struct exit_record record;
+	struct output output;
+	struct input input;
+	struct reaper_child child;
+	struct alarm alarm;
+	uint64_t start_due_ms, deadline_ms, expire_due_ms;
+	uint64_t drain_quiet_ms; /* when the quiet began */
+	uint64_t drain_left_ms, drain_since_ms;
+	/* what was in the pipes at the exit ends here, as a log position */
+	uint64_t drain_owed_end;
+
+	/* of all of them, one after the other: preparing, looking why it does not start, killing */
+	struct job job;
 };
+
+void process_texts_hold(struct process_texts *texts);
+void process_texts_release(struct process_texts *texts);
 
 /* Starts a process; `starter` may be NULL, otherwise it is subscribed from the beginning. 0, and
  * everything else is told to the starter; or a negative value with err: too many, shutting down. */

@@ -1,6 +1,5 @@
 /* List: all processes, with what they were started with, which may be much. */
 #include "envd/limits.h"
-#include "envd/process/process_internal.h"
 #include "envd/process/process_service_internal.h"
 #include "lib/job.h"
 

@@ -86,24 +86,6 @@ void process_tell_kill_waiters(struct process *process)
 	}
 }
 
-void process_kill(struct process *process, struct process_kill_waiter *waiter)
-{
-	assert(process->state == PROCESS_RUNNING);
-	process->record.stopped = true;
-	if (waiter) {
-		list_init(&waiter->node);
-		list_append(&process->kill_waiters, &waiter->node);
-		process->kill_due_ms = loop_now_ms(process->loop) + PROCESS_KILL_WAIT_MS;
-		process_plan_alarm(process);
-	}
-	process_dispatch(process, PROCESS_KILL);
-}
-
-void process_kill_wait_cancel(struct process_kill_waiter *waiter)
-{
-	list_remove(&waiter->node);
-}
-
 int process_resize(struct process *process, struct terminal_size size)
 {
 	if (process->terminal_fd < 0)

@@ -1,5 +1,4 @@
-/* From the request to the exec: the copy of the request, the preparing job, the clone, the status
- * pipe. */
+/* From the request to the exec: the preparing job, the clone, the status pipe. */
 #include "envd/process/process_internal.h"
 
 #include <signal.h>
@@ -11,80 +10,6 @@
 /* For the moment between the kernel's kill and the child's end. */
 #define END_TRIES 50
 #define END_PAUSE_US 1000
-
-/* ---- the copy: everything in one block, strings behind the arrays ---- */
-
-static size_t size_of_text(const char *text)
-{
-	return text ? strlen(text) + 1 : 0;
-}
-
-static const char *copy_text(char **room, const char *text)
-{
-	size_t size = size_of_text(text);
-	char *copy = *room;
-
-	if (!text)
-		return NULL;
-	memcpy(copy, text, size);
-	*room += size;
-	return copy;
-}
-
-void process_texts_hold(struct process_texts *texts)
-{
-	texts->holds++;
-}
-
-void process_texts_release(struct process_texts *texts)
-{
-	if (--texts->holds > 0)
-		return;
-	share_release(&texts->share);
-	free(texts);
-}
-
-int process_copy_spec(struct process *process, const struct process_spec *spec)
-{
-	size_t size = spec->arg_count * sizeof(char *) +
-		      spec->variable_count * sizeof(struct spawn_variable);
-	struct spawn_variable *variables;
-	const char **args;
-	char *room;
-	size_t i;
-
-	size += size_of_text(spec->command) + size_of_text(spec->cwd) + size_of_text(spec->tag) +
-		size_of_text(spec->user_name);
-	for (i = 0; i < spec->arg_count; i++)
-		size += size_of_text(spec->args[i]);
-	for (i = 0; i < spec->variable_count; i++)
-		size += size_of_text(spec->variables[i].name) +
-			size_of_text(spec->variables[i].value);
-	process->texts = malloc(sizeof(*process->texts) + size); /* a client decides how much */
-	if (!process->texts)
-		return -ENOMEM;
-	*process->texts = (struct process_texts){.holds = 1, .size = size};
-	share_init(&process->texts->share, spawn_texts_budget(), PROCESS_TEXTS_EXEMPT_BYTES);
-	if (!share_take(&process->texts->share, size))
-		return -ENOMEM; /* the process frees it */
-	args = (const char **)process->texts->bytes;
-	variables = (struct spawn_variable *)(args + spec->arg_count);
-	room = (char *)(variables + spec->variable_count);
-	process->spec = *spec;
-	process->spec.args = args;
-	process->spec.variables = variables;
-	process->spec.command = copy_text(&room, spec->command);
-	process->spec.cwd = copy_text(&room, spec->cwd);
-	process->spec.tag = copy_text(&room, spec->tag);
-	process->spec.user_name = copy_text(&room, spec->user_name);
-	for (i = 0; i < spec->arg_count; i++)
-		args[i] = copy_text(&room, spec->args[i]);
-	for (i = 0; i < spec->variable_count; i++) {
-		variables[i].name = copy_text(&room, spec->variables[i].name);
-		variables[i].value = copy_text(&room, spec->variables[i].value);
-	}
-	return 0;
-}
 
 /* Commands tagged like this stay in envd's own cgroup (contract/envd.md 1.5). */
 static enum cgroup_kind cgroup_kind_of(const struct process_spec *spec)
@@ -141,7 +66,7 @@ static int watch_status(struct process *process)
 	process_hold(process);
 	uv_poll_start(&process->status_poll, UV_READABLE, on_status);
 	process->slow_start_ms = loop_now_ms(process->loop) + PROCESS_SLOW_START_MS;
-	process_plan_alarm(process);
+	process_wake(process);
 	return 0;
 }
 
@@ -177,7 +102,7 @@ static void fail_to_watch(struct process *process, int status)
 {
 	err_set_sys(process->err, ERR_RESOURCE_EXHAUSTED, status, "error starting process");
 	process_signal_leader(process, SIGKILL);
-	process_dispatch(process, PROCESS_EXEC_FAIL);
+	process->on_start(process, PROCESS_EXEC_FAIL);
 }
 
 /* Nothing is waited for: everybody has let go of the status pipe, or has only a copy of it. */
@@ -187,9 +112,9 @@ static void read_launch(struct process *process)
 
 	if (spawn_read_status(plan->status_fd, &process->request, plan->cwd, process->err) ==
 	    SPAWN_FAILED)
-		process_dispatch(process, PROCESS_EXEC_FAIL);
+		process->on_start(process, PROCESS_EXEC_FAIL);
 	else
-		process_dispatch(process, PROCESS_EXEC_OK);
+		process->on_start(process, PROCESS_EXEC_OK);
 }
 
 static void go_on(struct process *process)
@@ -199,7 +124,7 @@ static void go_on(struct process *process)
 
 	if (process->prepare_failed ||
 	    (!process->is_launched && spawn_clone(plan, process->err) < 0)) {
-		process_dispatch(process, PROCESS_EXEC_FAIL);
+		process->on_start(process, PROCESS_EXEC_FAIL);
 		return;
 	}
 	track(process);
@@ -309,9 +234,9 @@ static void on_memory_known(struct job *job)
 
 	if (process->state == PROCESS_STARTING && process->record.out_of_memory) {
 		spawn_ran_out_of_memory(&process->request, process->plan->cwd, process->err);
-		process_dispatch(process, PROCESS_EXEC_FAIL);
+		process->on_start(process, PROCESS_EXEC_FAIL);
 	} else if (process->state == PROCESS_STARTING) {
-		process_dispatch(process, PROCESS_EXEC_OK);
+		process->on_start(process, PROCESS_EXEC_OK);
 	}
 	process_release_start(process);
 	process_drop(process);
@@ -325,7 +250,7 @@ void process_look_into_end(struct process *process)
 	    0)
 		process_hold(process);
 	else
-		process_dispatch(process, PROCESS_EXEC_OK);
+		process->on_start(process, PROCESS_EXEC_OK);
 }
 
 static void unprotect(struct job *job)
@@ -381,7 +306,7 @@ void process_check_status(struct process *process)
 		break;
 	case SPAWN_RUNNING:
 		if (!process->starts_slowly) {
-			process_dispatch(process, PROCESS_EXEC_OK);
+			process->on_start(process, PROCESS_EXEC_OK);
 			break;
 		}
 		uv_poll_stop(&process->status_poll);
@@ -389,7 +314,7 @@ void process_check_status(struct process *process)
 		process_look_into_end(process);
 		break;
 	case SPAWN_FAILED:
-		process_dispatch(process, PROCESS_EXEC_FAIL);
+		process->on_start(process, PROCESS_EXEC_FAIL);
 		break;
 	}
 }

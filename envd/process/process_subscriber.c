@@ -49,7 +49,7 @@ static void on_reader_end(struct output_reader *reader)
 		subscriber->process = NULL;
 		subscriber->ops->on_ended(subscriber, &process->record);
 	}
-	process_settle(process);
+	process_wake(process);
 }
 
 static void on_reader_cut(struct output_reader *reader, bool for_others)
@@ -66,7 +66,7 @@ static void on_reader_cut(struct output_reader *reader, bool for_others)
 	log_info("process", "reader cut off for stalling", LOG_I("pid", process->pid),
 		 LOG_B("for_others", for_others));
 	process_fail_subscriber(subscriber, &err);
-	process_settle(process);
+	process_wake(process);
 }
 
 static const struct output_reader_ops reader_ops = {
@@ -93,20 +93,7 @@ void process_subscribe(struct process *process, struct process_subscriber *subsc
 {
 	assert(process->state == PROCESS_RUNNING || process->state == PROCESS_DRAINING);
 	process_attach(process, subscriber);
-	process_plan_alarm(process);
-}
-
-void process_unsubscribe(struct process_subscriber *subscriber)
-{
-	struct process *process = subscriber->process;
-
-	if (!process)
-		return;
-	output_detach(&subscriber->reader);
-	subscriber->process = NULL;
-	if (process->state == PROCESS_STARTING && process->pid == 0 && subscriber->is_starter)
-		process_dispatch(process, PROCESS_KILL);
-	process_settle(process);
+	process_wake(process);
 }
 
 void process_subscriber_drained(struct process_subscriber *subscriber)
@@ -116,8 +103,7 @@ void process_subscriber_drained(struct process_subscriber *subscriber)
 	if (!process)
 		return;
 	output_reader_drained(&subscriber->reader);
-	if (process->state != PROCESS_DONE)
-		process_plan_alarm(process);
+	process_wake(process);
 }
 
 struct process_subscriber *process_find_starter(struct process *process)

@@ -1,7 +1,5 @@
 #include "envd/process/process_table.h"
 
-#include <signal.h>
-
 #include "envd/limits.h"
 #include "envd/process/process_internal.h"
 #include "lib/log.h"
@@ -221,15 +219,13 @@ static void sweep(struct job *job)
 	cgroup_spare_sweep(&table->spare);
 }
 
-static void close_when_empty(struct process_table *table);
-
 static void on_swept(struct job *job)
 {
 	struct process_table *table = container_of(job, struct process_table, sweep_job);
 
 	if (table->sweep_is_wanted || cgroup_spare_has_many(&table->spare))
 		process_table_plan_sweep(table);
-	close_when_empty(table);
+	process_table_close_when_empty(table);
 }
 
 static void on_sweep_alarm(struct alarm *alarm)
@@ -255,7 +251,7 @@ void process_table_leave_cgroup(struct process_table *table, struct process *pro
 	process_table_plan_sweep(table);
 }
 
-/* ---- the orderly end ---- */
+/* ---- the end of the table ---- */
 
 static void on_closed(struct later *later)
 {
@@ -265,7 +261,7 @@ static void on_closed(struct later *later)
 	table->on_stopped(table, table->on_stopped_user);
 }
 
-static void close_when_empty(struct process_table *table)
+void process_table_close_when_empty(struct process_table *table)
 {
 	if (table->phase == TABLE_OPEN || table->phase >= TABLE_CLOSING || table->count > 0 ||
 	    table->sweep_job.active)
@@ -286,62 +282,7 @@ void process_table_forget(struct process_table *table, struct process *process)
 	list_remove(&process->node);
 	hash_table_remove(&table->by_pid, &process->by_pid);
 	table->count--;
-	close_when_empty(table);
-}
-
-static void end_one(struct process *process, bool hard)
-{
-	switch (process->state) {
-	case PROCESS_STARTING:
-		process_dispatch(process, PROCESS_KILL);
-		break;
-	case PROCESS_RUNNING:
-		if (hard)
-			process_kill(process, NULL);
-		else
-			process_hang_up(process);
-		break;
-	case PROCESS_DRAINING:
-		if (hard)
-			process_dispatch(process, PROCESS_DRAIN_OVER);
-		break;
-	case PROCESS_DONE:
-		break;
-	}
-}
-
-static void end_all(struct process_table *table, bool hard)
-{
-	struct list_node *node, *following;
-
-	LIST_FOR_EACH_SAFE (node, following, &table->all)
-		end_one(container_of(node, struct process, node), hard);
-}
-
-void process_table_hasten_stop(struct process_table *table)
-{
-	if (table->phase != TABLE_TERMINATING)
-		return;
-	table->phase = TABLE_KILLING;
-	log_info("process", "grace is over, killing", LOG_I("processes", table->count));
-	end_all(table, true);
-}
-
-static void on_grace_over(struct alarm *alarm)
-{
-	process_table_hasten_stop(container_of(alarm, struct process_table, grace));
-}
-
-void process_table_stop(struct process_table *table, uint64_t grace_ms,
-			void (*on_stopped)(struct process_table *table, void *user), void *user)
-{
-	assert(table->phase == TABLE_OPEN);
-	table->phase = TABLE_TERMINATING;
-	table->on_stopped = on_stopped;
-	table->on_stopped_user = user;
-	alarm_set(table->config.loop, &table->grace, grace_ms);
-	end_all(table, false);
-	close_when_empty(table);
+	process_table_close_when_empty(table);
 }
 
 static bool is_being_launched(void *user, pid_t pid)
@@ -373,7 +314,6 @@ struct process_table *process_table_new(const struct process_table_config *confi
 	list_init(&table->exits);
 	list_init(&table->discarding);
 	alarm_init(&table->expiry, on_expiry);
-	alarm_init(&table->grace, on_grace_over);
 	alarm_init(&table->sweep_alarm, on_sweep_alarm);
 	later_init(&table->closed, on_closed);
 	return table;

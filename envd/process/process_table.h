@@ -87,13 +87,4 @@ const struct process_exit *process_table_find_exit(struct process_table *table, 
 const struct process_exit *process_table_find_exit_tag(struct process_table *table,
 						       const char *tag);
 
-/* For process.c. */
-void process_table_insert(struct process_table *table, struct process *process);
-void process_table_retain_exit(struct process_table *table, const struct process *process);
-void process_table_remove(struct process_table *table, struct process *process);
-void process_table_forget(struct process_table *table, struct process *process);
-/* Soon, also for the next command's cgroup. */
-void process_table_plan_sweep(struct process_table *table);
-void process_table_leave_cgroup(struct process_table *table, struct process *process);
-
 #endif

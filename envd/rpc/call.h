@@ -1,7 +1,9 @@
 /*
- * The inside of an rpc_call, shared by the files of envd/rpc alone: request.c reads headers and
- * decodes, receive.c turns the body into messages and calls the handler, reply.c writes answers,
- * rpc.c joins them and holds the life cycle.
+ * The inside of an rpc_call, shared by the files of envd/rpc alone. Each of them calls those before
+ * it: rpc.c has the call's life, which is its state, its holders and its memory; request.c reads
+ * headers and decodes; reply.c answers, with a message or an error; receive.c turns the body into
+ * messages and calls the method and its handler; dispatch.c makes the call of an exchange and hands
+ * on what that tells.
  *
  * Memory: the call lies in the exchange's arena. A decoded message lies in message_arena, which a
  * client stream empties after each message and the others when the call is closed and nobody holds
@@ -32,21 +34,32 @@ enum call_state {
 };
 
 struct call {
+	/* rpc.c */
 	struct rpc_call base;
 	struct rpc_content content;
 	enum call_state state;
-	bool started; /* the handler was called, so it is told of the end */
-	bool begun; /* the head of a stream's response is written */
-	bool gzip; /* the request may hold compressed messages */
-	bool takes_gzip; /* the client, as a unary answer */
-	bool encoded_is_gzip; /* `encoded` */
 	unsigned holds;
 	struct arena message_arena;
 	struct share message_share; /* of message_arena */
 	struct share receive_share; /* of body, or reader */
+	struct alarm deadline;
+
+	/* request.c */
+	bool gzip; /* the request may hold compressed messages */
+	bool takes_gzip; /* the client, as a unary answer */
+
+	/* reply.c */
+	bool begun; /* the head of a stream's response is written */
+	bool encoded_is_gzip; /* `encoded` */
+	struct buf encoded; /* by rpc_encode_ahead; empty when that was not called */
+	struct buf reply; /* what the client has not taken yet of a large unary answer */
+	struct share reply_share;
+
+	/* receive.c */
 	const ProtobufCMessage *message;
 	struct buf body; /* unary */
 	struct envelope_reader reader; /* streams */
+	bool started; /* the handler was called, so it is told of the end */
 	bool complete; /* server stream: the one envelope is */
 	bool decoding; /* in the pool, which has the buffers and the message's arena until then */
 	/* Client streams. */
@@ -56,16 +69,23 @@ struct call {
 	bool broken; /* nothing more is delivered */
 	struct buf pending; /* arrived with the message before, not asked for yet */
 	struct later pump_later;
-	struct share reply_share;
-	struct buf reply; /* what the client has not taken yet of a large unary answer */
-	struct buf encoded; /* by rpc_encode_ahead; empty when that was not called */
-	struct alarm deadline;
 };
 
 static inline struct call *call_of(struct rpc_call *base)
 {
 	return container_of(base, struct call, base);
 }
+
+/* rpc.c */
+
+/* NULL: no memory. The caller initialises `deadline` and `pump_later`, whose functions are his. */
+struct call *call_new(struct http_exchange *ex, const struct rpc_method *method, void *service,
+		      const char *user_name, const struct rpc_content *content);
+/* Nothing is received any more; the buffers' memory is given back as soon as nobody works on it. */
+void call_drop_received(struct call *c);
+/* The answer is on its way, or the exchange is over: there is no deadline and nothing is received
+ * any more. CALL_CLOSED once, as the last state. */
+void call_end(struct call *c, enum call_state state);
 
 /* request.c */
 
@@ -80,39 +100,25 @@ int request_decode(struct call *c, struct str bytes, bool compressed, struct err
 /* Whether the flags of c->reader's complete envelope may be. */
 int request_check_envelope(const struct call *c, bool *ret_compressed, struct err *err) NODISCARD;
 
-/* rpc.c */
+/* reply.c, with what rpc.h has for sending and failing */
 
-/* Calls the method. */
-void call_start(struct call *c);
-
-/* receive.c */
-
-void receive_init(struct call *c);
-/* Once for each of these, when its exchange is over. */
-void receive_end(void);
-/* Nothing is received any more; the buffers' memory is given back as soon as nobody works on it. */
-void receive_stop(struct call *c);
-void receive_free_message(struct call *c);
-void receive_body(struct call *c, const char *data, size_t len);
-void receive_body_end(struct call *c);
-/* rpc_next */
-void receive_next(struct call *c);
-
-/* reply.c */
-
-void reply_error(struct call *c, const struct err *err);
 /* An error for an exchange of that content that has no call. */
 void reply_rejection(struct http_exchange *ex, const struct rpc_content *content,
 		     const struct err *err);
-/* A unary answer. A large one goes on with reply_continue, whenever the exchange has drained. */
-int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err) NODISCARD;
+/* More of a large unary answer, whenever the exchange has drained. */
 void reply_continue(struct call *c);
 /* Nothing is sent any more. */
 void reply_stop(struct call *c);
-/* One message of a stream; `last` adds the end of the stream. Negative with err filled when the
- * message cannot be encoded, negative with err->kind ERR_OK when the exchange refused. */
-int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last,
-			 struct err *err) NODISCARD;
-void reply_stream_end(struct call *c);
+
+/* receive.c, with rpc_next */
+
+/* Calls the method: for client streams at once, for others with the message, which comes of itself
+ * when the body is complete. What it is called with stays until the call is closed, or
+ * rpc_drop_message. */
+void receive_start(struct call *c);
+void receive_body(struct call *c, const char *data, size_t len);
+void receive_body_end(struct call *c);
+/* From the loop, after rpc_next: first what has already come, then the wire. */
+void receive_pump(struct later *later);
 
 #endif

@@ -13,61 +13,6 @@ struct decode_job {
 	struct err err;
 };
 
-/* Messages of all calls of a loop; jobs draw on it as well. */
-static _Thread_local struct budget messages = {.max = RPC_MESSAGES_BYTES_MAX};
-
-struct budget *rpc_messages_budget(void)
-{
-	return &messages;
-}
-
-static void on_pump_later(struct later *later);
-
-static _Thread_local size_t calls;
-
-/* A part for each of very many, of which half is for what is received and half for what is made of
- * it. */
-static size_t exempt_bytes(void)
-{
-	return share_exempt(RPC_MESSAGES_EXEMPT_BYTES_MAX / 2, calls, RPC_MESSAGE_EXEMPT_BYTES_MIN,
-			    RPC_MESSAGE_EXEMPT_BYTES);
-}
-
-void receive_end(void)
-{
-	assert(calls > 0);
-	calls--;
-}
-
-void receive_init(struct call *c)
-{
-	calls++;
-	share_init(&c->message_share, &messages, exempt_bytes());
-	share_init(&c->receive_share, &messages, exempt_bytes());
-	arena_init_shared(&c->message_arena, RPC_ARENA_BYTES, &c->message_share);
-	buf_init(&c->body, RPC_MESSAGE_BYTES_MAX);
-	buf_init(&c->pending, RPC_MESSAGE_BYTES_MAX);
-	envelope_reader_init(&c->reader, RPC_MESSAGE_BYTES_MAX);
-	later_init(&c->pump_later, on_pump_later);
-}
-
-void receive_stop(struct call *c)
-{
-	later_cancel(&c->pump_later);
-	if (c->decoding)
-		return; /* on_decoded comes back to it */
-	buf_reset(&c->body);
-	buf_reset(&c->pending);
-	envelope_reader_fini(&c->reader);
-	share_release(&c->receive_share);
-}
-
-void receive_free_message(struct call *c)
-{
-	c->message = NULL;
-	arena_release(&c->message_arena);
-}
-
 /* A client stream that cannot be read on. */
 static void break_stream(struct call *c, const struct err *err)
 {
@@ -87,7 +32,18 @@ static void deliver(struct call *c)
 	share_release(&c->receive_share);
 	if (c->base.handler && c->base.handler->on_message)
 		c->base.handler->on_message(&c->base, c->message);
-	receive_free_message(c);
+	rpc_drop_message(&c->base);
+}
+
+void receive_start(struct call *c)
+{
+	c->state = CALL_STARTED;
+	c->started = true;
+	if (c->base.method->kind != RPC_CLIENT_STREAM)
+		call_drop_received(c);
+	if (c->base.method->kind != RPC_UNARY)
+		c->base.exchange->no_body_timeout = true;
+	c->base.method->start(&c->base, c->message);
 }
 
 static void finish_decoding(struct call *c, int status, const struct err *err)
@@ -100,7 +56,7 @@ static void finish_decoding(struct call *c, int status, const struct err *err)
 	} else if (status < 0) {
 		rpc_fail(&c->base, err);
 	} else {
-		call_start(c);
+		receive_start(c);
 	}
 }
 
@@ -118,7 +74,7 @@ static void on_decoded(struct job *job)
 
 	c->decoding = false;
 	if (c->state >= CALL_ANSWERED)
-		receive_stop(c);
+		call_drop_received(c);
 	else
 		finish_decoding(c, d->status, &d->err);
 	rpc_call_release(&c->base);
@@ -289,9 +245,9 @@ static void stream_end(struct call *c)
 	}
 }
 
-/* From the loop, after rpc_next: first what has already come, then the wire. */
-static void pump(struct call *c)
+void receive_pump(struct later *later)
 {
+	struct call *c = container_of(later, struct call, pump_later);
 	size_t used;
 
 	if (!is_reading(c) || !c->wanted || c->decoding)
@@ -314,13 +270,11 @@ static void pump(struct call *c)
 	}
 }
 
-static void on_pump_later(struct later *later)
+void rpc_next(struct rpc_call *call)
 {
-	pump(container_of(later, struct call, pump_later));
-}
+	struct call *c = call_of(call);
 
-void receive_next(struct call *c)
-{
+	assert(call->method->kind == RPC_CLIENT_STREAM);
 	if (!is_reading(c))
 		return;
 	c->wanted = true;

@@ -232,7 +232,7 @@ static void send_error(struct http_exchange *ex, const struct rpc_content *conte
 		http_exchange_abort(ex);
 }
 
-void reply_error(struct call *c, const struct err *err)
+static void send_call_error(struct call *c, const struct err *err)
 {
 	if (!c->content.streaming)
 		add_trailers(c);
@@ -353,7 +353,7 @@ static void on_packed(struct job *job)
 
 	share_release(&packing->share);
 	if (c->state != CALL_CLOSED && send_unary(c, &packing->content, packing->is_gzip, &err) < 0)
-		reply_error(c, &err);
+		send_call_error(c, &err);
 	buf_fini(&packing->content);
 	rpc_call_release(&c->base);
 }
@@ -378,7 +378,8 @@ static bool pack_in_pool(struct call *c, struct buf *out)
 	return true;
 }
 
-int reply_message(struct call *c, const ProtobufCMessage *message, struct err *err)
+/* A unary answer. A large one goes on with reply_continue, whenever the exchange has drained. */
+static int send_message(struct call *c, const ProtobufCMessage *message, struct err *err)
 {
 	struct buf out = c->encoded;
 	bool is_gzip = c->encoded_is_gzip, is_ahead = buf_length(&out) > 0;
@@ -402,8 +403,10 @@ int reply_message(struct call *c, const ProtobufCMessage *message, struct err *e
 	return status;
 }
 
-int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool last,
-			 struct err *err)
+/* `last` adds the end of the stream. Negative with err filled when the message cannot be encoded,
+ * negative with err->kind ERR_OK when the exchange refused. */
+static int send_stream_message(struct call *c, const ProtobufCMessage *message, bool last,
+			       struct err *err)
 {
 	struct buf out;
 	size_t at;
@@ -428,18 +431,95 @@ int reply_stream_message(struct call *c, const ProtobufCMessage *message, bool l
 	return status;
 }
 
-void reply_stream_end(struct call *c)
+void rpc_fail(struct rpc_call *call, const struct err *err)
 {
+	struct call *c = call_of(call);
+
+	if (c->state >= CALL_ANSWERED)
+		return;
+	call_end(c, CALL_ANSWERED);
+	send_call_error(c, err);
+}
+
+void rpc_fail_kind(struct rpc_call *call, enum err_kind kind, const char *format, ...)
+{
+	va_list arguments;
+	struct err err = {.kind = kind};
+	int len;
+
+	va_start(arguments, format);
+	len = vsnprintf(err.message, sizeof(err.message), format, arguments);
+	va_end(arguments);
+	if (len < 0)
+		err.message[0] = '\0';
+	rpc_fail(call, &err);
+}
+
+/* The last thing of an answer, after which the call, and perhaps the exchange, is over. */
+static void send_answer(struct call *c, const ProtobufCMessage *message)
+{
+	struct err err = {0};
+	int status;
+
+	rpc_call_hold(&c->base);
+	call_end(c, CALL_ANSWERED);
+	status = c->base.method->kind == RPC_UNARY ? send_message(c, message, &err)
+						   : send_stream_message(c, message, true, &err);
+	if (status < 0 && err.kind != ERR_OK)
+		send_call_error(c, &err);
+	rpc_call_release(&c->base);
+}
+
+void rpc_reply(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	struct call *c = call_of(call);
+
+	assert(call->method->kind != RPC_SERVER_STREAM);
+	if (c->state == CALL_STARTED)
+		send_answer(c, message);
+}
+
+void rpc_send_last(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	struct call *c = call_of(call);
+
+	assert(call->method->kind == RPC_SERVER_STREAM);
+	if (c->state == CALL_STARTED)
+		send_answer(c, message);
+}
+
+int rpc_send(struct rpc_call *call, const ProtobufCMessage *message)
+{
+	struct call *c = call_of(call);
+	struct err err = {0};
+	int status;
+
+	assert(call->method->kind == RPC_SERVER_STREAM);
+	if (c->state != CALL_STARTED)
+		return -ECANCELED;
+	status = send_stream_message(c, message, false, &err);
+	if (status < 0 && err.kind != ERR_OK)
+		rpc_fail(call, &err);
+	return status;
+}
+
+void rpc_finish(struct rpc_call *call)
+{
+	struct call *c = call_of(call);
 	struct buf out;
 	int status;
 
+	assert(call->method->kind == RPC_SERVER_STREAM);
+	if (c->state != CALL_STARTED)
+		return;
+	call_end(c, CALL_ANSWERED);
 	output_take(&out);
-	status = write_end_stream(&out, &c->base, NULL);
+	status = write_end_stream(&out, call, NULL);
 	if (status == 0)
 		status = begin_call_stream(c);
 	if (status >= 0)
-		status = write_output(c->base.exchange, &out, true);
+		status = write_output(call->exchange, &out, true);
 	output_release(&out);
 	if (status == -ENOMEM)
-		http_exchange_abort(c->base.exchange);
+		http_exchange_abort(call->exchange);
 }

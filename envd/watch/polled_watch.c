@@ -7,6 +7,7 @@
 
 #define ID_LETTERS "abcdefghijklmnopqrstuvwxyz0123456789"
 #define ID_LETTER_COUNT 36
+#define EXPIRY_CHECK_MS (60 * 1000)
 
 /* Nobody guards a watcher with its id; it only must not be met twice. */
 static void make_id(char id[WATCHER_ID_BYTES])
@@ -28,7 +29,7 @@ static void make_id(char id[WATCHER_ID_BYTES])
 
 static void count_held(struct polled_watch *watcher)
 {
-	watcher->table->held_bytes += watch_queue_held(&watcher->queue) - watcher->held;
+	watcher->all->watches->held_bytes += watch_queue_held(&watcher->queue) - watcher->held;
 	watcher->held = watch_queue_held(&watcher->queue);
 }
 
@@ -54,9 +55,17 @@ static void tell(struct polled_watch *watcher, bool all)
 	}
 }
 
+static void plan_expiry(struct polled_watches *polled)
+{
+	if (list_is_empty(&polled->list))
+		alarm_cancel(&polled->expiry);
+	else if (!alarm_is_set(&polled->expiry))
+		alarm_set(polled->watches->loop, &polled->expiry, EXPIRY_CHECK_MS);
+}
+
 void polled_watch_free(struct polled_watch *watcher)
 {
-	struct watch_table *table = watcher->table;
+	struct polled_watches *polled = watcher->all;
 	struct list_node *node;
 
 	list_remove(&watcher->node);
@@ -67,16 +76,18 @@ void polled_watch_free(struct polled_watch *watcher)
 	LIST_FOR_EACH (node, &watcher->polls)
 		container_of(node, struct watch_poll, node)->watcher = NULL;
 	tell(watcher, true);
-	watch_table_check_expiry(table);
+	plan_expiry(polled);
 	free(watcher);
 }
 
-void polled_watch_expire(struct watch_table *table)
+/* Removes those that nobody has polled for too long. */
+static void on_expiry(struct alarm *alarm)
 {
-	uint64_t now = loop_now_ms(table->settings.loop);
+	struct polled_watches *polled = container_of(alarm, struct polled_watches, expiry);
+	uint64_t now = loop_now_ms(polled->watches->loop);
 	struct list_node *node, *following;
 
-	LIST_FOR_EACH_SAFE (node, following, &table->polled) {
+	LIST_FOR_EACH_SAFE (node, following, &polled->list) {
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (now - watcher->polled_ms < WATCHER_EXPIRY_MS)
@@ -85,17 +96,18 @@ void polled_watch_expire(struct watch_table *table)
 			 LOG_S("watcher", watcher->id));
 		polled_watch_free(watcher);
 	}
+	plan_expiry(polled);
 }
 
 static void on_ready(struct watch *watch)
 {
 	struct polled_watch *watcher = watch->user;
-	struct watch_table *table = watcher->table;
+	struct polled_watches *polled = watcher->all;
 
 	make_id(watcher->id);
-	watcher->polled_ms = loop_now_ms(table->settings.loop);
-	list_append(&table->polled, &watcher->node);
-	watch_table_check_expiry(table);
+	watcher->polled_ms = loop_now_ms(polled->watches->loop);
+	list_append(&polled->list, &watcher->node);
+	plan_expiry(polled);
 	watcher->on_made(watcher, NULL, watcher->on_made_user);
 }
 
@@ -112,26 +124,26 @@ static void lose(struct polled_watch *watcher)
 		watch_resume(watcher->watch);
 }
 
-static void log_lost(struct watch_table *table)
+static void log_lost(struct polled_watches *polled)
 {
-	uint64_t now = loop_now_ms(table->settings.loop);
+	uint64_t now = loop_now_ms(polled->watches->loop);
 
-	table->lost++;
-	table->lost_total++;
-	if (table->lost_logged_ms && now - table->lost_logged_ms < WATCHERS_LOST_LOG_MS)
+	polled->lost++;
+	polled->lost_total++;
+	if (polled->lost_logged_ms && now - polled->lost_logged_ms < WATCHERS_LOST_LOG_MS)
 		return;
 	log_warn("watch", "watchers that nobody polls have lost what they had",
-		 LOG_I("watchers", table->lost), LOG_I("bytes_max", WATCHERS_BYTES_MAX));
-	table->lost = 0;
-	table->lost_logged_ms = now;
+		 LOG_I("watchers", polled->lost), LOG_I("bytes_max", WATCHERS_BYTES_MAX));
+	polled->lost = 0;
+	polled->lost_logged_ms = now;
 }
 
 /* Skips those that keep nothing. */
-static struct polled_watch *polled_longest_ago(struct watch_table *table)
+static struct polled_watch *polled_longest_ago(struct polled_watches *polled)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH (node, &table->polled) {
+	LIST_FOR_EACH (node, &polled->list) {
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (watcher->queue.count)
@@ -140,13 +152,14 @@ static struct polled_watch *polled_longest_ago(struct watch_table *table)
 	return NULL;
 }
 
-static void make_room(struct watch_table *table)
+static void make_room(struct polled_watches *polled)
 {
 	struct polled_watch *watcher;
 
-	while (table->held_bytes > WATCHERS_BYTES_MAX && (watcher = polled_longest_ago(table))) {
+	while (polled->watches->held_bytes > WATCHERS_BYTES_MAX &&
+	       (watcher = polled_longest_ago(polled))) {
 		lose(watcher);
-		log_lost(table);
+		log_lost(polled);
 	}
 }
 
@@ -165,7 +178,7 @@ static void on_events(struct watch *watch, struct watch_batch *batch)
 		lose(watcher);
 	watch_batch_free(batch);
 	count_held(watcher);
-	make_room(watcher->table);
+	make_room(watcher->all);
 	if (!is_full(watcher))
 		return;
 	watch_pause(watch);
@@ -243,7 +256,7 @@ static const struct watch_ops polled_watch_ops = {
 	.on_failed = on_failed,
 };
 
-struct polled_watch *polled_watch_new(struct watch_table *table,
+struct polled_watch *polled_watch_new(struct polled_watches *polled,
 				      const struct watch_request *request,
 				      void (*on_made)(struct polled_watch *watcher,
 						      const struct err *err, void *user),
@@ -254,21 +267,21 @@ struct polled_watch *polled_watch_new(struct watch_table *table,
 	list_init(&watcher->node);
 	list_init(&watcher->polls);
 	watch_queue_init(&watcher->queue);
-	watcher->table = table;
+	watcher->all = polled;
 	watcher->on_made = on_made;
 	watcher->on_made_user = user;
-	watcher->watch = watch_table_open(table, request, &polled_watch_ops, watcher, err);
+	watcher->watch = watch_open(polled->watches, request, &polled_watch_ops, watcher, err);
 	if (watcher->watch)
 		return watcher;
 	free(watcher);
 	return NULL;
 }
 
-struct polled_watch *polled_watch_find(struct watch_table *table, const char *id)
+struct polled_watch *polled_watch_find(struct polled_watches *polled, const char *id)
 {
 	struct list_node *node;
 
-	LIST_FOR_EACH (node, &table->polled) {
+	LIST_FOR_EACH (node, &polled->list) {
 		struct polled_watch *watcher = container_of(node, struct polled_watch, node);
 
 		if (strcmp(watcher->id, id) == 0)
@@ -280,9 +293,9 @@ struct polled_watch *polled_watch_find(struct watch_table *table, const char *id
 /* As the one that was polled last. */
 static void note_poll(struct polled_watch *watcher)
 {
-	watcher->polled_ms = loop_now_ms(watcher->table->settings.loop);
+	watcher->polled_ms = loop_now_ms(watcher->all->watches->loop);
 	list_remove(&watcher->node);
-	list_append(&watcher->table->polled, &watcher->node);
+	list_append(&watcher->all->list, &watcher->node);
 }
 
 int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_batch, struct err *err)
@@ -309,4 +322,19 @@ int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_bat
 	if (watcher->watch)
 		watch_resume(watcher->watch);
 	return status == 0 ? 0 : err_set(err, ERR_RESOURCE_EXHAUSTED, "the answer is too large");
+}
+
+/* ---- all of them ---- */
+
+void polled_watches_init(struct polled_watches *polled, struct watches *watches)
+{
+	polled->watches = watches;
+	list_init(&polled->list);
+	alarm_init_idle(&polled->expiry, on_expiry);
+}
+
+void polled_watches_stop(struct polled_watches *polled)
+{
+	while (!list_is_empty(&polled->list))
+		polled_watch_free(container_of(polled->list.next, struct polled_watch, node));
 }

@@ -14,18 +14,28 @@
 #ifndef ENVD_WATCH_POLLED_WATCH_H
 #define ENVD_WATCH_POLLED_WATCH_H
 
+#include "envd/watch/watch.h"
 #include "envd/watch/watch_queue.h"
-#include "envd/watch/watch_table.h"
 
 #define WATCHER_ID_BYTES 22 /* 'w', 20 of [a-z0-9], NUL */
 
+/* All of them. */
+struct polled_watches {
+	struct watches *watches; /* these and the streams' */
+	struct list_node list; /* that have an id; the one that was polled longest ago is first */
+	size_t lost; /* pollers that have lost events to WATCHERS_BYTES_MAX, since it was logged */
+	uint64_t lost_total; /* the same, ever */
+	uint64_t lost_logged_ms; /* 0: never */
+	struct alarm expiry; /* an idle one; set while there are some that have an id */
+};
+
 struct polled_watch {
 	struct list_node node;
-	struct watch_table *table;
+	struct polled_watches *all;
 	struct watch *watch; /* NULL: over */
 	char id[WATCHER_ID_BYTES];
 	struct watch_queue queue; /* in the order it happened */
-	size_t held; /* by the queue, as counted in the table's held_bytes */
+	size_t held; /* by the queue, as counted in held_bytes */
 	uint64_t polled_ms;
 	struct list_node polls; /* that wait */
 	bool is_late; /* a question was not answered in time, and is not yet */
@@ -46,14 +56,18 @@ struct watch_poll {
 	void (*on_told)(struct watch_poll *poll);
 };
 
+void polled_watches_init(struct polled_watches *polled, struct watches *watches);
+/* Removes them; before watches_stop. */
+void polled_watches_stop(struct polled_watches *polled);
+
 /* NULL with err filled when it fails at once. */
-struct polled_watch *polled_watch_new(struct watch_table *table,
+struct polled_watch *polled_watch_new(struct polled_watches *polled,
 				      const struct watch_request *request,
 				      void (*on_made)(struct polled_watch *watcher,
 						      const struct err *err, void *user),
 				      void *user, struct err *err) NODISCARD;
 /* Of those that can be polled. */
-struct polled_watch *polled_watch_find(struct watch_table *table, const char *id);
+struct polled_watch *polled_watch_find(struct polled_watches *polled, const char *id);
 /* Before polled_watch_take, so that it has everything that has happened until now. False when there
  * is nothing to wait for: it has as much as it may have, or its watch is over, or the helper has
  * not answered others in time. */
@@ -65,7 +79,5 @@ void polled_watch_give_up(struct watch_poll *poll, bool is_late);
 int polled_watch_take(struct polled_watch *watcher, struct watch_batch **ret_batch,
 		      struct err *err) NODISCARD;
 void polled_watch_free(struct polled_watch *watcher);
-/* Removes those that nobody has polled for too long. */
-void polled_watch_expire(struct watch_table *table);
 
 #endif

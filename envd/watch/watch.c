@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "envd/limits.h"
+#include "lib/descriptors.h"
 #include "lib/log.h"
 #include "lib/stream_uv.h"
 
@@ -28,7 +29,7 @@ static void free_plan(struct watch *watch)
 
 static void count_held(struct watch *watch)
 {
-	*watch->settings->held_bytes += watch->bytes.capacity - watch->held;
+	watch->all->held_bytes += watch->bytes.capacity - watch->held;
 	watch->held = watch->bytes.capacity;
 }
 
@@ -41,8 +42,8 @@ static void drop(struct watch *watch)
 	count_held(watch);
 	watch_batch_free(watch->batch);
 	arena_release(&watch->arena);
-	if (watch->on_freed)
-		watch->on_freed(watch, watch->on_freed_user);
+	list_remove(&watch->node);
+	watch->all->count--;
 	free(watch);
 }
 
@@ -75,15 +76,6 @@ void watch_close(struct watch *watch)
 	watch->is_closed = watch->is_over = true;
 	end_helper(watch);
 	drop(watch);
-}
-
-void watch_abandon_helper(struct watch *watch)
-{
-	if (!watch->is_tracked)
-		return;
-	watch->is_tracked = false;
-	(void)reaper_signal(&watch->child, SIGKILL);
-	reaper_untrack(&watch->child);
 }
 
 /* ---- what the helper says ---- */
@@ -223,8 +215,7 @@ static bool pass_on(struct watch *watch, struct watch_batch *batch)
 		return true;
 	}
 	watch->batch = batch;
-	if (job_run(watch->settings->loop, &watch->job, JOB_FILES, look_at_entries, on_looked_at) <
-	    0) {
+	if (job_run(watch->all->loop, &watch->job, JOB_FILES, look_at_entries, on_looked_at) < 0) {
 		fail_with(watch, -ENOMEM);
 		return true;
 	}
@@ -391,18 +382,18 @@ static int start_helper(struct watch *watch, struct err *err)
 		return status;
 	watch->child.on_exit = on_exit_of_helper;
 	watch->child.on_untracked = on_untracked;
-	reaper_track(watch->settings->reaper, &watch->child, plan->pid, take_fd(&plan->pidfd));
+	reaper_track(watch->all->reaper, &watch->child, plan->pid, take_fd(&plan->pidfd));
 	watch->is_tracked = true;
 	hold(watch);
 	watch->input_fd = take_fd(&plan->input_fd);
-	status = stream_uv_open_pipe(watch->settings->loop, plan->output_fd, &watch->output);
+	status = stream_uv_open_pipe(watch->all->loop, plan->output_fd, &watch->output);
 	if (status < 0)
 		return err_set_sys(err, ERR_RESOURCE_EXHAUSTED, status, "error creating watcher");
 	(void)take_fd(&plan->output_fd);
 	watch->output->events = &output_events;
 	watch->output->user = watch;
 	hold(watch);
-	alarm_set(watch->settings->loop, &watch->late, WATCH_READY_MS);
+	alarm_set(watch->all->loop, &watch->late, WATCH_READY_MS);
 	return 0;
 }
 
@@ -443,7 +434,7 @@ static int copy_excluded(struct watch *watch, const struct watch_request *reques
 
 static int copy_request(struct watch *watch, const struct watch_request *request)
 {
-	const char *workdir = watch->settings->sandbox->default_workdir;
+	const char *workdir = watch->all->sandbox->default_workdir;
 
 	watch->request = *request;
 	watch->request.path = arena_strdup(&watch->arena, request->path);
@@ -457,30 +448,43 @@ static int copy_request(struct watch *watch, const struct watch_request *request
 		       : -ENOMEM;
 }
 
-struct watch *watch_open(const struct watch_settings *settings, const struct watch_request *request,
+static int refuse(const struct watches *watches, struct err *err)
+{
+	if (watches->is_stopped)
+		return err_set(err, ERR_UNAVAILABLE, "envd is stopping");
+	if (watches->count >= WATCHES_MAX)
+		return err_set(err, ERR_RESOURCE_EXHAUSTED, "too many watches (%d)", WATCHES_MAX);
+	return descriptors_check(err);
+}
+
+struct watch *watch_open(struct watches *watches, const struct watch_request *request,
 			 const struct watch_ops *ops, void *user, struct err *err)
 {
-	struct watch *watch = xcalloc(1, sizeof(*watch));
+	struct watch *watch;
 	int status;
 
-	watch->settings = settings;
+	if (refuse(watches, err) < 0)
+		return NULL;
+	watch = xcalloc(1, sizeof(*watch));
+	watch->all = watches;
+	list_append(&watches->list, &watch->node);
+	watches->count++;
 	watch->ops = ops;
 	watch->user = user;
 	watch->input_fd = -1;
 	watch->holds = 1;
 	alarm_init(&watch->late, on_late);
-	list_init(&watch->node);
 	arena_init(&watch->arena, FILE_OPERATION_ARENA_BYTES);
 	buf_init(&watch->bytes, BYTES_MAX);
 	watch->plan = xcalloc(1, sizeof(*watch->plan));
 	watch->spawn_request.as_agent = true;
-	status = spawn_plan_init(watch->plan, &watch->spawn_request, settings->sandbox);
+	status = spawn_plan_init(watch->plan, &watch->spawn_request, watches->sandbox);
 	if (status == 0)
 		status = copy_request(watch, request);
 	if (status < 0)
 		err_set(err, ERR_RESOURCE_EXHAUSTED, "the request is too large");
 	if (status == 0) {
-		status = job_run(settings->loop, &watch->job, JOB_FILES, prepare, on_prepared);
+		status = job_run(watches->loop, &watch->job, JOB_FILES, prepare, on_prepared);
 		if (status < 0)
 			err_set(err, ERR_RESOURCE_EXHAUSTED, "too much work is queued");
 	}
@@ -490,4 +494,36 @@ struct watch *watch_open(const struct watch_settings *settings, const struct wat
 	}
 	hold(watch);
 	return watch;
+}
+
+/* ---- all of them ---- */
+
+void watches_init(struct watches *watches)
+{
+	list_init(&watches->list);
+}
+
+/* Nobody waits for it any more. */
+static void abandon_helper(struct watch *watch)
+{
+	if (!watch->is_tracked)
+		return;
+	watch->is_tracked = false;
+	(void)reaper_signal(&watch->child, SIGKILL);
+	reaper_untrack(&watch->child);
+}
+
+void watches_stop(struct watches *watches)
+{
+	struct list_node *node, *following;
+	struct err err;
+
+	watches->is_stopped = true;
+	err_set(&err, ERR_UNAVAILABLE, "envd is stopping");
+	LIST_FOR_EACH_SAFE (node, following, &watches->list)
+		watch_fail(container_of(node, struct watch, node), &err);
+	/* Who hangs in a dead file system would hold up the end; the others are gone in a
+	 * moment. */
+	LIST_FOR_EACH (node, &watches->list)
+		abandon_helper(container_of(node, struct watch, node));
 }

@@ -20,15 +20,18 @@
 #include "lib/job.h"
 #include "lib/stream.h"
 
-/* The same for every watch; lives as long as envd. */
-struct watch_settings {
+/* All watches of one envd, and what is the same for each. */
+struct watches {
 	struct loop *loop;
 	const struct sandbox *sandbox;
 	const struct spawn_settings *spawn;
 	struct reaper *reaper;
 	const char *helper; /* path; NULL: beside envd's own program, else in /usr/bin */
+	struct list_node list;
+	size_t count;
 	/* events that no client has taken, of all watches and polled watchers */
-	size_t *held_bytes;
+	size_t held_bytes;
+	bool is_stopped;
 };
 
 struct watch_request {
@@ -57,8 +60,8 @@ struct watch_ops {
 };
 
 struct watch {
-	struct list_node node; /* the table's */
-	const struct watch_settings *settings;
+	struct list_node node;
+	struct watches *all;
 	const struct watch_ops *ops;
 	void *user;
 	struct arena arena; /* the request's copies and what the job finds */
@@ -83,12 +86,15 @@ struct watch {
 	unsigned holds;
 	bool is_asked; /* and has not answered yet */
 	bool is_tracked, is_ready, is_paused, is_over, is_closed, at_end, ended_silently;
-	void (*on_freed)(struct watch *watch, void *user); /* the table's */
-	void *on_freed_user;
 };
 
-/* NULL with err filled when it fails at once. */
-struct watch *watch_open(const struct watch_settings *settings, const struct watch_request *request,
+/* What is above `list` is the caller's, and set before. */
+void watches_init(struct watches *watches);
+/* Ends every watch with `unavailable`. The loop then holds them until helpers are gone. */
+void watches_stop(struct watches *watches);
+
+/* NULL with err filled when it fails at once; resource_exhausted beyond WATCHES_MAX. */
+struct watch *watch_open(struct watches *watches, const struct watch_request *request,
 			 const struct watch_ops *ops, void *user, struct err *err) NODISCARD;
 /* No call comes any more; the helper is killed. The memory goes when the last of it is gone. */
 void watch_close(struct watch *watch);
@@ -102,8 +108,6 @@ void watch_resume(struct watch *watch);
 bool watch_ask(struct watch *watch);
 /* As if the watch had failed so. */
 void watch_fail(struct watch *watch, const struct err *err);
-/* envd ends: nobody waits for the helper any more. */
-void watch_abandon_helper(struct watch *watch);
 
 /* watch_start.c: blocks. Checks the path, finds the helper and fills the plan. */
 int watch_prepare(struct watch *watch, struct err *err) NODISCARD;

@@ -10,15 +10,15 @@
 /* Encoding only reads what the generated structs point to. */
 #define TEXT(text) ((char *)(uintptr_t)(text))
 
-static struct watch_table *table_of(const struct rpc_call *call)
+static const struct filesystem_service *service_of(const struct rpc_call *call)
 {
-	return ((const struct filesystem_service *)call->service)->watches;
+	return call->service;
 }
 
 /* The user, and what he is called when he is not known. */
 static void set_user(const struct rpc_call *call, struct watch_request *request)
 {
-	const struct sandbox *sandbox = table_of(call)->settings.sandbox;
+	const struct sandbox *sandbox = service_of(call)->sandbox;
 
 	request->user_name = call->user_name ? call->user_name : sandbox->default_user;
 	request->user_is_default = !call->user_name;
@@ -171,7 +171,7 @@ void watch_service_watch(struct rpc_call *call, const ProtobufCMessage *message)
 	stream->call = call;
 	alarm_init(&stream->keepalive, on_keepalive);
 	rpc_call_set_handler(call, &stream_handler, stream);
-	stream->watch = watch_table_open(table_of(call), &request, &stream_ops, stream, &err);
+	stream->watch = watch_open(service_of(call)->watches, &request, &stream_ops, stream, &err);
 	/* The watch has its own copy, and the stream may stay for days. */
 	rpc_drop_message(call);
 	if (!stream->watch)
@@ -219,7 +219,7 @@ void watch_service_create(struct rpc_call *call, const ProtobufCMessage *message
 	struct err err;
 
 	set_user(call, &request);
-	watcher = polled_watch_new(table_of(call), &request, on_made, call, &err);
+	watcher = polled_watch_new(service_of(call)->polled_watches, &request, on_made, call, &err);
 	rpc_call_set_handler(call, &create_handler, watcher);
 	if (!watcher)
 		rpc_fail(call, &err);
@@ -229,7 +229,7 @@ void watch_service_create(struct rpc_call *call, const ProtobufCMessage *message
 
 static struct polled_watch *find(struct rpc_call *call, const char *id)
 {
-	struct polled_watch *watcher = polled_watch_find(table_of(call), id);
+	struct polled_watch *watcher = polled_watch_find(service_of(call)->polled_watches, id);
 
 	if (!watcher)
 		rpc_fail_kind(call, ERR_NOT_FOUND, "watcher with id %.128s not found", id);

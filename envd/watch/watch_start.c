@@ -28,7 +28,7 @@ static int resolve(struct watch *watch, struct err *err)
 			       request->user_is_default ? "default user" : "username",
 			       request->user_name);
 	}
-	status = sandbox_check_user(watch->settings->sandbox, request->user_name, user.uid, err);
+	status = sandbox_check_user(watch->all->sandbox, request->user_name, user.uid, err);
 	if (status == 0)
 		status = path_resolve(request->path, &user, watch->default_workdir, &watch->arena,
 				      &watch->path, err);
@@ -84,7 +84,7 @@ static const char *beside_envd(struct arena *arena)
 
 static const char *find_helper(struct watch *watch)
 {
-	const char *given = watch->settings->helper, *found;
+	const char *given = watch->all->helper, *found;
 
 	if (given)
 		return access(given, X_OK) == 0 ? given : NULL;
@@ -96,11 +96,11 @@ static const char *find_helper(struct watch *watch)
 
 static int set_helper_missing(const struct watch *watch, struct err *err)
 {
-	if (watch->settings->helper)
+	if (watch->all->helper)
 		return err_set_sys(err, ERR_UNIMPLEMENTED, errno,
 				   "watching directories needs the program " HELPER_NAME
 				   ", which -watch-helper says is %.512s",
-				   watch->settings->helper);
+				   watch->all->helper);
 	return err_set(err, ERR_UNIMPLEMENTED,
 		       "watching directories needs the program " HELPER_NAME
 		       ", which is neither beside envd nor in /usr/bin");
@@ -163,5 +163,5 @@ int watch_prepare(struct watch *watch, struct err *err)
 		.stdout_fd = -1,
 		.stderr_fd = STDERR_FILENO,
 	};
-	return spawn_prepare(watch->plan, watch->settings->spawn, err);
+	return spawn_prepare(watch->plan, watch->all->spawn, err);
 }

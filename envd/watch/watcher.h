@@ -89,6 +89,11 @@ int watcher_look(struct watcher *watcher, struct tree_node *directory, const cha
 		 struct stat *st) NODISCARD;
 /* Nothing of the tree is open afterwards. */
 void watcher_close_open(struct watcher *watcher);
+/* Whether a negative errno says that something else is there by now, or nothing. */
+bool watcher_has_moved_on(int error);
+/* What was looked for at `node` was not there (`error`, of either sign; no doubt comes of 0 and
+ * others): it is looked at again once the kernel has nothing more to tell. */
+void watcher_doubt(struct watcher *watcher, struct tree_node *node, int error);
 
 /* watcher_scan.c */
 
@@ -112,9 +117,6 @@ void watcher_check_root(struct watcher *watcher, enum watch_record_type root_eve
 
 /* watcher_doubt.c */
 
-/* What was looked for at `node` was not there (`error`, of either sign; no doubt comes of 0 and
- * others): it is looked at again once the kernel has nothing more to tell. */
-void watcher_doubt(struct watcher *watcher, struct tree_node *node, int error);
 /* Makes doubted entries what the disk says they are. To be called when all events have been taken;
  * entries that more events are on their way for stay doubted until those have been taken, too. */
 void watcher_settle_doubts(struct watcher *watcher);

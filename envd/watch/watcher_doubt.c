@@ -13,17 +13,6 @@
 
 enum settled { SETTLED, KEPT, EVENTS_FIRST };
 
-static bool has_moved_on(int error)
-{
-	return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE;
-}
-
-void watcher_doubt(struct watcher *watcher, struct tree_node *node, int error)
-{
-	if (has_moved_on(error > 0 ? -error : error))
-		tree_doubt(&watcher->tree, node);
-}
-
 static bool has_events(void)
 {
 	struct pollfd fd = {.fd = watcher_inotify_fd(), .events = POLLIN};
@@ -47,7 +36,7 @@ static enum settled settle(struct watcher *watcher, struct tree_node *node)
 	int status = watcher_open(watcher, node->parent);
 	struct stat st;
 
-	if (has_moved_on(status)) {
+	if (watcher_has_moved_on(status)) {
 		/* The one above goes first in the next pass; above the root there is nothing to
 		 * look at. */
 		tree_doubt(&watcher->tree, node->parent);
@@ -62,7 +51,7 @@ static enum settled settle(struct watcher *watcher, struct tree_node *node)
 			watcher_scan(watcher, node);
 		return SETTLED;
 	}
-	if (status < 0 && !has_moved_on(status))
+	if (status < 0 && !watcher_has_moved_on(status))
 		return SETTLED;
 	if (has_events()) {
 		tree_doubt(&watcher->tree, node);

@@ -68,3 +68,14 @@ int watcher_look(struct watcher *watcher, struct tree_node *directory, const cha
 		return fd;
 	return fstatat(fd, name, st, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
 }
+
+bool watcher_has_moved_on(int error)
+{
+	return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -ESTALE;
+}
+
+void watcher_doubt(struct watcher *watcher, struct tree_node *node, int error)
+{
+	if (watcher_has_moved_on(error > 0 ? -error : error))
+		tree_doubt(&watcher->tree, node);
+}
