@@ -127,6 +127,7 @@ static void open_jobs(struct app *app)
 	};
 
 	app->jobs = jobs_new(&settings);
+	app->jobs_service = (struct jobs_service){app->jobs, app->processes, &app->sandbox};
 }
 
 static void on_next_stage(struct alarm *alarm);

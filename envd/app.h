@@ -15,6 +15,7 @@
 #include <sys/resource.h>
 
 #include "envd/filesystem/filesystem_service.h"
+#include "envd/jobs/jobs_service.h"
 #include "envd/process/tool.h"
 #include "envd/init/sandbox.h"
 #include "envd/snapshot/snapshot_service.h"
@@ -68,6 +69,7 @@ struct app {
 	struct watches watches;
 	struct polled_watches polled_watches;
 	struct filesystem_service filesystem;
+	struct jobs_service jobs_service;
 	struct forwarder *forwarder; /* NULL: none */
 	struct log_exporter *exporter; /* of a microVM, to its host; NULL: none */
 	uv_signal_t signals[6];

@@ -116,7 +116,7 @@ static void *filesystem_of(struct app *app)
 
 static void *jobs_of(struct app *app)
 {
-	return app;
+	return &app->jobs_service;
 }
 
 static void *processes_of(struct app *app)

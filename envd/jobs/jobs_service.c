@@ -1,14 +1,13 @@
 /* The method table, what all methods need, and Get, Stop, Delete. */
 #include "envd/jobs/jobs_service_internal.h"
 
-#include "envd/app.h"
 #include "envd/limits.h"
 
 struct job_table *jobs_table(const struct rpc_call *call)
 {
-	const struct app *app = call->app;
+	const struct jobs_service *service = call->service;
 
-	return app->jobs;
+	return service->jobs;
 }
 
 void jobs_fail_no_memory(struct rpc_call *call)

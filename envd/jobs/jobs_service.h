@@ -4,13 +4,23 @@
  * .../stderr. Only the jobs_service*.c files and jobs_rest.c see generated types, calls and
  * exchanges.
  *
- * rpc_call->app is the struct app; its `jobs` must be set.
+ * `rpc_call->service` must be a struct jobs_service.
  */
 #ifndef ENVD_JOBS_JOBS_SERVICE_H
 #define ENVD_JOBS_JOBS_SERVICE_H
 
 #include "envd/jobs/jobs.h"
 #include "envd/rpc/rpc.h"
+
+struct process_table;
+struct sandbox;
+
+/* What the calls work on; lives as long as envd. */
+struct jobs_service {
+	struct job_table *jobs;
+	const struct process_table *processes; /* the list shows running commands, too */
+	const struct sandbox *sandbox;
+};
 
 /* Sorted by path. */
 #define JOBS_SERVICE_METHODS 10

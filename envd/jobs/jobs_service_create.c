@@ -1,5 +1,4 @@
 /* Create. */
-#include "envd/app.h"
 #include "envd/jobs/job_webhook.h"
 #include "envd/jobs/jobs_service_internal.h"
 #include "envd/limits.h"
@@ -108,7 +107,7 @@ static int read_webhook(const Jobs__Webhook *webhook, struct job_record *record,
 static int read_command(const struct rpc_call *call, const Jobs__Command *command,
 			struct job_spec *spec, struct err *err)
 {
-	const struct app *app = call->app;
+	const struct jobs_service *service = call->service;
 	struct spawn_variable *variables;
 
 	if (!command || command->n_argv == 0 || !*command->argv[0])
@@ -116,7 +115,8 @@ static int read_command(const struct rpc_call *call, const Jobs__Command *comman
 	if (*command->user)
 		spec->user_name = command->user;
 	else
-		spec->user_name = call->user_name ? call->user_name : app->sandbox.default_user;
+		spec->user_name = call->user_name ? call->user_name
+						  : service->sandbox->default_user;
 	spec->user_is_default = !*command->user && !call->user_name;
 	spec->record.argv = (const char *const *)command->argv;
 	spec->record.argc = command->n_argv;

@@ -1,6 +1,5 @@
 /* List: the commands that process.Process has started and that run, then the jobs; newest first
  * each. */
-#include "envd/app.h"
 #include "envd/jobs/jobs_service_internal.h"
 #include "envd/limits.h"
 #include "envd/process/process_table.h"
@@ -139,7 +138,7 @@ static bool read_token(const char *token, bool *ret_commands, uint64_t *ret_from
 void jobs_list(struct rpc_call *call, const ProtobufCMessage *message)
 {
 	const Jobs__ListRequest *request = (const Jobs__ListRequest *)message;
-	const struct app *app = call->app;
+	const struct jobs_service *service = call->service;
 	struct listing list = {.request = request, .room = request->page_size};
 	bool commands;
 	uint64_t from;
@@ -165,9 +164,9 @@ void jobs_list(struct rpc_call *call, const ProtobufCMessage *message)
 	jobs__list_response__init(&list.response);
 	list.response.jobs = arena_alloc_array(&list.arena, list.room, sizeof(Jobs__Job *));
 	list.is_short = !list.response.jobs;
-	if (!list.is_short &&
-	    (!commands || request->without_commands || add_commands(&list, app->processes, from)))
-		add_jobs(&list, app->jobs, commands ? UINT64_MAX : from);
+	if (!list.is_short && (!commands || request->without_commands ||
+			       add_commands(&list, service->processes, from)))
+		add_jobs(&list, service->jobs, commands ? UINT64_MAX : from);
 	if (list.is_short)
 		jobs_fail_no_memory(call);
 	else

@@ -71,10 +71,7 @@ struct rpc_call {
 	struct loop *loop;
 	struct arena *arena; /* the exchange's: same life, loop thread only */
 	/* What rpc_dispatch was given: what the methods of the service work on. */
-	union {
-		void *service;
-		void *app; /* as envd/jobs calls it, which is given the whole struct app */
-	};
+	void *service;
 	const struct rpc_handler *handler;
 	void *user; /* the handler's */
 	/* From Authorization: Basic; the name is already known to exist, except for methods that

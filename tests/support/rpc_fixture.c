@@ -7,7 +7,7 @@
 
 static struct rpc_fixture *fixture_of(struct rpc_call *call)
 {
-	return call->app;
+	return call->service;
 }
 
 static void on_closed(struct rpc_call *call, int status)
