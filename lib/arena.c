@@ -51,8 +51,10 @@ static bool add_block(struct arena *a, size_t least)
 
 	if (a->share && a->share->always)
 		size = ARENA_FIRST_BLOCK;
-	if (a->budget - a->used <= sizeof(*block) || least > a->budget - a->used - sizeof(*block))
+	if (a->budget - a->used <= sizeof(*block) || least > a->budget - a->used - sizeof(*block)) {
+		a->refused = true;
 		return false;
+	}
 	size = size_max(size_min(size, a->budget - a->used - sizeof(*block)), least);
 	if (a->share && !share_take(a->share, sizeof(*block) + size))
 		return false;

@@ -21,6 +21,7 @@ struct arena {
 	size_t left;
 	size_t used; /* bytes taken from the machine so far */
 	size_t budget; /* `used` never exceeds this */
+	bool refused; /* since arena_init: the budget said no, not the machine or the share */
 	struct share *share; /* NULL, or where `used` is counted as well */
 };
 

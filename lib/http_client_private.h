@@ -16,7 +16,7 @@ struct http_client {
 	const struct http_client_handler *handler;
 	void *user;
 	struct later later;
-	struct alarm alarm; /* against a server that takes nothing */
+	struct alarm alarm; /* against a server that takes nothing, or whose refusal does not end */
 	struct arena arena;
 	struct share heads; /* what of the arena counts, and where */
 	struct http_parser parser;

@@ -2,6 +2,7 @@
 
 #include <sys/ioctl.h>
 
+#include "lib/counter.h"
 #include "lib/limits.h"
 #include "lib/log.h"
 
@@ -86,10 +87,7 @@ void http_conn_count(struct http_conn_shared *shared, int change)
 
 	shared->count += (size_t)(ssize_t)change;
 	if (open)
-		atomic_store_explicit(open,
-				      atomic_load_explicit(open, memory_order_relaxed) +
-					      (uint64_t)(int64_t)change,
-				      memory_order_relaxed);
+		counter_set(open, counter_read(open) + (uint64_t)(int64_t)change);
 }
 
 /* ---- the end of things ---- */

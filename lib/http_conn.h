@@ -3,7 +3,7 @@
  * as an exchange, and keeps the connection's rules: pipelining, half-close, bodies nobody wanted,
  * lingering close, timeouts.
  *
- * Everything happens in run(): events of the stream and the timer enter there, and what a handler
+ * Everything happens in run(): events of the stream and the alarm enter there, and what a handler
  * asks for from elsewhere is a flag plus a deferred run. So no callback is ever made from inside a
  * call of its receiver, and states change in one place.
  *
@@ -11,8 +11,8 @@
  * the bytes behind a request head, http_conn_response.c what a handler may do, and http_conn_wait.c
  * what is waited for.
  *
- * An idle connection holds no buffer and no exchange. It has one timer that is never moved later:
- * it fires early and looks again.
+ * An idle connection holds no buffer and no exchange. It has one alarm that is never moved later:
+ * it rings early and looks again.
  */
 #ifndef LIB_HTTP_CONN_H
 #define LIB_HTTP_CONN_H

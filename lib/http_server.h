@@ -127,7 +127,8 @@ void http_server_enter(struct http_server *server, struct http_server_guest *gue
 /* It has no request from now on; whether one of its client has ever said that it is known. */
 void http_server_rest(struct http_server_guest *guest, bool known);
 void http_server_work(struct http_server_guest *guest);
-/* The last call, once the guest's handles are closed; it may come from inside the two callbacks. */
+/* The last call, once the guest's stream is closed or another's; it may come from inside the two
+ * callbacks. */
 void http_server_leave(struct http_server_guest *guest);
 /* A server without a listening socket, for http_server_adopt alone. */
 struct http_server *http_server_new(struct loop *loop, const struct http_server_config *config);

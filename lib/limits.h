@@ -13,7 +13,8 @@
 
 /* What a loop has for bytes that are read and handed on at once. */
 #define LOOP_SCRATCH_BYTES (64 * 1024)
-/* A timer that is due before what is ready was looked at comes again after so long (lib/loop.h). */
+/* An alarm that is due before what is ready was looked at comes again after so long (lib/loop.h).
+ */
 #define LOOP_LOOK_AGAIN_MS 1
 
 /* lib/job: the pool behind job_run. Queued work beyond the maximum is refused with

@@ -63,15 +63,16 @@ void loop_init(struct loop *loop);
 void loop_run(struct loop *loop);
 /* Closes the loop's own handles and asserts that no other is open. */
 void loop_fini(struct loop *loop);
-/* True when every handle but the loop's own is closed and no job or deferred call is pending. */
+/* True when every handle but the loop's own is closed, and no job, deferred call, alarm or open
+ * message is left. */
 bool loop_is_empty(struct loop *loop);
 /* Monotonic milliseconds, cached per loop iteration. */
 uint64_t loop_now_ms(struct loop *loop);
 /* For who judges a peer by what it has not done: whether `due_ms` is over and what has become ready
- * by then has been looked at. After a standstill (a paused sandbox, a busy host) timers are due
+ * by then has been looked at. After a standstill (a paused sandbox, a busy host) alarms are due
  * before that. */
 bool loop_is_past(const struct loop *loop, uint64_t due_ms);
-/* How long a timer has to wait before it asks that, again if need be; never 0. */
+/* How long an alarm has to wait before it asks that, again if need be; never 0. */
 uint64_t loop_wait_ms(const struct loop *loop, uint64_t due_ms);
 static inline struct loop *loop_of(const uv_handle_t *handle)
 {

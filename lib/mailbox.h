@@ -45,7 +45,8 @@ struct mailbox {
 	struct list_node posted, delivering; /* delivering: what the present turn found */
 };
 
-/* Zero before the first time. `fn` may post the message again, or close it and free its memory. */
+/* Zero before the first time; nobody may be posting it. `fn` may post the message again, or close
+ * it and free its memory. */
 void message_open(struct message *message, struct loop *loop, void (*fn)(struct message *message));
 /* From any thread. */
 void message_post(struct message *message);

@@ -70,6 +70,8 @@ size_t stream_uv_queued_bytes(void)
 
 static void count_queued(struct stream_uv *s, ssize_t change)
 {
+	if (change == 0)
+		return;
 	s->stream.queued += (size_t)change;
 	queued_bytes += (size_t)change;
 	atomic_fetch_add_explicit(&queued_bytes_of_all, (size_t)change, memory_order_relaxed);
@@ -129,18 +131,20 @@ static void on_later(struct later *later)
 static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *ret_buf)
 {
 	struct stream_uv *s = container_of(handle, struct stream_uv, handle.any);
-	char *room = NULL;
-	size_t len;
+	char *scratch = loop_of(handle)->scratch, *room = NULL;
+	size_t len = 0;
 
 	(void)suggested;
 	if (s->stream.events && s->stream.events->on_room)
 		room = s->stream.events->on_room(&s->stream, &len);
-	if (room)
-		*ret_buf = uv_buf_init(room, (unsigned)len);
-	else
-		*ret_buf = uv_buf_init(loop_of(handle)->scratch, is_crowded()
-									 ? STREAM_CROWDED_READ_BYTES
-									 : LOOP_SCRATCH_BYTES);
+	if (!room) {
+		room = scratch;
+		len = LOOP_SCRATCH_BYTES;
+	}
+	/* What comes into memory of the reader's own need not be queued anywhere. */
+	if (room == scratch && is_crowded())
+		len = size_min(len, STREAM_CROWDED_READ_BYTES);
+	*ret_buf = uv_buf_init(room, (unsigned)len);
 }
 
 /* libuv takes a reset that comes together with the last bytes for the end. */

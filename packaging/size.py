@@ -40,7 +40,8 @@ def main():
         if path not in built:
             print(f"{path} is not built")
     if built:
-        subprocess.run(["size", *built], check=True)
+        sys.stdout.flush()
+    subprocess.run(["size", *built], check=True)
 
 
 if __name__ == "__main__":

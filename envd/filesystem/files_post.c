@@ -148,7 +148,7 @@ static void fail(struct post *post)
 			"the files of other uploads take all the memory "
 			"there is for their names (%d MiB)",
 			UPLOADS_ARENA_BYTES_MAX >> 20);
-	else if (post->intake && post->err.sys == ENOMEM) {
+	else if (post->intake && post->intake->arena.refused) {
 		http_respond_error(post->ex, 413,
 				   "the names of the files of one upload take more than %d MiB",
 				   UPLOAD_ARENA_BYTES >> 20);

@@ -9,7 +9,7 @@
  * first; a line that the collector refuses, or that cannot be delivered LOG_EXPORT_ATTEMPTS_MAX
  * times, is dropped. How many were lost is in the log (and so comes to the collector) once there is
  * something to tell, at most every LOG_EXPORT_REPORT_MS. With nothing to send there is no
- * connection and no timer.
+ * connection and no alarm.
  *
  * Lines come from any thread; everything else belongs to the loop's.
  */

@@ -198,6 +198,9 @@ static bool has_lost_keeper(const struct job_life *run)
 	auto_close int fd = job_store_open_file(&run->table->store, run->owner->record.id, "status",
 						O_RDONLY);
 
+	/* Somebody has removed the file: only the number is left. */
+	if (fd == -ENOENT)
+		return kill(run->stop.keeper, 0) < 0 && errno == ESRCH;
 	return fd >= 0 && job_status_keeper(fd) != run->stop.keeper;
 }
 

@@ -86,6 +86,10 @@ static const struct field numbers[] = {
 	NUMBER("webhookDelivered", webhook_delivered),
 };
 
+_Static_assert(sizeof(enum job_state) == sizeof(int32_t) && sizeof(pid_t) == sizeof(int32_t) &&
+		       sizeof(unsigned) == sizeof(uint32_t),
+	       "the sizes of the table's numbers");
+
 /* 64-bit ones keep their bits, as all others do: JSON has only signed integers here. */
 static int64_t get_number(const struct job_record *record, const struct field *field)
 {

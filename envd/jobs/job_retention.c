@@ -164,10 +164,11 @@ static void start_sweep(struct job_table *table)
 	if (table->sweep_job.active)
 		return;
 	table->is_last_sweep = table->is_closed;
-	/* What the pool had no room for the last time is still there. */
-	for (int i = 0; i < SWEEP_MAX || table->is_last_sweep; i++)
-		if (!take_next(table))
-			break;
+	/* What the pool had no room for the last time goes first. */
+	if (list_is_empty(&table->sweeping) || table->is_last_sweep)
+		for (int i = 0; i < SWEEP_MAX || table->is_last_sweep; i++)
+			if (!take_next(table))
+				break;
 	if (list_is_empty(&table->sweeping))
 		return;
 	table->live++;

@@ -1,7 +1,7 @@
 /* Start and Connect: a call that is subscribed to a process. */
 #include "envd/process/process_service_internal.h"
 
-#include "envd/app.h"
+#include "envd/init/sandbox.h"
 #include "envd/limits.h"
 
 /* In the call's arena, so it lives until on_closed has returned. */

@@ -36,7 +36,7 @@ struct handshake {
 	struct http_server_guest guest;
 	struct tls_acceptor *acceptor;
 	struct list_node node; /* in the acceptor's `waiting` */
-	struct stream *stream; /* as accepted; NULL once it is another's, or closed */
+	struct stream *stream; /* as accepted; NULL once it is another's */
 	struct stream *tls; /* around it, in STATE_HANDSHAKE */
 	struct buf first;
 	struct later later; /* after a stream's callback: a failure, or the end of what it became */
@@ -174,6 +174,7 @@ static void hand_over(struct handshake *h)
 		counter_add(&counters->resumed);
 	h->stream = h->tls = NULL;
 	end(h);
+	later_cancel(&h->later);
 	later_init(&h->later, on_handed_over);
 	later_call(h->acceptor->loop, &h->later);
 	if (tls_server_chose_http2(ssl)) {

@@ -1,6 +1,6 @@
 /*
  * From an accepted connection to one that is served: the TLS handshakes of one loop. Each is a
- * guest of the worker's HTTPS server (lib/http_server.h) until it is over; then the server adopts
+ * guest of that loop's HTTPS server (lib/http_server.h) until it is over; then the server adopts
  * the stream as HTTP/1, or, when ALPN chose it, as HTTP/2.
  *
  * Nothing is made for a client before its first record is complete, and the whole has one deadline,

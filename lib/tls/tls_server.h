@@ -5,7 +5,7 @@
  *
  * TLS 1.2 and 1.3; only key exchanges with forward secrecy and authenticated ciphers, ours
  * preferred, ECDSA before RSA; no compression, no renegotiation, no early data (it could be
- * replayed, contract/ proxy.md S89); tickets instead of a session cache.
+ * replayed, contract/proxy.md S89); tickets instead of a session cache.
  */
 #ifndef LIB_TLS_TLS_SERVER_H
 #define LIB_TLS_TLS_SERVER_H

@@ -32,7 +32,7 @@ struct activity_reports {
 
 void activity_reports_open(struct activity_reports *reports, struct loop *loop,
 			   struct catalog *catalog);
-/* Ends all watches in order; the memory is free when the loop is empty. */
+/* Ends all watches in order; their exchanges end by themselves. */
 void activity_reports_close(struct activity_reports *reports);
 /* Takes the exchange and answers it. */
 void activity_reports_answer(struct activity_reports *reports, struct http_exchange *ex);

@@ -22,7 +22,7 @@ struct watches {
 };
 
 void watches_open(struct watches *watches, struct loop *loop, struct catalog *catalog);
-/* Ends all watches in order; the memory is free when the loop is empty. */
+/* Ends all watches in order; their exchanges end by themselves. */
 void watches_close(struct watches *watches);
 /* Takes the exchange and answers it. */
 void watches_list(struct watches *watches, struct http_exchange *ex);

@@ -110,6 +110,7 @@ static void drop(struct access_log *log, struct buf *lines)
 }
 
 static void flush(struct access_log *log);
+
 static void arm(struct access_log *log)
 {
 	if (!alarm_is_set(&log->alarm) && !log->closing)

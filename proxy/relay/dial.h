@@ -24,7 +24,7 @@ struct dial *dial_open(struct upstream_pool *pool, const struct dial_handler *ha
 		       struct catalog_record *record, unsigned port);
 /* The address tried last; NULL: none was. */
 const union address *dial_address(const struct dial *dial);
-/* Stops at once; the dial is freed when its handles are closed. */
+/* Stops at once. The dial is gone, or will be when its name has been looked up. */
 void dial_close(struct dial *dial);
 
 #endif

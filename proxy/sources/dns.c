@@ -49,7 +49,6 @@ struct dns_source {
 	struct absent absent[PROXY_DNS_NEGATIVE_MAX]; /* one for each value of a hash */
 	struct dns_totals totals;
 	uint64_t complained_ms;
-	bool closing;
 };
 
 /* ---- what is known ---- */
@@ -323,9 +322,7 @@ static void ask(struct source *base, struct lookup *lookup)
 	struct dns_source *source = container_of(base, struct dns_source, source);
 
 	lookup->deadline_ms = loop_now_ms(source->loop) + PROXY_DNS_MS;
-	if (source->closing)
-		lookup_answer(lookup, LOOKUP_UNAVAILABLE);
-	else if (is_absent(source, lookup->id) || !put_question(source, lookup->id, lookup))
+	if (is_absent(source, lookup->id) || !put_question(source, lookup->id, lookup))
 		lookup_answer(lookup, LOOKUP_ABSENT);
 }
 
@@ -439,7 +436,6 @@ void dns_close(struct dns_source *source)
 {
 	struct list_node *node, *following;
 
-	source->closing = true;
 	/* Those that wait for their turn first. */
 	while (!list_is_empty(&source->questions))
 		give_up(container_of(source->questions.previous, struct question, node));

@@ -40,7 +40,7 @@ struct source *dns_as_source(struct dns_source *source);
  * here. */
 void dns_adopt(struct dns_source *source, const char *id);
 void dns_totals(const struct dns_source *source, struct dns_totals *ret_totals);
-/* Open lookups are answered. Freed when its handles are closed. */
+/* Open lookups are answered. The source is gone. */
 void dns_close(struct dns_source *source);
 
 #endif

@@ -28,7 +28,8 @@ struct dns_query;
 /* `server` is borrowed for the call; NULL: the system's name servers (resolv.conf, read anew now
  * and then; search domains are not used). */
 struct dns_client *dns_client_open(struct loop *loop, const union address *server);
-/* Every query is answered or cancelled. Freed when its handles are closed. */
+/* Every query is answered or cancelled. The client is gone, or will be when its job has
+ * ended. */
 void dns_client_close(struct dns_client *client);
 
 /*

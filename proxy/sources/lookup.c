@@ -229,17 +229,11 @@ void lookup_ask(struct lookups *lookups, struct loop *loop, struct str id,
 	pthread_mutex_unlock(&lookups->lock);
 }
 
-/* Under the lock. Nobody waits for the lookup any more: true when it is still the client's. */
-static bool leave_alone(struct lookup *lookup, const struct lookup_waiter *waiter)
+/* Under the lock. A source is asked though nobody waits any more: true when the lookup has become
+ * the client's by that. */
+static bool leave_behind(struct lookup *lookup, const struct lookup_waiter *waiter)
 {
-	if (lookup->on_over)
-		return false; /* it is somebody's already */
-	if (!lookup->asked) {
-		take_out(lookup->lookups, lookup);
-		free(lookup);
-		return false;
-	}
-	if (!waiter->on_over)
+	if (lookup->on_over || !waiter->on_over || !waiter->client)
 		return false;
 	lookup->on_over = waiter->on_over;
 	lookup->client = waiter->client;
@@ -249,7 +243,7 @@ static bool leave_alone(struct lookup *lookup, const struct lookup_waiter *waite
 bool lookup_cancel(struct lookup_waiter *waiter)
 {
 	struct lookups *lookups = waiter->lookups;
-	struct lookup *lookup = waiter->lookup;
+	struct lookup *lookup = waiter->lookup, *dropped = NULL;
 	bool goes_on = false;
 
 	if (!message_is_open(&waiter->answered))
@@ -258,10 +252,18 @@ bool lookup_cancel(struct lookup_waiter *waiter)
 	if (!list_is_empty(&waiter->node)) {
 		lookups->waiting--;
 		list_remove(&waiter->node);
-		if (list_is_empty(&lookup->waiters) && list_is_empty(&lookup->late))
-			goes_on = leave_alone(lookup, waiter);
+		if (!list_is_empty(&lookup->waiters) || !list_is_empty(&lookup->late)) {
+			/* Others wait for it. */
+		} else if (lookup->asked) {
+			goes_on = leave_behind(lookup, waiter);
+		} else {
+			take_out(lookups, lookup);
+			dropped = lookup;
+		}
 	}
 	pthread_mutex_unlock(&lookups->lock);
 	message_close(&waiter->answered);
+	if (dropped)
+		free_over(dropped);
 	return goes_on;
 }

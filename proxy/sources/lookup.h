@@ -70,8 +70,8 @@ struct lookup_waiter {
 	struct message answered; /* to the loop that asked; open while the waiter waits */
 	struct lookups *lookups;
 	struct lookup *lookup; /* while `node` is among its waiters */
-	/* Set by the caller: how many requests of the same client wait already, and who is told on
-	 * the main thread that the client's lookup is over, if lookup_cancel says so. */
+	/* Set by the caller: how many requests of the same client wait already, and who is told
+	 * from any thread that the client's lookup is over, if lookup_cancel says so. */
 	size_t of_client;
 	struct stream_peer *client;
 	void (*on_over)(struct stream_peer *client);

@@ -48,7 +48,7 @@ struct redis_source *redis_open(struct loop *loop, struct catalog *catalog,
 				const struct redis_config *config);
 struct source *redis_as_source(struct redis_source *source);
 void redis_totals(const struct redis_source *source, struct redis_totals *ret_totals);
-/* Open lookups and writes are answered. Freed when its handles are closed. */
+/* Open lookups and writes are answered. The source is gone. */
 void redis_close(struct redis_source *source);
 
 /*

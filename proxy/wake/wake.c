@@ -350,7 +350,7 @@ static void look_at_all(struct wake *wake)
 		else if (now >= f->deadline_ms)
 			end_flight_as(wake, f, f->asked ? WAKE_TIMEOUT : WAKE_TRANSITIONING);
 		else if (f->deadline_ms < first)
-			first = f->deadline_ms; /* looked at below, or by the timer */
+			first = f->deadline_ms; /* looked at below, or by the alarm */
 	}
 	for (f = next_flight(wake, &wake->flights); f; f = following) {
 		following = next_flight(wake, &f->node);

@@ -47,7 +47,7 @@ struct wake_hook;
 int wake_hook_open(struct loop *loop, const struct wake_hook_config *config,
 		   struct wake_hook **ret_hook, struct err *err) NODISCARD;
 struct waker *wake_hook_waker(struct wake_hook *hook);
-/* After wake_close. The memory is free when the loop is empty. */
+/* After wake_close. The hook is gone, or will be when its name has been looked up. */
 void wake_hook_close(struct wake_hook *hook);
 
 #endif

@@ -221,6 +221,36 @@ static void a_table_that_is_closed_leaves_jobs_to_the_next(void **state)
 		;
 }
 
+/* The keeper, which is this program's child, is nobody's to collect but ours. */
+static bool is_over(void *user)
+{
+	while (waitpid(-1, NULL, WNOHANG) > 0)
+		;
+	return !((struct background_job *)user)->run;
+}
+
+/* Also where the kernel has no pidfds, and the file is all that tells of the keeper. */
+static void a_job_whose_folder_is_gone_ends_with_its_keeper(void **state)
+{
+	struct jobs_lab *lab = *state;
+	struct background_job *job = jobs_lab_start(lab, "exec sleep 600", 0);
+	char id[JOB_ID_BYTES], path[sizeof(lab->directory) + JOB_ID_BYTES + sizeof("/status")];
+
+	memcpy(id, job->record.id, sizeof(id));
+	lab_run_until_true(&lab->processes, has_begun, job);
+	jobs_lab_close_table(lab);
+	jobs_lab_open_table(lab);
+	job = job_table_find(lab->table, str_of(id));
+	assert_non_null(job);
+	assert_int_equal(job->record.state, JOB_RUNNING);
+	snprintf(path, sizeof(path), "%s/%s/status", lab->directory, id);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(kill(job->record.pid, SIGKILL), 0);
+	lab_run_until_true(&lab->processes, is_over, job);
+	assert_int_equal(job->record.state, JOB_FAILED);
+	assert_int_equal(job->record.failure, JOB_FAILURE_LOST);
+}
+
 static void a_table_may_close_while_jobs_start(void **state)
 {
 	struct jobs_lab *lab = *state;
@@ -346,6 +376,7 @@ int main(void)
 		TEST(age_is_counted_by_a_clock_that_nobody_sets),
 		TEST(who_deletes_a_job_is_told_when_it_is_gone_for_good),
 		TEST(a_table_that_is_closed_leaves_jobs_to_the_next),
+		TEST(a_job_whose_folder_is_gone_ends_with_its_keeper),
 		TEST(a_table_may_close_while_jobs_start),
 		TEST(readers_follow_to_the_end),
 		TEST(readers_are_told_when_the_table_closes),
