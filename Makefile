@@ -16,7 +16,9 @@
 #help            make analyze          clang's analyzer and bug patterns
 #help            make format           lay the C out as .clang-format says; lint checks it
 #help            make size             lines of each folder, and how large the programs are as shipped
-#help            make deps             what `make test` installs; make clean; V=1 shows commands
+#help            make deps             what `make test` installs, and the programs that `make bench` compares with
+#help            make clean            remove all builds
+#help Always:    V=1 shows commands; OUT=FOLDER builds there instead of in build/
 #
 # Layout of build/: <profile>/bin, <profile>/obj (objects and dependency files), <profile>/gen (C made
 # from .proto), <profile>/tests (test programs), <profile>/*.a; musl/ (libraries for the static envd);

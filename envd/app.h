@@ -1,7 +1,11 @@
 /*
  * Everything one envd consists of: its configuration, the loop, the sandbox's state, and one
- * member for each domain that keeps state. There is no other global. routes.c, which finds it in
+ * member for each domain that keeps state. routes.c, which finds it in
  * `http_exchange->server_user`, gives each service what that works on.
+ *
+ * Static variables are only for what the whole program has once: budgets and counts over all
+ * requests, the turns of uploads that want the same file (filesystem/staging.c), what was found out
+ * about the kernel, and the log and other plumbing of lib/.
  *
  * Life: app_init, app_open (from then on the port accepts, and everything it can be asked is there:
  * case 83), app_run, app_fini. app_stop, called by SIGTERM and SIGINT, ends it in order (case 73):

@@ -229,7 +229,7 @@
 #define PROCESS_SUBSCRIBER_LOOK_MS 1000
 /* How long the beginning of a character waits for its rest. */
 #define PROCESS_PARTIAL_HOLD_MS 20
-/* Decision 1/60: after the leader's exit output is delivered until EOF or this much quiet ... */
+/* After the leader's exit output is delivered until EOF or this much quiet ... */
 #define PROCESS_DRAIN_QUIET_MS 100
 /* ... and at most this long. */
 #define PROCESS_DRAIN_MAX_MS 1000

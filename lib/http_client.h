@@ -24,9 +24,9 @@ struct http_client_handler {
 	void (*on_body_end)(struct http_client *c, const struct http_headers *trailers);
 	void (*on_drained)(struct http_client *c);
 	/* 0 after http_client_close or a complete exchange; negative errno: connection lost
-	 * (-ECONNRESET,
-	 * ...), stalled (-ETIMEDOUT), not HTTP (-EPROTO). Comes by itself once both directions are
-	 * complete and the connection cannot be used again; the client is freed after it. */
+	 * (-ECONNRESET, ...), stalled (-ETIMEDOUT), not HTTP (-EPROTO). Comes by itself once both
+	 * directions are complete and the connection cannot be used again; the client is freed
+	 * after it. */
 	void (*on_closed)(struct http_client *c, int status);
 };
 

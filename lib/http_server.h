@@ -2,10 +2,11 @@
  * Listens and turns accepted connections into exchanges. Refuses nothing silently: beyond
  * `connections_max` accepted connections, or when descriptors run out, one that has no request is
  * closed, and accepting pauses (the kernel's queue holds new ones) until one is gone; the loop
- * never spins. Those of clients that are not known go first, the longest silent of them, also with
- * a request that is not complete or has been answered; then the one that has been idle for longest.
- * When for HTTP_QUEUE_PATIENCE_MS none has gone, who waits in the queue is answered 503 by way of a
- * descriptor kept for that (or, where TLS would have to be spoken, closed).
+ * never spins. Connections of strangers (`knows_clients`) are closed first: the one that has been
+ * silent for longest, even if its request is not complete or has been answered. After them it is
+ * the connection that has been idle for longest. When none could be closed for
+ * HTTP_QUEUE_PATIENCE_MS, those in the queue are answered 503 by way of a descriptor kept for that
+ * (or, where TLS would have to be spoken, closed).
  *
  * What is not plain HTTP/1 plugs in at two places. `on_accept` gets every accepted connection
  * before a byte was read, may put a stream of its own around it (TLS), and hands that back with

@@ -8,12 +8,13 @@
  * Admission: what touches files a client named may take long, or for ever when their file system is
  * dead. So JOB_BULK jobs (file transfer, recursive listing and removal) hold at most JOB_BULK_MAX
  * threads of the pool per loop, and together with JOB_FILES jobs (one file's facts, opening) at
- * most JOB_BLOCKING_MAX; the others wait their turn. One of them at a time may be a JOB_LONG, known
- * to take seconds (a huge directory, a move to another file system), so that such work never keeps
- * out all transfers. JOB_COMPUTE (decoding a large message) takes time but waits for nothing; it
- * has JOB_COMPUTE_MAX threads. One is always left for JOB_QUICK (stopping processes, answering
- * about the sandbox) and JOB_START. Beyond JOB_QUEUE_MAX queued jobs that touch files, or as many
- * of JOB_QUICK and JOB_COMPUTE, or JOB_STARTS_QUEUE_MAX starts, job_run refuses with -EAGAIN.
+ * most JOB_BLOCKING_MAX; the others wait their turn. A JOB_LONG is a bulk job that is known to take
+ * seconds (a huge directory, a move to another file system). At most JOB_LONG_MAX of them run at a
+ * time, so that they never keep out all transfers. JOB_COMPUTE (decoding a large message) takes
+ * time but waits for nothing; it has JOB_COMPUTE_MAX threads. One is always left for JOB_QUICK
+ * (stopping processes, answering about the sandbox) and JOB_START. Beyond JOB_QUEUE_MAX queued jobs
+ * that touch files, or as many of JOB_QUICK and JOB_COMPUTE, or JOB_STARTS_QUEUE_MAX starts,
+ * job_run refuses with -EAGAIN.
  *
  * JOB_START prepares the start of a command and, if it can, makes the child; else its `done` does.
  * What has been prepared holds memory and descriptors, and what was born has to be looked after: of

@@ -1,7 +1,7 @@
 /*
  * Every number a peer can push on, and every wait on a peer, has a name, so that one page answers
- * "how much, how long": here those of lib/ itself and those that both programs share, in
- * envd/limits.h and proxy/limits.h those of one program; `make limits` prints them all. Units are
+ * "how much, how long": here those of lib/ itself and those that envd/ and proxy/ share, in
+ * envd/limits.h and proxy/limits.h those of one side; `make limits` prints them all. Units are
  * in the names: _MS milliseconds, _BYTES bytes, _MAX counts. A heading names the module or the
  * folder that the limits after it belong to; a comment speaks of all names up to the next comment
  * or empty line.
@@ -204,7 +204,7 @@
 /* Objects and lists within each other; envd's messages in binary have the same bound. */
 #define JSON_DEPTH_MAX 100
 
-/* lib: what both programs do. */
+/* lib: what envd and the proxy both do. */
 
 /* So much after the time that an orderly stop has, a program ends in any case, also if work in a
  * dead file system does not. */

@@ -1,6 +1,6 @@
 /*
  * A two-way byte stream behind a small table of operations: TCP, pipes and terminals (stream_uv),
- * TLS over one of these (the proxy's front), and memory (tests). Nothing above knows which.
+ * TLS over one of these (lib/tls/tls_stream.h), and memory (tests). Nothing above knows which.
  *
  * Reading is pull-like: after stream_read_start every arrival is handed to on_read, whose bytes are
  * valid only during the call, until stream_read_stop. Writing copies nothing it can avoid: it tries
@@ -124,10 +124,9 @@ static inline void stream_take_back(struct stream *s)
 {
 	s->ops->take_back(s);
 }
-/* The same for a job that receives (lent_socket.h), while the stream is not being read, to which
- * the caller sees until the job has ended. Then there is nothing to take back: who reads again
- * finds what is left, be it the end. A negative errno: there is nothing more to come, or it cannot
- * be done. */
+/* The same for a job that receives (lent_socket.h). The caller must not read the stream until the
+ * job has ended. There is nothing to take back then: the next read finds what is left, or the end.
+ * A negative errno: there is nothing more to come, or it cannot be done. */
 static inline int stream_lend_input(struct stream *s)
 {
 	return s->ops->lend_input(s);

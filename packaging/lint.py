@@ -161,7 +161,7 @@ def check_include_direction():
                 yield where + f"envd contains no client and no TLS: {name}"
             if not path.startswith("envd/") or re.fullmatch(ROOFS, path):
                 continue
-            # A service file reaches its domain's state through the app that comes with every call.
+            # routes.c gives each service what it works on, so that nothing below has to know the whole app.
             if name == "envd/routes.h" or (name == "envd/app.h" and not re.fullmatch(FACES, path)):
                 yield where + f"only main, app, numbers and routes know {name}"
             is_inside = not path.startswith("envd/rpc/") and not re.fullmatch(FACES, path)
@@ -290,7 +290,7 @@ def check_header_guards_and_openings():
 
 
 def check_limits_stand_with_their_owners():
-    """In lib/limits.h is what lib/ itself or both programs use, and nothing is kept that nobody uses."""
+    """In lib/limits.h is what lib/ itself or both envd/ and proxy/ use, and nothing is kept that nobody uses."""
     folders = "lib", "envd", "proxy"
     code = {folder: "".join(code_of(f) for f in SOURCES if f.startswith(folder + "/")) for folder in folders}
     words = {folder: collections.Counter(re.findall(r"\w+", text)) for folder, text in code.items()}

@@ -2,7 +2,7 @@
 # Installs what the project needs on Debian 12 or 13, by package name, and prints the versions.
 # Nothing is downloaded when everything is there already. Groups, all of them without arguments:
 #
-#   build   compilers and libraries for both programs, and musl for the static envd
+#   build   compilers and libraries for all programs, and musl for the static envd
 #   client  Node.js, Python and the client libraries of tests/e2e
 #   check   linters, sanitizer runtimes and debuggers of `make test`; with Go there, Connect's
 #           conformance runner

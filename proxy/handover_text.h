@@ -6,7 +6,9 @@
  *   {"type":"tickets","keys":"<hex>","due_ms":60000}
  *                            of TLS (lib/tls/tls_ticket.h), and when they are to be renewed
  *   {"type":"put","sandbox":{"id":"abc","lifecycle_id":"...","origin":2,...}}
+ *                            a sandbox, as it is now
  *   {"type":"removed","id":"abc","origin":2}
+ *                            it is not known any more
  *   {"type":"synced"}        what was known at the beginning has been told
  *   {"type":"ready"}         the new one serves
  *   {"type":"over"}          the old one changes nothing any more

@@ -3,15 +3,12 @@
  * envd/cli share, read into one struct, with the address looked up. A command runs alone in its
  * process, so that looking up may block, and so may writing to its standard output.
  *
- * -url URL or ENVD_URL: http://host[:port] or https:// (lib/tls/tls_client.h), or else
- * http://127.0.0.1:49983.
- *
- * -sandbox ID or ENVD_SANDBOX: which sandbox is meant, behind a proxy (routing headers,
- * contract/proxy.md 1.3).
- *
- * -user NAME or ENVD_USER: as whom, or else as the sandbox's default user.
- *
- * ENVD_ACCESS_TOKEN: the access token. It is no option, because others can read those.
+ *   -url URL, ENVD_URL         http://host[:port] or https:// (lib/tls/tls_client.h);
+ *                              http://127.0.0.1:49983 when nothing is said
+ *   -sandbox ID, ENVD_SANDBOX  behind a proxy: which sandbox is meant (routing headers,
+ *                              contract/proxy.md 1.3)
+ *   -user NAME, ENVD_USER      as whom; the sandbox's default user when nothing is said
+ *   ENVD_ACCESS_TOKEN          the access token; not an option, because others can read those
  */
 #ifndef ENVD_CLI_TARGET_H
 #define ENVD_CLI_TARGET_H

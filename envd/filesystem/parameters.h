@@ -1,9 +1,8 @@
 /*
  * Header values of the form `type; name=value; name="value"` (RFC 2045, RFC 2183), as browsers,
  * SDKs and the reference write and read them: in a quoted string '\' escapes only when followed by
- * one of
- * ()<>@,;:\"/[]?= and is a character of its own otherwise, raw UTF-8 is accepted; `name*` has RFC
- * 2231's charset''percent form, `name*0`, `name*1*` are its continuations. Pure.
+ * one of ()<>@,;:\"/[]?= and is a character of its own otherwise, raw UTF-8 is accepted; `name*`
+ * has RFC 2231's charset''percent form, `name*0`, `name*1*` are its continuations. Pure.
  */
 #ifndef ENVD_FILESYSTEM_PARAMETERS_H
 #define ENVD_FILESYSTEM_PARAMETERS_H

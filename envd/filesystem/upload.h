@@ -9,8 +9,7 @@
  * that a watcher sees a write after the create. An existing file keeps its inode, mode and links:
  * the owner is changed first, as the reference does, then the metadata, which is put back if it
  * does not fit, then the content is copied over inside the kernel, with the space for it reserved
- * beforehand. Uploads of one file at the same time take
- * turns, so that the result is one of them.
+ * beforehand. Uploads of one file at the same time take turns, so that the result is one of them.
  *
  * The unnamed file is made in the topmost directory of the same mount, because inotify reports
  * writes to such files to watchers of the directory they were made in, under a name like "#1234";
@@ -29,6 +28,7 @@
  *     FUSE, NFS, overlayfs before Linux 6.1;
  *   - existing files for which no unnamed file can be made (no free inode, a directory this process
  *     must not write to).
+ *
  * When an existing file's replacement does not fit beside it, it is moved in piecewise, each piece
  * freed where it came from, unless that is in vain: the rest of the body is known not to fit, or it
  * is not known and the old content would free next to nothing. From then on an interruption loses

@@ -4,18 +4,17 @@
  * lives:
  *
  * - The keeper holds a POSIX record lock on the file (F_SETLK): whoever asks the kernel for the
- * lock's holder learns the keeper's pid, or that it is gone. A pid that was used again cannot
- * deceive.
- * - From the file's making until the keeper has begun it is under a flock() that envd, and whoever
- * it has cloned to become the keeper, hold together: once nobody does, a job without a start will
- * have none.
+ *   lock's holder learns the keeper's pid, or that it is gone. A pid that was used again cannot
+ *   deceive.
+ * - From the file's making until the keeper has begun, the file is under a flock() that envd and
+ *   the child it has cloned to become the keeper hold together: once neither holds it, a job
+ *   without a start will have none.
  * - Before the keeper collects its leader, which gives the leader's pid free, it takes an exclusive
  *   flock(). Whoever holds that lock while the keeper lives may rely on the leader's pid and
- * session.
- *
+ *   session.
  * - Keeper and leader begin at the same time. The leader writes its birth down by itself: whoever
- * finds that and no start knows that the command may have run, and that its keeper was killed
- * before it began.
+ *   finds that and no start knows that the command may have run, and that its keeper was killed
+ *   before it began.
  *
  * Slots are written in place, with one write each, into blocks that exist from the beginning on, so
  * that a full disk cannot lose an exit code. Each has a checksum; one that is not valid is not

@@ -1,12 +1,13 @@
 /*
  * Jobs on disk, as blocking functions. One folder for each in the store's directory:
  *
- *   record   what is known (job_record.h), replaced as a whole
- *   status   what its keeper writes (job_status.h)
- *   stdout, stderr   the output, appended to by the job itself; of a MERGED job and of a terminal
- *            there is the first alone. What a cap has dropped is a hole at the front.
- *   input    what WriteStdin has stored; what was handed on is a hole
- *   order    which of the two outputs grew when; not of every job
+ *   record           what is known (job_record.h), replaced as a whole
+ *   status           what its keeper writes (job_status.h)
+ *   stdout, stderr   the output, appended to by the job itself; a MERGED job and a terminal have
+ *                    only stdout. What a cap has dropped is a hole at the front.
+ *   input            what WriteStdin has stored; what was handed on is a hole
+ *   order            which of the two outputs grew when (struct job_mark, below); not every job
+ *                    has one
  *
  * A folder without a record is what is left of a deletion, or of a creation that failed.
  */

@@ -4,9 +4,8 @@
  * a struct job_life besides. Loop thread only; what blocks goes through lib/job.h.
  *
  * The table knows nobody who works with its jobs: job_retention.h says how long ended ones stay,
- * job_look.h what happens to files and disk, job_life.h starts, follows and ends
- * jobs, and jobs.h opens and closes all of it. What the table holds for each of them is theirs
- * alone.
+ * job_look.h what happens to files and disk, job_life.h starts, follows and ends jobs, and jobs.h
+ * opens and closes all of it. What the table holds for each of them is theirs alone.
  *
  * Changes are numbered. The list `changes` holds every job once, at the place of its last change,
  * and what was deleted; so who watches needs nothing but the number it has seen.

@@ -1,8 +1,7 @@
 /*
  * jobs.Jobs on the wire (proto/jobs.proto), and the plain paths beside it: GET /jobs/{id}/stdout
- * and
- * .../stderr. Only the jobs_service*.c files and jobs_rest.c see generated types, calls and
- * exchanges.
+ * and /jobs/{id}/stderr. Only the jobs_service*.c files and jobs_rest.c see generated types, calls
+ * and exchanges.
  *
  * `rpc_call->service` must be a struct jobs_service.
  */

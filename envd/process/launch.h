@@ -7,12 +7,12 @@
  * The price is that a thread stands still until the exec, which may be long: the child is frozen at
  * its birth, out of memory, stopped, in the directory of a dead file system. So one launch is under
  * way at most (JOB_LAUNCHES_MAX: for its thread the pool has one more), and one that takes longer
- * than PROCESS_SLOW_START_MS, or whose start is called off, is ended: SIGKILL. Whoever is not
- * launched, for this or for any other reason, has lost nothing; spawn_clone is then the way, which
- * waits for nothing. The child and whoever ends it decide by one word of memory (enum child_fate)
- * who was first: no command runs twice, and none that somebody still wants is killed in or after
- * its exec. A child that not even SIGKILL ends, or that is long in its exec, keeps its thread and
- * the one place, and the others go the other way.
+ * than PROCESS_SLOW_START_MS, or whose start is called off, is ended: SIGKILL. A command that is
+ * not launched, for this or any other reason, has lost nothing: it is started by spawn_clone, which
+ * waits for nothing. The child and the side that ends it decide by one word of memory (enum
+ * child_fate) which was first: no command runs twice, and none that somebody still wants is killed
+ * in or after its exec. A child that not even SIGKILL ends, or that is long in its exec, keeps its
+ * thread and the one place, and the others are started by spawn_clone.
  */
 #ifndef ENVD_PROCESS_LAUNCH_H
 #define ENVD_PROCESS_LAUNCH_H

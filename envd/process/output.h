@@ -8,8 +8,9 @@
  *
  * A reader that holds other readers up, which could go on, is cut off after
  * PROCESS_SUBSCRIBER_STALL_MS in which it takes next to nothing; the time counts from when it
- * begins to. Whoever holds up the program alone, or with others that take nothing either, may take
- * PROCESS_SUBSCRIBER_ALONE_STALL_MS.
+ * begins to hold them up. A reader that holds up only the program, because it is alone or the
+ * others take nothing either, is cut off after PROCESS_SUBSCRIBER_ALONE_STALL_MS in which it takes
+ * nothing.
  *
  * Bytes are never changed. The beginning of a UTF-8 sequence at the end of what was read waits for
  * its rest, PROCESS_PARTIAL_HOLD_MS at most, because some clients decode every event by itself.

@@ -1,8 +1,8 @@
 /*
  * All processes of one envd: found by pid and by tag, and the exits of those that have just ended,
  * which Connect can still ask for during PROCESS_RETAINED_EXIT_MS. A live process always wins over
- * a retained exit with the same pid; a new process takes its predecessor's exit with the same pid
- * or the same tag out of the table. Loop thread only.
+ * a retained exit with the same pid. When a process starts, retained exits with its pid or its tag
+ * leave the table. Loop thread only.
  */
 #ifndef ENVD_PROCESS_PROCESS_TABLE_H
 #define ENVD_PROCESS_PROCESS_TABLE_H

@@ -17,8 +17,7 @@
 #define SHOWN_BYTES_MAX 256
 
 /* The kernel, or a filter around envd, does not let clone3 do what is needed: found out once, by
- * the loop's thread. The one piece of state that is not in an object, because the kernel is not
- * either. */
+ * the loop's thread. Static, because it is true for the whole program. */
 static atomic_bool clone3_is_missing;
 static bool pidfd_is_missing; /* and clone3, which makes one by itself */
 

@@ -11,7 +11,8 @@
 #define LANG_DEFAULT "C.UTF-8"
 /* Those that list_variables adds by itself. */
 #define OWN_VARIABLES 7
-/* As lists of processes show it, with the leader's pid and the time limit. */
+/* The keeper is given its name, the leader's pid and the time limit. Once it has begun it gives the
+ * memory of its arguments back, so that lists of processes show only its name, as [envd-job]. */
 #define KEEPER_NAME "envd-job"
 #define KEEPER_ARGUMENTS 3
 #define PID_TEXT_BYTES 16

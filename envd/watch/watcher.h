@@ -8,26 +8,25 @@
  * - Who applies the events in order (CREATE adds a name; REMOVE and RENAME take it away, with
  *   everything below) has exactly the names that are there.
  * - A directory that appears, by mkdir or by a move, is watched first and listed then; everything
- * in it comes as a CREATE, once.
+ *   in it comes as a CREATE, once.
  * - A rename is RENAME with the old name and CREATE with the new one; an overwritten target has no
  *   event of its own.
  * - When the kernel has dropped events everything is armed anew, listed, and the difference is
- * told. What was written twice in between comes as one WRITE, what came and went does not come.
+ *   told. What was written twice in between comes as one WRITE, what came and went does not come.
  * - When the directory itself goes (removed, moved, also by a rename above it, or unmounted), that
- * is told as REMOVE or RENAME of "." and ends the watch: names would be wrong from then on.
+ *   is told as REMOVE or RENAME of "." and ends the watch: names would be wrong from then on.
  * - Events tell of the past, and a name in them may stand for something else by the time it is
- * looked at. What did not agree is looked at once more when all events have been taken
- * (watcher_doubt.c).
+ *   looked at. What did not agree is looked at once more when all events have been taken
+ *   (watcher_doubt.c).
  * - Links are not followed below PATH. Mounts of the kernel's own file systems are not descended
- * into, those of the network only with `network`; a directory mounted twice is followed once.
- *
+ *   into, those of the network only with `network`; a directory mounted twice is followed once.
  * - A name that is excluded does not exist, at any depth, whatever it stands for: it is not told,
- * not watched and not looked into. A rename to such a name is a RENAME alone, one from it a CREATE
- * alone.
+ *   not watched and not looked into. A rename to such a name is a RENAME alone, one from it a
+ *   CREATE alone.
  *
  * What had happened when envd asks (a byte on standard input) is told before the answer, DRAINED.
- * How far that is, is how many bytes the kernel's queue has then: a queue that is filled faster
- * than it is emptied has an end, too.
+ * The bytes that the kernel's queue holds at that moment are what counts, so the answer also comes
+ * when the queue is filled faster than it is emptied.
  *
  * Nothing of the watched tree is held open while there is nothing to do, so that a removed
  * directory really goes and a mount can be unmounted.

@@ -2,19 +2,21 @@
  * The admin API, on a port of its own that sandboxes and clients cannot reach (127.0.0.1 unless
  * told otherwise):
  *
- *   GET    /health                    200 "healthy", or 503 "draining"; needs no token
- *   GET    /metrics                   Prometheus text, without per-sandbox labels
- *   GET    /sandboxes                 {"revision":7,"sandboxes":[...]}
- *   GET    /sandboxes?watch=1         newline-delimited JSON: every sandbox as a "put", "synced",
- * then each change as it happens; &revision=N goes on from there GET    /sandboxes/{id} one
- * (sandbox_json.h) PUT    /sandboxes/{id}            adds (201) or replaces (200) PATCH
- * /sandboxes/{id}            changes what the body names DELETE /sandboxes/{id}            204;
- * what is connected to it is reset POST   /sandboxes/{id}/links      a link to a private port, for
- * browsers (admin/links.h) GET    /activity[?watch=1]        how much each sandbox is used
- * (admin/activity.h) GET    /catalog                   {"complete":true,"count":3,"revision":7} PUT
- * /catalog                   {"complete":true}: from now on unknown means "not found" POST
- * /certificates/reload       200 {"certificates":2}; 409 with the reason when one could not be
- *                                     read, and what was there before stays (404 without TLS)
+ *   GET    /health                 200 "healthy", or 503 "draining"; needs no token
+ *   GET    /metrics                Prometheus text, without per-sandbox labels
+ *   GET    /sandboxes              {"revision":7,"sandboxes":[...]}
+ *   GET    /sandboxes?watch=1      newline-delimited JSON: every sandbox as a "put", "synced", then
+ *                                  each change as it happens; &revision=N goes on from there
+ *   GET    /sandboxes/{id}         one (catalog/sandbox_json.h)
+ *   PUT    /sandboxes/{id}         adds (201) or replaces (200)
+ *   PATCH  /sandboxes/{id}         changes what the body names
+ *   DELETE /sandboxes/{id}         204; what is connected to it is reset
+ *   POST   /sandboxes/{id}/links   a link to a private port, for browsers (admin/links.h)
+ *   GET    /activity[?watch=1]     how much each sandbox is used (admin/activity.h)
+ *   GET    /catalog                {"complete":true,"count":3,"revision":7}
+ *   PUT    /catalog                {"complete":true}: from now on unknown means "not found"
+ *   POST   /certificates/reload    200 {"certificates":2}; 409 with the reason when one could not
+ *                                  be read, and what was there before stays (404 without TLS)
  *
  * A sandbox's "mask_request_host" is one text on every road, here, on the command line and in
  * Redis: "localhost:${PORT}", or "localhost:${PORT};8888=jupyter.test;9000=" with other masks for

@@ -55,7 +55,9 @@ enum sandbox_origin {
 struct sandbox_entry {
 	const char *id;
 	enum sandbox_state state;
-	const char *address; /* IP literal or name; "" while there is none (paused) */
+	/* An IP literal, a name or "netns:PATH[,ADDRESS]" (address.h); "" while there is none
+	 * (paused). */
+	const char *address;
 	unsigned envd_port; /* where envd's port 49983 really is; 0 = at 49983 */
 	const char *lifecycle_id; /* "" in a new entry: keep the current one, or make one up */
 	const char *traffic_token; /* "" = public */

@@ -4,9 +4,11 @@
  * copied, compared and checked. A new field is a member of struct sandbox_entry and a row here.
  *
  * A field has one spelling, `name`, wherever it stands. The other spellings are those that somebody
- * else's form demands, and the short ones that command lines have had before.
+ * else's form demands, and the short ones that command lines have had before. A field with a
+ * spelling of its own in Redis (`redis`) is also named in the script of
+ * proxy/sources/redis_write.c, which changes records inside Redis and cannot look here.
  *
- * The table is constant; functions are pure, but for the arena of who calls.
+ * The table is in sandbox_fields.c. It is constant; functions are pure, but for the caller's arena.
  */
 #ifndef PROXY_CATALOG_SANDBOX_FIELDS_H
 #define PROXY_CATALOG_SANDBOX_FIELDS_H

@@ -1,6 +1,7 @@
 /*
  * The workers: one thread and one loop each, with a listening socket (SO_REUSEPORT), upstream
- * connections and counters of its own. The only thing they share is the catalog.
+ * connections and counters of its own. They share the table of clients and what struct front_config
+ * points to. Each of these is either constant or made for use by several threads.
  *
  * front_open, front_drain, front_abort and front_close are called from the main thread;
  * `on_drained` comes on a worker's thread and must only wake its owner.

@@ -9,8 +9,9 @@
  *   http2_stream.c    ... what it is told
  *   http2_request.c   from header fields to a request
  *   http2_wait.c      what is waited for, and for how long
- *   http2_websocket.c the key and its answer
  *   http2_memory.c    where nghttp2 keeps it all (no part of the session; see its header)
+ *
+ * The key of a WebSocket and its answer are made in lib/tls/websocket_key.c.
  *
  * Handlers are called from run() (http2_session.c) and while bytes are being read, never from
  * inside a call of theirs: what a handler asks for is noted, its stream marked, and done when run()

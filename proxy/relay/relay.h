@@ -2,9 +2,10 @@
  * One relay per exchange: finds the sandbox, connects to it, and moves both bodies, each pulled by
  * its receiver, until both sides are done. A tunnel is the same with raw bytes and two half-closes.
  *
- * Decisions in order (contract/proxy.md 1.4): method, the client's share, host, internal path
- * (before any lookup, so the answer says nothing about what exists), catalog, state, traffic token,
- * connection limit, the sandbox's share, dial. If the sandbox is one that requests wake
+ * Decisions in order (contract/proxy.md 1.4): method, the client's share, host, over TLS whether
+ * the connection's certificate covers that host (else 421, misdirected), internal path (before any
+ * lookup, so the answer says nothing about what exists), catalog, state, traffic token, connection
+ * limit, the sandbox's share, dial. If the sandbox is one that requests wake
  * (proxy/wake/wake.h), the token comes before the state, because who may not reach it may not wake
  * it.
  *

@@ -10,9 +10,10 @@
  * The expiry is in seconds since 1970, numbers are decimal, the hex is lower-case. Kinds:
  *
  *   "link"    as query parameter "sandbox_access". A browser that opens a page with it gets a
- * cookie and is sent on to the same URL without it; any other request (fetch, EventSource,
- * WebSocket, curl) is let in by it, each time. "cookie"  as cookie "__Host-sandbox-access" where
- * clients come over TLS, "sandbox-access" elsewhere. Only the proxy makes it.
+ *             cookie and is sent on to the same URL without it; any other request (fetch,
+ *             EventSource, WebSocket, curl) is let in by it, each time.
+ *   "cookie"  as cookie "__Host-sandbox-access" where clients come over TLS, "sandbox-access"
+ *             elsewhere. Only the proxy makes it.
  *
  * They belong to no lifecycle: like the traffic token they survive pause and resume, and end with
  * it. A link cannot be used as a cookie or the other way round, nor for another port, sandbox or

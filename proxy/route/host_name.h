@@ -7,6 +7,7 @@
  *                                        1..65535
  *   a shared host                        "localhost", an IP literal, or "sandbox.<domain>": the id
  *                                        and port come from a pair of routing headers
+ *
  * In both a trailing dot is accepted, and a ":" with nothing or a number within 1..65535 after it.
  * On a per-sandbox host routing headers are ignored, so they cannot redirect a request addressed to
  * another sandbox. Repeated or half-given routing headers on a shared host are errors.

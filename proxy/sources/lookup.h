@@ -2,9 +2,9 @@
  * Asking the sources of the catalog (a shared Redis, DNS) about one id, for a request that waits.
  *
  * The catalog answers by itself what it knows. Only when it does not know an id, or what it knows
- * turns out to lead nowhere, somebody asks, from any worker's loop. Sources live on
- * the main thread's loop and are asked one after the other until one has it. Everybody who asks for
- * the same id at the same time waits for the same lookup (single flight); who comes after the
+ * turns out to lead nowhere, somebody asks, from any worker's loop. Sources live on the main
+ * thread's loop and are asked one after the other until one has it. All requests that ask for the
+ * same id at the same time wait for the same lookup (single flight); one that comes after the
  * question was put to a source does not take its "no" for an answer, because the sandbox may have
  * been made in between, and gets another round.
  *

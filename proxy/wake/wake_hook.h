@@ -14,18 +14,21 @@
  * In the first form the request was allowed already (token, policy). The hook may take its time, up
  * to the deadline. Its answer (contract/proxy.md 1.16):
  *
- *   2xx   the sandbox runs, or will soon. A body is what PATCH /sandboxes/{id} of the admin API
- * takes (catalog/sandbox_json.h), with "state" being "running" unless it says otherwise; it is
- * published if the sandbox still has the lifecycle id above. Without a body, or with {}, somebody
- * else changes the catalog; the requests wait for that. Of an unknown sandbox the body is what PUT
- *         takes; without one, whoever knows it (a shared Redis) must know it before the hook
- * answers. 403   it may not be woken        404, 410   there is no such sandbox any more 409   it
- * is between states       429        there is no room; {"message": "..."} is for the client
- *   anything else, an answer that is not what is said here, no answer: unavailable
+ *   2xx        the sandbox runs, or will soon. A body is what PATCH /sandboxes/{id} of the admin
+ *              API takes (catalog/sandbox_json.h), with "state" being "running" unless it says
+ *              otherwise; it is published if the sandbox still has the lifecycle id above. Without
+ *              a body, or with {}, somebody else changes the catalog; the requests wait for that.
+ *              For an unknown sandbox the body is what PUT takes; without one, the source that
+ *              knows it (a shared Redis) must have it before the hook answers.
+ *   403        it may not be woken
+ *   404, 410   there is no such sandbox any more
+ *   409        it is between states
+ *   429        there is no room; {"message": "..."} is for the client
+ *   other      unavailable, like an answer that is not what is said here, and no answer
  *
- * The body of a no matters with 429 alone, and only its first bytes. An answer about a life that
- * has been over since does not count (wake.h). Of several addresses each but the last gets
- * PROXY_WAKE_CONNECT_MS.
+ * The body of a refusal matters with 429 alone, and only its first bytes. An answer about a life
+ * that has been over since does not count (wake.h). When the host has several addresses, each but
+ * the last gets PROXY_WAKE_CONNECT_MS.
  *
  * A Retry-After in seconds with 409, 429 and 503 is passed on. Redirects are not followed, and the
  * proxy variables of the environment mean nothing here.

@@ -2,22 +2,15 @@
  * A lean client for measuring envd: plain sockets, no allocation while measuring, so that what it
  * costs itself stays small beside the server. Prints one JSON object.
  *
- *   client PORT start COUNT
- *      Start(/bin/true) to its end, COUNT times over one connection
- *   client PORT stream BYTES
- *      Start(head -c BYTES /dev/zero), reads it all
- *   client PORT hold COUNT
- *      COUNT idle processes with open streams; ends at EOF of stdin
- *   client PORT parallel COUNT
- *      COUNT commands at once, each with output and exit code checked
- *   client PORT download PATH
- *      GET /files, reads it all
- *   client PORT upload PATH BYTES
- *      POST /files with BYTES zero bytes
+ *   client PORT start COUNT           Start(/bin/true) to its end, COUNT times over one connection
+ *   client PORT stream BYTES          Start(head -c BYTES /dev/zero), reads it all
+ *   client PORT hold COUNT            COUNT idle processes with open streams; ends at EOF of stdin
+ *   client PORT parallel COUNT        COUNT commands at once, output and exit code of each checked
+ *   client PORT download PATH         GET /files, reads it all
+ *   client PORT upload PATH BYTES     POST /files with BYTES zero bytes
  *   client PORT health PROGRAM [ARGUMENT..]
- *      starts the program, time until /health on PORT is answered
- *   client - sink COMMAND
- *      runs sh -c COMMAND with a socket as stdout, reads it all
+ *                                     starts the program, time until /health on PORT is answered
+ *   client - sink COMMAND             runs sh -c COMMAND with a socket as stdout, reads it all
  */
 #include "lib/base.h"
 
@@ -478,8 +471,7 @@ static bool health_answers(void)
 static void measure_health(char **command)
 {
 	uint64_t began = now_ns();
-	pid_t pid = vfork(); // lint-ok: the cheapest start there is, so that only the program is
-			     // measured
+	pid_t pid = vfork(); // lint-ok: the cheapest start, so that the program alone is measured
 
 	if (pid == 0) {
 		execv(command[0], command);

@@ -8,9 +8,9 @@
  *                  "drop": drops the message, then waits
  *   server stream  "echo": start, one stdout event per argument, end of stream; "last": one event
  *                  through rpc_send_last; "empty": the end at once; "fail": not_found first;
- * "late": start, then internal; "flood": 1024 events of 64 KiB at the client's pace; "tiny": 10,000
- * events; "wait"; "drop" client stream  notes each message; `manual` leaves asking for the next to
- * the test
+ *                  "late": start, then internal; "flood": 1024 events of 64 KiB at the client's
+ *                  pace; "tiny": 10,000 events; "wait"; "drop"
+ *   client stream  notes each message; `manual` leaves asking for the next to the test
  */
 #ifndef TESTS_SUPPORT_RPC_FIXTURE_H
 #define TESTS_SUPPORT_RPC_FIXTURE_H

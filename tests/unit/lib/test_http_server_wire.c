@@ -10,8 +10,9 @@
  *   =close text  the same with Connection: close
  *   ! status   the server answers an error of its own with this status, and closes
  *   end        the server ended its direction; "!" and "=close" imply it
- * The handler's answers say what it was asked: "<method> <target> <authority> <body
- * length>:<body>".
+ *
+ * The handler's answers say what it was asked:
+ * "<method> <target> <authority> <body length>:<body>".
  */
 #include "tests/support/cmocka.h"
 
