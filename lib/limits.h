@@ -49,8 +49,8 @@
 /* lib/stream */
 
 /* A writer is told "full" above the high mark and "drained" below the low one. */
-#define STREAM_HIGH_MARK_BYTES (256 * 1024)
-#define STREAM_LOW_MARK_BYTES (64 * 1024)
+#define STREAM_HIGH_MARK_BYTES (64 * 1024)
+#define STREAM_LOW_MARK_BYTES (16 * 1024)
 /* When the streams of a loop have so much queued together, each is "full" with any that it has
  * queued. */
 #define STREAMS_QUEUED_BYTES_MAX (64 * 1024 * 1024)

@@ -177,10 +177,11 @@ static void pass_piece(struct stream *reader, int fd, const char *piece, size_t 
 
 static void what_streams_have_queued_has_a_sum(void **state)
 {
-	enum { STREAMS = 700, PIECE = 64 * 1024 };
+	enum { STREAMS = 3000, PIECE = 8 * 1024, READ = LOOP_SCRATCH_BYTES };
 	static struct stream *streams[STREAMS];
 	static int peers[STREAMS];
-	char *piece = calloc(1, PIECE), *taken = calloc(1, PIECE);
+	const int small = PIECE; /* of what the kernel takes, so that thousands of them fit */
+	char *piece = calloc(1, READ), *taken = calloc(1, PIECE);
 	struct iovec data = {piece, PIECE};
 	size_t queued = 0;
 
@@ -192,6 +193,7 @@ static void what_streams_have_queued_has_a_sum(void **state)
 
 		assert_int_equal(
 			socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+		setsockopt(fds[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof(small));
 		assert_int_equal(stream_uv_open_pipe(&loop, fds[0], &streams[i]), 0);
 		streams[i]->events = &events;
 		peers[i] = fds[1];
@@ -205,10 +207,10 @@ static void what_streams_have_queued_has_a_sum(void **state)
 		    STREAMS_QUEUED_BYTES_MAX + (STREAM_HIGH_MARK_BYTES + STREAMS * PIECE));
 	assert_true(queued < (size_t)STREAMS * STREAM_HIGH_MARK_BYTES / 2);
 	/* What is read may have to be queued, so it is little then. */
-	pass_piece(streams[0], peers[0], piece, PIECE);
+	pass_piece(streams[0], peers[0], piece, READ);
 	assert_true(seen.longest_read <= STREAM_CROWDED_READ_BYTES);
 	streams[0]->events = &events_with_room;
-	pass_piece(streams[0], peers[0], piece, PIECE);
+	pass_piece(streams[0], peers[0], piece, READ);
 	assert_true(seen.longest_read <= STREAM_CROWDED_READ_BYTES);
 	/* Whoever takes what there is gets it, and his stream goes on; the last one has least. */
 	while (seen.drained == 0) {
@@ -221,7 +223,7 @@ static void what_streams_have_queued_has_a_sum(void **state)
 		close(peers[i]);
 	}
 	TURN_UNTIL(&loop, seen.closed == STREAMS - 1);
-	pass_piece(streams[0], peers[0], piece, PIECE);
+	pass_piece(streams[0], peers[0], piece, READ);
 	assert_true(seen.longest_read > STREAM_CROWDED_READ_BYTES);
 	stream_close(streams[0], false);
 	close(peers[0]);
