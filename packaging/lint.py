@@ -162,7 +162,7 @@ def check_include_direction():
             if not path.startswith("envd/") or re.fullmatch(ROOFS, path):
                 continue
             # routes.c gives each service what it works on, so that nothing below has to know the whole app.
-            if name == "envd/routes.h" or (name == "envd/app.h" and not re.fullmatch(FACES, path)):
+            if name in ("envd/routes.h", "envd/app.h"):
                 yield where + f"only main, app, numbers and routes know {name}"
             is_inside = not path.startswith("envd/rpc/") and not re.fullmatch(FACES, path)
             if is_inside and re.match(r"envd/rpc/|lib/http|proto/", name):
@@ -171,7 +171,7 @@ def check_include_direction():
 
 def room_of(path):
     """The folder; the services of envd's domains, which know other domains, are a room of their own above these."""
-    is_service = path == "envd/app.h" or re.fullmatch(FACES, path) and not path.startswith("envd/host/")
+    is_service = re.fullmatch(FACES, path) and not path.startswith("envd/host/")
     return "envd/*_service" if is_service else os.path.dirname(path)
 
 
