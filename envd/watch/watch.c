@@ -331,8 +331,8 @@ bool watch_ask(struct watch *watch)
 	if (watch->is_over || !watch->is_ready || watch->is_paused)
 		return false;
 	assert(!watch->is_asked);
-	/* The pipe is empty, so this does not block. A helper that has just died answers by its end,
-	 * which comes. */
+	/* The pipe is empty, so this does not block. A helper that has just died answers by its
+	 * end, which comes. */
 	watch->is_asked = write(watch->input_fd, "?", 1) == 1 || errno == EPIPE;
 	return watch->is_asked;
 }
