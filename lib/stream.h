@@ -46,7 +46,7 @@ struct stream_events {
 	 * its direction. What it had sent before can still be read, and on_end still comes. May be
 	 * NULL. */
 	void (*on_hangup)(struct stream *s, bool reset);
-	/* The queue fell below the low mark after a write had returned STREAM_FULL. */
+	/* The queue fell below the low mark after a write had returned STREAM_FULL. May be NULL. */
 	void (*on_drained)(struct stream *s);
 	/* After stream_shutdown: everything queued was handed to the kernel, and our end with it
 	 * (or never will be: the stream broke). May be NULL. */

@@ -314,15 +314,9 @@ static void on_shut(struct stream *s)
 		close_handshake(h, false);
 }
 
-static void on_drained(struct stream *s)
-{
-	(void)s;
-}
-
 static const struct stream_events stream_events = {
 	.on_read = on_read,
 	.on_end = on_end,
-	.on_drained = on_drained,
 	.on_shut = on_shut,
 	.on_closed = on_stream_closed,
 };
